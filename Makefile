@@ -1,0 +1,37 @@
+# Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it.
+
+.PHONY: help setup micro test test-all check clean
+.DEFAULT_GOAL := help
+
+READY := .venv/.ready
+
+help:
+	@echo "make micro     the main job: the whole matrix on a real Ray Serve, quick"
+	@echo "make test      unit tests, then tests on a real Ray"
+	@echo "make test-all  all tests"
+	@echo "make check     style, types, layers"
+	@echo "make setup     .venv alone"
+	@echo "make clean     remove .venv and caches (results/ stays)"
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml scripts/setup
+	scripts/setup
+
+micro: $(READY)
+	.venv/bin/serve-bench micro --quick
+
+test: $(READY)
+	scripts/apt
+	scripts/test
+
+test-all: $(READY)
+	scripts/apt
+	scripts/test --all
+
+check: $(READY)
+	scripts/check
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks build dist
+	find serve_bench tests -name __pycache__ -type d -prune -exec rm -rf {} +

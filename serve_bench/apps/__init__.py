@@ -1,0 +1,6 @@
+"""The Serve applications that a cluster child deploys.
+
+Rule: these modules import only the standard library, ray, starlette, numpy and torch, because
+they run under the interpreter of the variant, which may hold another Ray and nothing of ours.
+Each offers `build(args) -> Application`, and `DEPLOYMENTS`, what a cell's settings apply to.
+"""

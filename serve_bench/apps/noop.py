@@ -1,0 +1,81 @@
+"""The no-op application: it answers "ok" and does nothing else, so that only Serve is measured.
+
+`build` is the import path of a declarative deploy. Batch size, concurrency and replica count are
+settings of the deployment, so a change of them alone does not restart a replica.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+ANSWER = "ok"
+
+#: The deployment to which the cell's num_replicas, max_concurrent_queries and max_batch_size apply.
+MEASURED = "NoOp"
+
+#: Concurrency of the intermediate deployment: Ray's own microbenchmark gives its forwarder 1,000.
+INTERMEDIATE_CONCURRENCY = 1000
+
+
+def _reply(body_type: str) -> Any:
+    """A Response carries Content-Length; a bare string is answered chunked, as published."""
+    return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
+
+
+@serve.deployment(name=MEASURED)
+class NoOp:
+    """Answers "ok"; through `serve.batch` when max_batch_size is above 1."""
+
+    def __init__(self, body_type: str) -> None:
+        self._body_type = body_type
+        self._max_batch_size = 1
+
+    def reconfigure(self, config: dict[str, Any]) -> None:
+        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        self._max_batch_size = int(config["max_batch_size"])
+        self._batched.set_max_batch_size(self._max_batch_size)
+        self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
+
+    @serve.batch
+    async def _batched(self, requests: list[Any]) -> list[Any]:
+        return [_reply(self._body_type) for _ in requests]
+
+    async def __call__(self, request: Request | bytes) -> Any:
+        if self._max_batch_size > 1:
+            return await self._batched(request)
+        return _reply(self._body_type)
+
+    def settings(self) -> dict[str, Any]:
+        """What this replica uses now, for the proof."""
+        return {
+            "max_batch_size": self._max_batch_size,
+            "queue_max_batch_size": self._batched._get_max_batch_size(),
+            "batch_wait_timeout_s": self._batched._get_batch_wait_timeout_s(),
+        }
+
+
+@serve.deployment(
+    name="Forwarder",
+    max_ongoing_requests=INTERMEDIATE_CONCURRENCY,
+    logging_config={"log_level": "WARNING", "enable_access_log": False},
+)
+class Forwarder:
+    """Passes each request on through a handle, as a composed model does."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def __call__(self, request: Request) -> Any:
+        return await self._handle.remote(await request.body())
+
+
+def build(args: dict[str, str]) -> Any:
+    """Args: body_type ("response" or "str"), intermediate_handle ("0" or "1")."""
+    noop = NoOp.bind(args.get("body_type", "response"))
+    if args.get("intermediate_handle", "0") == "1":
+        return Forwarder.bind(noop)
+    return noop

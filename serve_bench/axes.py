@@ -1,0 +1,182 @@
+"""The axes that can be swept: declared once, with spellings, check, scope and default.
+
+The scope says what a change costs: `launch` (a new cluster), `deploy` (a change of the app) or
+`load` (nothing but another load). Flags, suite files and records all go through this registry.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from serve_bench.errors import BadInput
+
+Value = int | float | str | bool
+Scope = Literal["launch", "deploy", "load"]
+
+DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
+"""Bytes of request body: the published benchmark sends none ("small") or 1 MiB ("large")."""
+
+LARGEST_COUNT: Final = 10_000_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that a cell or a row can vary.
+
+    `parse` turns text or a TOML value into the value, or raises ValueError; `allowed` says in a
+    few words what it takes; `spellings` are further names that are accepted.
+    """
+
+    name: str
+    scope: Scope
+    parse: Callable[[object], Value]
+    allowed: str
+    default: Value
+    help: str
+    spellings: tuple[str, ...] = ()
+
+    def read(self, value: object, where: str) -> Value:
+        """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
+        try:
+            return self.parse(value)
+        except (ValueError, TypeError):
+            raise BadInput(f"{where}: {value!r} is not allowed; it takes {self.allowed}") from None
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    number = int(value)
+    if not 1 <= number <= LARGEST_COUNT:
+        raise ValueError(value)
+    return number
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise ValueError(value)
+    return number
+
+
+def _yes_no(value: object) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError(value)
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise ValueError(value)
+
+    return parse
+
+
+def _data_size(value: object) -> str:
+    if isinstance(value, str) and value in DATA_SIZES:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    number = int(value)
+    if not 0 <= number <= 1 << 30:
+        raise ValueError(value)
+    return str(number)
+
+
+def body_bytes(data_size: str) -> int:
+    """Bytes of request body that a data size stands for."""
+    return DATA_SIZES.get(data_size, 0) or (int(data_size) if data_size.isdigit() else 0)
+
+
+_COUNT_WORDS = "a whole number from 1"
+
+_DECLARED = (
+    Axis("num_replicas", "deploy", _count, _COUNT_WORDS, 1, "replicas of the measured deployment"),
+    Axis(
+        "max_concurrent_queries",
+        "deploy",
+        _count,
+        _COUNT_WORDS,
+        10000,
+        "requests that one replica takes at once; Serve now says max_ongoing_requests",
+        spellings=("max_ongoing_requests",),
+    ),
+    Axis(
+        "max_batch_size",
+        "deploy",
+        _count,
+        _COUNT_WORDS,
+        1,
+        "requests that serve.batch may put together; 1 means no batching",
+    ),
+    Axis(
+        "batch_wait_timeout_s",
+        "deploy",
+        _seconds,
+        "seconds, 0 or more",
+        0.0,
+        "how long serve.batch waits for a batch to fill",
+    ),
+    Axis(
+        "body_type",
+        "deploy",
+        _one_of("response", "str"),
+        "response or str",
+        "response",
+        "what the handler returns: a Response (Content-Length) or a string (chunked, as published)",
+    ),
+    Axis(
+        "intermediate_handle",
+        "deploy",
+        _yes_no,
+        "true or false",
+        False,
+        "put a deployment in front that forwards through a handle",
+    ),
+    Axis(
+        "data_size",
+        "load",
+        _data_size,
+        "small, large or a number of bytes up to 1 GiB",
+        "small",
+        "request body: none, 1 MiB, or so many bytes",
+    ),
+)
+
+AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
+
+_SPELLINGS: Final = {
+    spelling: axis for axis in _DECLARED for spelling in (axis.name, *axis.spellings)
+}
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A hint such as `; did you mean "num_replicas"?`, or what is allowed if nothing is near."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; allowed: {', '.join(names)}"
+
+
+def axis_named(name: str, where: str) -> Axis:
+    """The axis of that name or spelling; `_` and `-` are alike. BadInput names the nearest."""
+    axis = _SPELLINGS.get(name.replace("-", "_"))
+    if axis is None:
+        raise BadInput(f"{where}: unknown key {name!r}{nearest(name, _SPELLINGS)}")
+    return axis
+
+
+def cell_defaults() -> dict[str, Value]:
+    """Each axis of a cell (scope deploy) at its default."""
+    return {axis.name: axis.default for axis in _DECLARED if axis.scope == "deploy"}

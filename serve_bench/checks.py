@@ -1,0 +1,239 @@
+"""What casts doubt on a figure: warnings as values, each with its evidence and a hint.
+
+Rule: a check reads a Result and nothing else, so that it also judges old files, and it says which
+trial it doubts. All thresholds stand at the top with their reasons. Who is warned, and how it
+looks, belongs to the reports.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.proof import contradictions
+from serve_bench.result import JsonObject, Result, Trial
+from serve_bench.statistics import MAIN, merged
+
+SPREAD_LIMIT: Final = 0.15
+"""Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
+1 to 2 s, reach 5.6 %; rates in windows of 0.5 to 1 s on a shared 2-core host reach about 10 %."""
+
+DRIFT_LIMIT: Final = 0.10
+"""A rate that moves by more from the first half of the windows to the second is still warming up,
+or slows down. It must also exceed three standard errors, or chance would do it often."""
+
+OUTLIER_SHARE: Final = 0.5
+"""One window is to blame when the spread without it is less than half of the spread with it."""
+
+FEWEST_WINDOWS: Final = 3
+"""With one window there is no spread, with two it is half their distance: no sign of anything."""
+
+FEWEST_SAMPLES: Final = 100
+"""Below 100 responses p99 is the slowest one."""
+
+BUSY_SHARE: Final = 0.5
+"""Load average per core, before the run, from which the host counts as busy: half of it is then
+used by others, and the server, the clients and Ray need all of it."""
+
+LITTLE_ABOVE: Final = 0.05
+LITTLE_BELOW: Final = 0.10
+"""Little's law: requests in flight = rate x mean time in flight. In a closed loop they cannot
+exceed the connections, so 5 % above is an error of counting. They fall short of them by the time
+the client spends between a response and its next request: 2 % for one aiohttp session at 7,400
+requests/s, below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared cores, once); no
+Serve is as fast, so 10 % below is more than that. Requests that cross the ends of the windows add
+mean time / measured time to both."""
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A doubt. `key` is the trial it is about; None where it is about the whole run or, with
+    `variant`, about all of a variant."""
+
+    code: str
+    message: str
+    hint: str
+    key: str | None = None
+    variant: str | None = None
+
+
+def checks(result: Result) -> tuple[Warning, ...]:
+    """All doubts about a run: first those about the whole, then by trial in the order measured."""
+    found: list[Warning] = []
+    for about_run in (_records, _host, _engaged, _teardowns):
+        found += about_run(result)
+    for trial in (*result.trials, *result.profiled):
+        for about_trial in TRIAL_CHECKS:
+            found += about_trial(trial)
+    for failure in result.failures:
+        if failure.what == "worker" and failure.key is not None:
+            hint = "its requests are in no figure: measure the row again"
+            found.append(Warning("worker-failed", failure.message, hint, failure.key))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------ one trial
+
+
+def _client(trial: Trial) -> Iterator[Warning]:
+    verdict = trial.client.get("verdict", trial.client)
+    if verdict.get("client_bound"):
+        reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
+        hint = "the server may be faster: use the raw client, more processes or more cores"
+        yield Warning("client-bound", f"the client was the limit: {reasons}", hint, trial.key)
+
+
+def _warmup(trial: Trial) -> Iterator[Warning]:
+    if not trial.warmup.steady:
+        message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
+        yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
+
+
+def _windows(trial: Trial) -> Iterator[Warning]:
+    metric = trial.metrics.get(MAIN)
+    if metric is None or metric.windows is None:
+        return
+    count = len(metric.windows)
+    if count < FEWEST_WINDOWS:
+        message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
+        yield Warning("few-windows", message, f"--windows {FEWEST_WINDOWS} or more", trial.key)
+    how = unsteady(metric.windows, metric.unit)
+    if how is not None:
+        hint = "something else ran on the host, or the server was not steady: repeat, or --launches"
+        yield Warning("unsteady-windows", how, hint, trial.key)
+
+
+def unsteady(windows: Sequence[float], unit: str) -> str | None:
+    """How the windows are unsteady, in a few words; None when they are steady.
+
+    A drift between the halves comes first, then a single window that stands out, then a spread
+    without a pattern.
+    """
+    mean = statistics.fmean(windows) if windows else 0.0
+    if len(windows) < FEWEST_WINDOWS or mean <= 0:
+        return None
+    drift = _drift(windows)
+    if drift is not None:
+        word = "rises" if drift > 0 else "falls"
+        share = 100 * abs(drift)
+        return f"the rate {word} by {share:.0f} % from the first half of the windows to the rest"
+    wide = statistics.pstdev(windows) / mean
+    if wide <= SPREAD_LIMIT:
+        return None
+    middle = statistics.median(windows)
+    odd = max(range(len(windows)), key=lambda at: abs(windows[at] - middle))
+    others = [value for at, value in enumerate(windows) if at != odd]
+    calm = statistics.pstdev(others) / (statistics.fmean(others) or 1.0)
+    if len(others) >= FEWEST_WINDOWS and calm < OUTLIER_SHARE * wide:
+        return (
+            f"window {odd + 1} of {len(windows)} stands out: "
+            f"{windows[odd]:.1f} {unit}, median {middle:.1f}"
+        )
+    return f"the windows spread by {100 * wide:.0f} % of their mean"
+
+
+def _drift(windows: Sequence[float]) -> float | None:
+    """The change from the first half to the second, as a share; None if small or by chance."""
+    half = len(windows) // 2
+    first, second = windows[:half], windows[-half:]
+    start, end = statistics.fmean(first), statistics.fmean(second)
+    if half < FEWEST_WINDOWS or start <= 0:
+        return None
+    noise = ((statistics.variance(first) + statistics.variance(second)) / half) ** 0.5
+    change = end / start - 1
+    return change if abs(change) > DRIFT_LIMIT and abs(end - start) > 3 * noise else None
+
+
+def _errors(trial: Trial) -> Iterator[Warning]:
+    failed = {name: count for name, count in sorted(trial.counts.failed.items()) if count}
+    if failed:
+        total = trial.counts.completed + sum(failed.values())
+        classes = ", ".join(f"{name} {count}" for name, count in failed.items())
+        message = f"{sum(failed.values())} of {total} requests failed: {classes}"
+        yield Warning("errors", message, "they are in no rate and no latency", trial.key)
+
+
+def _samples(trial: Trial) -> Iterator[Warning]:
+    count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
+    if count < FEWEST_SAMPLES:
+        message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
+        yield Warning("few-samples", message, "measure longer: --window-seconds", trial.key)
+
+
+def _little(trial: Trial) -> Iterator[Warning]:
+    windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
+    measured_s = trial.window_s * len(windows or ())
+    latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
+    if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
+        return
+    busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
+    count = latency.count + failed.count
+    in_flight, edge = busy_s / measured_s, busy_s / count / measured_s
+    share = in_flight / trial.row.connections
+    if 1 - LITTLE_BELOW - edge <= share <= 1 + LITTLE_ABOVE + edge:
+        return
+    message = (
+        f"rate x mean latency = {in_flight:.2f} requests in flight, "
+        f"but {trial.row.connections} connections were open"
+    )
+    hint = "connections stood idle: the client was late, or requests never came back"
+    if share > 1:
+        hint = "more than can be: do not trust this row"
+    yield Warning("littles-law", message, hint, trial.key)
+
+
+def _served(trial: Trial) -> Iterator[Warning]:
+    idle = [name for name, count in trial.served.items() if count == 0]
+    if idle:
+        message = f"{len(idle)} of {len(trial.served)} replicas got no request"
+        hint = "the router did not need them: use more connections"
+        yield Warning("idle-replicas", message, hint, trial.key)
+
+
+TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
+    _errors,
+    _client,
+    _little,
+    _warmup,
+    _windows,
+    _samples,
+    _served,
+)
+
+
+# --------------------------------------------------------------------------- the whole run
+
+
+def _records(result: Result) -> Iterator[Warning]:
+    for warning in result.warnings:
+        yield Warning(warning.code, warning.message, "what stood there is in no figure")
+
+
+def _host(result: Result) -> Iterator[Warning]:
+    sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
+    for host in sittings:
+        load, cores = host.get("load_1m"), host.get("usable_cores") or host.get("logical_cores")
+        if load is not None and cores and load > BUSY_SHARE * cores:
+            message = f"load average {load:.1f} on {cores} cores before the start"
+            yield Warning("busy-host", message, "wait for other work to end, then repeat")
+    if len({host.get("id") for host in sittings if host.get("id")}) > 1:
+        message = "the run was resumed on another host"
+        yield Warning("other-host", message, "its figures do not belong together")
+
+
+def _engaged(result: Result) -> Iterator[Warning]:
+    for launch in result.launches:
+        name = launch.variant.name
+        hint = f"launch {launch.id} did not measure what its variant says"
+        for message in contradictions(launch.variant, launch.proof) if launch.proof else ():
+            yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
+
+
+def _teardowns(result: Result) -> Iterator[Warning]:
+    for end in result.teardowns:
+        if not end.clean:
+            left = ", ".join(end.leftovers) or "not known what"
+            message = f"launch {end.launch} left something behind: {left}"
+            yield Warning("unclean-teardown", message, "serve-bench clean")

@@ -1,0 +1,125 @@
+"""A child process that speaks JSON lines: commands on its stdin, answers on its stdout.
+
+The end of its stdin tells it to stop, so the parent's death by any signal reaches it. Its stderr
+goes to a log file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+Report = Callable[[str, float], None]
+"""Takes the name of a phase that ended and the seconds that it took."""
+
+
+class ChildError(RuntimeError):
+    """The child refused, died or gave no answer: one line, and the lines that explain it."""
+
+    def __init__(self, message: str, detail: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.detail = tuple(detail)
+
+
+class Child:
+    """One such process; made by starting it."""
+
+    def __init__(
+        self, argv: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str]
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=cwd,
+                env=dict(env),
+                start_new_session=True,  # Ctrl-C at the terminal is for the CLI alone
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin = self._process.stdin
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process."""
+        return self._process.pid
+
+    def ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Report = lambda phase, seconds: None,
+    ) -> dict[str, Any]:
+        """Sends a command and waits for its answer. Raises ChildError."""
+        began = phase_began = time.monotonic()
+        try:
+            self._stdin.write(json.dumps({"command": command, **body}).encode() + b"\n")
+            self._stdin.flush()
+        except BrokenPipeError:
+            raise self._died(command) from None
+        while True:
+            left_s = began + timeout_s - time.monotonic()
+            try:
+                answer = self._answers.get(timeout=max(0.1, left_s))
+            except queue.Empty:
+                raise ChildError(f"{command} gave no answer in {timeout_s:.0f} s") from None
+            if answer is None:
+                raise self._died(command)
+            if answer["event"] == "refused":
+                raise ChildError(str(answer["message"]), answer["detail"])
+            if answer["event"] == "done":
+                return answer
+            now = time.monotonic()
+            report(str(answer["name"]), now - phase_began)
+            phase_began = now
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, without waiting."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Waits for the end of a killed process and closes its pipes."""
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):  # bytes left in the buffer for a dead process
+            self._stdin.close()
+
+    def _died(self, command: str) -> ChildError:
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return ChildError(f"the cluster process closed its output during {command}")
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return ChildError(f"the cluster process ended during {command} ({how})")
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+
+def last_lines(log: Path, count: int, chatter: Sequence[str] = ()) -> list[str]:
+    """The last lines of a log that hold none of the words of `chatter`."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 64 * 1024))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not any(word in line for word in chatter)][-count:]

@@ -1,0 +1,86 @@
+"""The command line: one file per command. Flags come in here, exit codes go out here.
+
+Only typer is imported at the top of any file in this folder: `serve-bench --help` starts fast, and
+works without ray.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from serve_bench import __version__
+from serve_bench.cli.clean import clean
+from serve_bench.cli.micro import micro
+from serve_bench.cli.noop import noop
+from serve_bench.cli.report import report
+from serve_bench.errors import BadInput, RunFailed
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+#: typer carries its own click and exports this one of its errors; its base is what a parser raises.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="serve-bench",
+    help="Benchmark and profile Ray Serve; each number carries the evidence for it.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (micro, noop, report, clean):
+    app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"serve-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
+    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the CLI with these arguments and returns the exit code."""
+    try:
+        outcome = app(list(argv) or ["--help"], standalone_mode=False, prog_name="serve-bench")
+        return int(outcome or OK)
+    except BadInput as error:
+        return _say(f"serve-bench: {error}", BAD_INPUT)
+    except RunFailed as error:
+        return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
+    except _UsageError as error:
+        return _say(f"serve-bench: {_usage(error)}", BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("serve-bench: interrupted", INTERRUPTED)
+    except BrokenPipeError:  # `serve-bench report ... | head`
+        sys.stderr.close()
+        return OK
+
+
+def _usage(error: BaseException) -> str:
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "serve-bench"
+    return f"{message} (see `{path} --help`)"
+
+
+def _say(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code

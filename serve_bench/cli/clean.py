@@ -1,0 +1,24 @@
+"""`serve-bench clean`: ends what earlier runs left behind."""
+
+from __future__ import annotations
+
+import typer
+
+
+def clean() -> int:
+    """End processes and remove temporary directories of runs whose owner is dead.
+
+    Running benchmarks are not touched, nor any Ray that serve-bench did not start.
+
+    Example: serve-bench clean
+    """
+    from serve_bench.strays import sweep
+
+    swept = sweep()
+    for run_id, reaped in swept.items():
+        typer.echo(f"run {run_id}: {reaped.killed} processes ended, directory removed")
+        for left in reaped.leftovers:
+            typer.echo(f"run {run_id}: could not remove {left}", err=True)
+    if not swept:
+        typer.echo("nothing to clean")
+    return 1 if any(reaped.leftovers for reaped in swept.values()) else 0

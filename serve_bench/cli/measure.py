@@ -1,0 +1,225 @@
+"""What every measuring command does around the runner: folder, marks, signals, the end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+import typer
+
+from serve_bench import __version__
+from serve_bench.cli.progress import make_observer
+from serve_bench.cli.show import print_report, write_perf_metrics
+from serve_bench.errors import BadInput
+from serve_bench.host import fingerprint, git_commit
+from serve_bench.result import Result, Resume, Run, Trial
+from serve_bench.runner import Runner, now_iso
+from serve_bench.scenario import LaunchPlan, Suite, expected_s, label_of, plan, without
+from serve_bench.server import Serving, check_interpreter, ignored_environment
+from serve_bench.shipped import read_toml, suite_file
+from serve_bench.store import RunFolder, read
+from serve_bench.strays import new_run, reap, start_warden, sweep
+from serve_bench.suite import Overrides, read_suite
+
+FAILED, INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What is to be measured now: a fresh run, or the rest of an earlier one."""
+
+    command: str
+    suite: Suite
+    launches: tuple[LaunchPlan, ...]
+    out: Path | None
+    earlier: Result | None = None
+
+
+def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> Sitting:
+    """A new run from a suite and flags. Raises BadInput before anything is started."""
+    file = suite_file(suite_name)
+    suite = read_suite(
+        read_toml(file), str(file) if file.name != f"{suite_name}.toml" else file.name, flags
+    )
+    return Sitting(command, suite, plan(suite), out)
+
+
+def resumed(folder: Path, asked: list[str]) -> Sitting:
+    """The rest of a stored run, by its own plan."""
+    if asked:
+        raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
+    earlier = read(folder)
+    suite = Suite.from_json(earlier.run.suite)
+    launches = without(plan(suite), [trial.key for trial in earlier.trials])
+    return Sitting(earlier.run.command, suite, launches, folder, earlier)
+
+
+def print_plan(sitting: Sitting) -> None:
+    """The plan, and about how long it takes. Starts nothing."""
+    suite = sitting.suite
+    for launch in sitting.launches:
+        typer.echo(f"launch {launch.variant.name}, round {launch.round}")
+        for flag, value in launch.variant.env.items():
+            typer.echo(f"    {flag}={value}")
+        for cell, trials in launch.cells:
+            typer.echo("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
+            for trial in trials:
+                typer.echo(f"    {trial.row.label} ({trial.row.client})")
+    trials_count = sum(len(trials) for launch in sitting.launches for _, trials in launch.cells)
+    seconds = expected_s(suite, sitting.launches)
+    typer.echo(
+        f"{trials_count} trials of {suite.windows} x {suite.window_s:g} s on "
+        f"{len(sitting.launches)} clusters; about {_duration(seconds)} in all"
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP."""
+
+    folder: Path
+    result: Result
+    failed: bool
+    interrupted: bool
+
+
+def run(
+    sitting: Sitting,
+    format: str,
+    *,
+    published: bool = False,
+    perf_metrics: Path | None = None,
+) -> int:
+    """Measures what is planned, prints the report, and returns the exit code."""
+    if perf_metrics is not None:
+        check_target(perf_metrics, "--perf-metrics")
+    outcome = measure(sitting)
+    print_report(outcome.result, format, outcome.folder, published=published)
+    if perf_metrics is not None:
+        write_perf_metrics(outcome.result, perf_metrics)
+    again = f"serve-bench {sitting.command} --resume {outcome.folder}"
+    if outcome.interrupted:
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        return INTERRUPTED
+    if outcome.failed or outcome.result.missing:
+        print(f"incomplete; go on with: {again}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def measure(
+    sitting: Sitting,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
+) -> Outcome:
+    """Works off the plan; every process of the run is gone when it returns."""
+    for variant in sitting.suite.variants:
+        check_interpreter(variant)
+    with signals(), _folder(sitting) as folder, run_mark() as run_id:
+        for name in ignored_environment():
+            print(f"note: {name} of the shell is left out; use --env to set it", file=sys.stderr)
+        interrupted = False
+        with make_observer() as observer:
+            runner = Runner(
+                suite=sitting.suite,
+                launches=sitting.launches,
+                folder=folder,
+                run_id=run_id,
+                observer=observer,
+                first_launch=_next_launch(folder.path),
+                host=host,
+                port=port,
+                after_cell=after_cell,
+            )
+            try:
+                runner.run()
+            except KeyboardInterrupt:
+                interrupted = True
+    return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
+
+
+def check_target(path: Path, flag: str) -> None:
+    """BadInput unless a file can be written at this path."""
+    if path.is_dir():
+        raise BadInput(f"{flag}: {path} is a folder; it takes a file")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{flag}: the folder of {path} does not exist")
+
+
+def _next_launch(folder: Path) -> int:
+    """Launch logs are never overwritten, so the next number is one above the highest."""
+    numbers = [int(log.stem.removeprefix("launch-")) for log in folder.glob("logs/launch-*.log")]
+    return max(numbers, default=0) + 1
+
+
+@contextlib.contextmanager
+def _folder(sitting: Sitting) -> Iterator[RunFolder]:
+    """The open folder of the run, with its Run or Resume record written."""
+    argv = tuple(sys.argv[1:])
+    if sitting.earlier is not None and sitting.out is not None:
+        folder, _ = RunFolder.resume(sitting.out)
+        folder.append(Resume(argv, now_iso(), __version__, fingerprint()))
+    else:
+        folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
+        planned = tuple(t for launch in sitting.launches for _, ts in launch.cells for t in ts)
+        folder.append(
+            Run(
+                id=folder.path.name,
+                argv=argv,
+                command=sitting.command,
+                started_at=now_iso(),
+                tool_version=__version__,
+                git_commit=git_commit(),
+                suite=sitting.suite.to_json(),
+                plan=planned,
+                host=fingerprint(),
+            )
+        )
+    with folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def run_mark() -> Iterator[str]:
+    """A run id with its directory and warden; whatever the run started is gone afterwards."""
+    for stray, reaped in sweep().items():
+        print(f"note: ended {reaped.killed} processes of dead run {stray}", file=sys.stderr)
+    run_id = new_run()
+    warden = start_warden(run_id)
+    try:
+        yield run_id
+    finally:
+        reap(run_id)
+        if warden.stdin is not None:
+            warden.stdin.close()
+        warden.wait()
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    former = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,151 @@
+"""`serve-bench micro`: the matrix of batch size, concurrency and replicas on the no-op app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from serve_bench.suite import Overrides
+
+QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
+
+
+def micro(
+    max_batch_size: Annotated[
+        str | None, typer.Option(help="One or more, with commas; makes a product of the axes.")
+    ] = None,
+    max_concurrent_queries: Annotated[
+        str | None,
+        typer.Option(
+            "--max-concurrent-queries",
+            "--max-ongoing-requests",
+            help="One or more, with commas: requests that one replica takes at once.",
+        ),
+    ] = None,
+    num_replicas: Annotated[str | None, typer.Option(help="One or more, with commas.")] = None,
+    batch_wait_timeout_s: Annotated[
+        str | None, typer.Option(help="How long serve.batch waits to fill a batch, seconds [0].")
+    ] = None,
+    body_type: Annotated[
+        str | None, typer.Option(help="response (Content-Length) or str (chunked, as published).")
+    ] = None,
+    intermediate_handle: Annotated[
+        bool, typer.Option("--intermediate-handle", help="Put a forwarding deployment in front.")
+    ] = False,
+    data_size: Annotated[
+        str | None, typer.Option(help="Request body: small (none), large (1 MiB) or bytes.")
+    ] = None,
+    clients: Annotated[
+        str | None, typer.Option(help="Rows: N aiohttp clients, raw:N connections [1,8,raw:100].")
+    ] = None,
+    windows: Annotated[int | None, typer.Option(help="Windows a row [10].")] = None,
+    window_seconds: Annotated[float | None, typer.Option(help="Seconds a window [1].")] = None,
+    launches: Annotated[
+        int | None, typer.Option(help="Fresh clusters of each variant, each the whole matrix [1].")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")] = False,
+    variant: Annotated[
+        str | None, typer.Option(help="default, haproxy, optimized, or of the suite; with commas.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for every variant; repeatable.")
+    ] = None,
+    suite: Annotated[
+        str, typer.Option(help="A suite file, or the name of a shipped one.")
+    ] = "micro",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
+    ] = "table",
+    published: Annotated[
+        bool, typer.Option("--published", help="Set the published figures beside.")
+    ] = False,
+    perf_metrics: Annotated[
+        Path | None, typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here.")
+    ] = None,
+) -> int:
+    """Measure the no-op app over max_batch_size x max_concurrent_queries x num_replicas.
+
+    Without axes: the six published cells. Every row says its client.
+
+    Example: serve-bench micro --variant default,optimized --quick
+    """
+    given = dict(locals())
+    from serve_bench.cli import measure
+    from serve_bench.cli.show import check_format
+
+    check_format(format)
+    if resume is not None:
+        asked = _asked(given, but=("resume", "format", "published", "perf_metrics", "dry_run"))
+        sitting = measure.resumed(resume, asked)
+    else:
+        sitting = measure.fresh("micro", suite, _overrides(given), out)
+    if dry_run:
+        measure.print_plan(sitting)
+        return 0
+    return measure.run(sitting, format, published=published, perf_metrics=perf_metrics)
+
+
+def _asked(given: dict[str, object], but: tuple[str, ...]) -> list[str]:
+    """The flags that were given a value, as they are spelt."""
+    names = [n for n, value in given.items() if value not in (None, False) and n not in but]
+    if given.get("suite") == "micro":
+        names.remove("suite")
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
+def _overrides(given: dict[str, object]) -> Overrides:
+    """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
+    from serve_bench.axes import AXES, Value
+    from serve_bench.errors import BadInput
+    from serve_bench.suite import Overrides
+    from serve_bench.variants import parse_env
+
+    def values(name: str) -> tuple[Value, ...]:
+        flag = f"--{name.replace('_', '-')}"
+        return tuple(AXES[name].read(part.strip(), flag) for part in str(given[name]).split(","))
+
+    matrix = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+    settings: dict[str, Value] = {
+        name: values(name)[0]
+        for name in ("batch_wait_timeout_s", "body_type")
+        if given[name] is not None
+    }
+    if given["intermediate_handle"]:
+        settings["intermediate_handle"] = True
+    windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
+    for flag, number, least in (
+        ("--windows", windows, 1),
+        ("--window-seconds", window_s, 0.05),
+        ("--launches", launches, 1),
+    ):
+        if isinstance(number, int | float) and not least <= number <= 1e6:
+            raise BadInput(f"{flag}: {number} is not allowed; it takes {least} or more")
+    if given["quick"]:
+        windows = QUICK_WINDOWS if windows is None else windows
+        window_s = QUICK_WINDOW_S if window_s is None else window_s
+    env = given["env"]
+    return Overrides(
+        variants=_names(given["variant"]),
+        env=parse_env(env if isinstance(env, list) else [], "--env"),
+        matrix={name: values(name) for name in matrix if given[name] is not None},
+        settings=settings,
+        clients=_names(given["clients"]),
+        data_size=None if given["data_size"] is None else str(values("data_size")[0]),
+        windows=windows if isinstance(windows, int) else None,
+        window_s=float(window_s) if isinstance(window_s, int | float) else None,
+        launches=launches if isinstance(launches, int) else None,
+    )
+
+
+def _names(text: object) -> tuple[str, ...]:
+    return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()

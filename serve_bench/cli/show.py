@@ -1,0 +1,41 @@
+"""Reports on stdout: the checks of what was asked, and the writing of files beside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.report import FORMATS, render
+from serve_bench.result import Result
+
+
+def check_format(format: str) -> None:
+    """BadInput unless the report can be had in this format."""
+    if format not in FORMATS:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+
+
+def print_report(result: Result, format: str, folder: Path, *, published: bool = False) -> None:
+    """Prints a report on stdout, and on stderr what was passed over while reading."""
+    for warning in result.warnings:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    width, color = 80, False
+    if format == "table":
+        from serve_bench.report.table import terminal
+
+        width, color = terminal(sys.stdout)
+    text = render(result, format, published=published, where=str(folder), width=width, color=color)
+    print(text, end="", flush=True)
+
+
+def write_perf_metrics(result: Result, path: Path) -> None:
+    """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
+    from serve_bench.report.perf_metrics import perf_metrics
+
+    try:
+        path.write_text(perf_metrics(result), encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(
+            f"{path}: cannot be written: {(error.strerror or 'error').lower()}"
+        ) from None

@@ -1,0 +1,22 @@
+"""The errors that a person is meant to read: one line, naming what is wrong and what is allowed.
+
+The CLI turns each into one line and the exit code of the design, section 4. Anything else that is
+raised is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class BadInput(ValueError):
+    """Wrong flag, file or key, found before anything was started. Exit code 2."""
+
+
+class RunFailed(RuntimeError):
+    """Something failed while running; what was measured is kept. Exit code 1.
+
+    `detail` holds the lines that matter (the end of a log, say), shown below the message.
+    """
+
+    def __init__(self, message: str, detail: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.detail = detail

@@ -1,0 +1,24 @@
+"""The load engine: sends requests to a URL from worker processes and accounts for each of them.
+
+It knows HTTP and sockets, and nothing of Ray. A worker imports this package too, so the driver's
+names are loaded only when they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from serve_bench.load.failures import LoadError
+
+if TYPE_CHECKING:
+    from serve_bench.load.driver import drive_load as drive_load
+
+__all__ = ["LoadError", "drive_load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "drive_load":
+        from serve_bench.load.driver import drive_load
+
+        return drive_load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

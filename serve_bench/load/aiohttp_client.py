@@ -1,0 +1,428 @@
+"""The aiohttp client: a ClientSession for each connection, as in the published benchmark.
+
+Rule: the session is used as any user of aiohttp would use it. What the engine must know and aiohttp
+does not tell (bytes received, how a connection ended) is noted in a subclass of its protocol.
+A closed loop is one task for each connection; in an open loop those tasks wait for due requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
+
+from serve_bench.load import http1
+from serve_bench.load.arrivals import ArrivalClock
+from serve_bench.load.connect import Address, tls_context
+from serve_bench.load.failures import reason_of
+from serve_bench.load.share import Share
+from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load.timer import IDLE_S, Timer, make_timer
+from serve_bench.load_spec import Load, Request
+
+PAUSE_S = 0.05
+"""As in the raw client: wait after a failed connect."""
+
+FOREVER_S = 1e9
+"""Idle connections are kept as long as the server keeps them."""
+
+perf = time.perf_counter_ns
+
+
+class Wire:
+    """What happened on the wire of one client during its request."""
+
+    __slots__ = ("bytes", "ended", "error", "messages", "opened", "started")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.opened = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """A new request begins."""
+        self.started = self.ended = False
+        self.messages = 0
+        self.error: BaseException | None = None
+
+
+class NotedHandler(ResponseHandler):
+    """aiohttp's protocol, noting what arrives and how the connection ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wire: Wire) -> None:
+        super().__init__(loop)
+        self._wire = wire
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire.opened += 1
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._wire.bytes += len(data)
+        self._wire.started = True
+        super().data_received(data)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        status = data[0].code
+        if status >= 200 or status == 101:
+            self._wire.messages += 1  # final responses: more than one is a surplus
+        super().feed_data(data, size)
+
+    def eof_received(self) -> None:
+        self._wire.ended = True
+        super().eof_received()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._wire.error = exc
+        super().connection_lost(exc)
+
+
+class FixedResolver(AbstractResolver):
+    """Gives the address that the parent has found to answer."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found, port = self._address.sockaddr[:2]
+        return [
+            ResolveResult(
+                hostname=host,
+                host=found,
+                port=port,
+                family=self._address.family,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+        ]
+
+    async def close(self) -> None:
+        return None
+
+
+class Client:
+    """One session, its connection, and whether it has a request in flight."""
+
+    __slots__ = ("busy", "session", "task", "wire")
+
+    def __init__(self, session: aiohttp.ClientSession, wire: Wire) -> None:
+        self.session = session
+        self.wire = wire
+        self.busy = False
+        self.task: asyncio.Task[None] | None = None
+
+
+def classify(error: BaseException, wire: Wire) -> str:
+    """The class of what aiohttp raised."""
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+        return "connect"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(wire.error, OSError):
+        return "reset"
+    if isinstance(error, aiohttp.ClientOSError):
+        return "reset"
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
+        if not wire.started:
+            return "reset"
+        return "truncated" if wire.ended else "malformed"
+    return "malformed"
+
+
+class AiohttpEngine:
+    """All sessions of one worker; the same steps as `raw.RawEngine`."""
+
+    def __init__(self, load: Load, address: Address, share: Share) -> None:
+        self.load = load
+        self.address = address
+        self.share = share
+        self.tally: Tally
+        self.timer: Timer = make_timer(load.spin)
+        self.connect_error: str | None = None
+        self._loop = asyncio.new_event_loop()
+        self._tls = tls_context(load.request) if load.request.scheme == "https" else None
+        self._url = URL(load.request.url, encoded=True)
+        self._draw = self._make_draw()
+        self._clients: list[Client] = []
+        self._free: list[asyncio.Future[int | None]] = []
+        self._backlog: deque[int] = deque()
+        self._clock: ArrivalClock | None = None
+        self._drain_ns = 0
+        self._drain_until = NEVER
+        self._over = asyncio.Event()
+
+    def _make_draw(self) -> Callable[[], bytes]:
+        bodies = self.load.request.all_bodies
+        if self.load.request.draw == "random":
+            draw = random.Random(f"{self.load.seed}/body/{self.share.worker}").choice
+            return lambda: draw(bodies)
+        return cycle(bodies).__next__
+
+    def watch(self, fd: int, call: Callable[[], None]) -> None:
+        """Call `call` when the descriptor is readable."""
+        self._loop.add_reader(fd, call)
+
+    def count_in_flight(self) -> tuple[int, int]:
+        """Clients with a request in flight, and due requests not sent yet."""
+        return sum(1 for client in self._clients if client.busy), len(self._backlog)
+
+    # -- connecting ---------------------------------------------------------------------------
+
+    def connect(self) -> int:
+        """Open all connections; returns how many are open."""
+        return self._loop.run_until_complete(self._connect_all())
+
+    async def _connect_all(self) -> int:
+        self._clients = [self._make_client() for _ in range(self.share.connections)]
+        opened = await asyncio.gather(*(self._preconnect(client) for client in self._clients))
+        return sum(opened)
+
+    def _make_client(self) -> Client:
+        wire = Wire()
+        keep: dict[str, Any] = {"force_close": True}
+        if self.load.keepalive:
+            keep = {"keepalive_timeout": FOREVER_S}
+        connector: aiohttp.BaseConnector
+        if self.address.family == socket.AF_UNIX:
+            connector = aiohttp.UnixConnector(self.address.sockaddr, limit=1, **keep)
+        else:
+            connector = aiohttp.TCPConnector(
+                limit=1,
+                resolver=FixedResolver(self.address),
+                ssl=self._tls if self._tls is not None else True,
+                **keep,
+            )
+        # No public way leads to the bytes on the wire. Tests hold this against aiohttp's changes.
+        connector._factory = functools.partial(  # type: ignore[assignment]
+            NotedHandler, self._loop, wire
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            headers=list(self.load.request.headers),
+            timeout=aiohttp.ClientTimeout(
+                total=self.load.timeout_s,
+                sock_connect=self.load.connect_timeout_s,
+                ceil_threshold=FOREVER_S,
+            ),
+        )
+        # aiohttp would send an idempotent request again, unseen, when a kept connection breaks.
+        session._retry_connection = False
+        return Client(session, wire)
+
+    async def _preconnect(self, client: Client) -> bool:
+        """Open the session's connection and put it into its pool."""
+        connector = client.session.connector
+        assert connector is not None
+        request = aiohttp.ClientRequest("GET", self._url, loop=self._loop, session=client.session)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.load.connect_timeout_s)
+        try:
+            connection = await connector.connect(request, [], timeout)
+        except (OSError, aiohttp.ClientError) as error:
+            self.connect_error = reason_of(getattr(error, "os_error", error))
+            return False
+        connection.release()
+        client.wire.opened = 0
+        return True
+
+    # -- one request --------------------------------------------------------------------------
+
+    async def _request(self, client: Client, due: int, sent_at: int) -> None:
+        """Send a request and account for how it ended."""
+        tally, wire = self.tally, client.wire
+        body = self._draw()
+        client.busy = True
+        tally.sent += 1
+        attempts = 0
+        while True:
+            wire.clear()
+            failure, status = await self._attempt(client, body)
+            now = perf()
+            if now >= tally.edge:
+                self._turn(now)
+            tally.bytes += wire.bytes
+            wire.bytes = 0
+            tally.reconnects += wire.opened
+            wire.opened = 0
+            if failure is None:
+                tally.success(due, sent_at, now, status)
+                break
+            if attempts == self.load.retries or self._over.is_set():
+                tally.failure(failure, due, now, status or None)
+                break
+            attempts += 1
+            tally.retried += 1
+            if failure == "connect":
+                await asyncio.sleep(PAUSE_S)
+            sent_at = perf()
+        client.busy = False
+        if not tally.refill:
+            self._turn(now)
+        if failure == "connect":
+            await asyncio.sleep(PAUSE_S)
+
+    async def _attempt(self, client: Client, body: bytes) -> tuple[str | None, int]:
+        """One try: (class of failure or None, status or 0)."""
+        request = self.load.request
+        try:
+            async with client.session.request(
+                request.method, self._url, data=body or None, allow_redirects=False
+            ) as response:
+                got = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, OSError) as error:
+            return classify(error, client.wire), 0
+        if client.wire.messages > 1:
+            return "malformed", status
+        return judge(request, status, got), status
+
+    # -- the load -----------------------------------------------------------------------------
+
+    def run(self, start: int, drain_ns: int) -> None:
+        """Load the target from `start` until the tally is finished, then drain."""
+        self._drain_ns = drain_ns
+        self._loop.run_until_complete(self._run(start))
+
+    def run_slice(self, length_ns: int, drain_ns: int) -> int:
+        """Load for a slice of time and drain; see `RawEngine.run_slice`.
+
+        The drain waits for every response, however long `drain_ns` is: a task that is called off
+        would take its connection with it. The request time-out bounds it.
+        """
+        begun = perf()
+        self._drain_ns, self._drain_until = NEVER // 2, NEVER
+        self._over.clear()
+        self.tally.open_slice(begun, length_ns)
+        self._loop.run_until_complete(self._run(begun))
+        return begun
+
+    async def _run(self, start: int) -> None:
+        self._turn(perf())
+        if self.load.open_loop:
+            self._clock = ArrivalClock(self.load, start, self.share.worker, self.share.workers)
+            for client in self._clients:
+                client.task = self._loop.create_task(self._serve(client, None))
+            await asyncio.sleep(0)
+            if self.timer.fd >= 0:
+                self._loop.add_reader(self.timer.fd, self._timer_rang)
+            self._pump()
+        else:
+            for client in self._clients:
+                client.task = self._loop.create_task(self._repeat(client))
+        tick = self._loop.create_task(self._tick())
+        await self._over.wait()
+        tick.cancel()
+        for client in self._clients:
+            if client.task is not None:
+                client.task.cancel()
+        tasks = [client.task for client in self._clients if client.task is not None]
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _repeat(self, client: Client) -> None:
+        """Closed loop: the next request when the last one has ended."""
+        while self.tally.may_send():
+            now = perf()
+            await self._request(client, now, now)
+
+    async def _serve(self, client: Client, due: int | None) -> None:
+        """Open loop: requests as they are due, each with its own due time."""
+        while True:
+            if due is None and self._backlog and self.tally.refill:
+                due = self._backlog.popleft()
+                self.tally.waited += 1
+            if due is None:
+                turn: asyncio.Future[int | None] = self._loop.create_future()
+                self._free.append(turn)
+                due = await turn
+            assert due is not None
+            now = perf()
+            self.tally.record("send_lag", now - due)
+            await self._request(client, due, now)
+            due = None
+
+    def _timer_rang(self) -> None:
+        self.timer.clear()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Begin every request that is due, and see to being called for the next."""
+        clock, tally = self._clock, self.tally
+        assert clock is not None
+        now = perf()
+        if now >= tally.edge:
+            self._turn(now)
+        while clock.due <= now and tally.refill:
+            left = tally.left_to_send
+            if left is not None and left <= len(self._backlog):
+                return
+            self._launch(clock.due)
+            clock.step()
+        if not tally.refill:
+            return
+        sleep_s = self.timer.sleep_s(clock.due, now)
+        if self.timer.fd < 0:
+            self._loop.call_later(sleep_s, self._pump)
+
+    def _launch(self, due: int) -> None:
+        if self._free:
+            self._free.pop().set_result(due)
+        elif len(self._clients) < self.share.limit:
+            client = self._make_client()
+            self._clients.append(client)
+            client.task = self._loop.create_task(self._serve(client, due))
+        else:
+            self._backlog.append(due)
+
+    async def _tick(self) -> None:
+        """Keep the tally's time while no response comes."""
+        while True:
+            self._turn(perf())
+            await asyncio.sleep(IDLE_S)
+
+    def _turn(self, now: int) -> None:
+        """Do what is due by the clock, as in the raw client."""
+        tally = self.tally
+        tally.advance(now)
+        if self._clock is not None and tally.measure_known:
+            self._clock.measure_from(tally.measure_known)
+        if tally.count_done:
+            tally.end_by_count()
+        if not tally.refill:
+            if self._drain_until == NEVER:
+                self._drain_until = now if tally.aborted else now + self._drain_ns
+            if now >= self._drain_until or not any(client.busy for client in self._clients):
+                self._over.set()
+
+    def close(self) -> None:
+        """Close all sessions and the loop."""
+
+        async def close_all() -> None:
+            await asyncio.gather(*(client.session.close() for client in self._clients))
+
+        self._loop.run_until_complete(close_all())
+        self.timer.close()
+        self._loop.close()
+
+
+def judge(request: Request, status: int, body: bytes) -> str | None:
+    """The class of failure of a whole response; None when it is as expected."""
+    if not http1.status_allowed(status, request):
+        return "status"
+    if request.expect_body is not None and body != request.expect_body:
+        return "body"
+    return None

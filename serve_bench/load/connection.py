@@ -1,0 +1,214 @@
+"""One connection of the raw client: its socket, its framer, and the request that it carries.
+
+Rule: a connection acts when it is told to and decides nothing; when to connect, send or give up
+is the engine's affair (`raw.py`). All sockets are non-blocking.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from serve_bench.load import http1
+from serve_bench.load.connect import Address, new_socket
+from serve_bench.load.poller import READ, WRITE, Poller
+
+if TYPE_CHECKING:
+    import ssl
+
+CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
+"""States. The first four have no usable socket. FAST and BUSY wait for a response; FAST means that
+the plain request of a closed loop was sent and nothing unusual has happened since."""
+
+READ_SIZE = 16384
+
+_timespec = struct.Struct("qq")
+
+
+class Connection:
+    """A connection that is opened again and again.
+
+    `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
+    connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
+    """
+
+    __slots__ = (
+        "address",
+        "attempts",
+        "due",
+        "fd",
+        "feed",
+        "framer",
+        "pending",
+        "poller",
+        "recv",
+        "request",
+        "send",
+        "sent_at",
+        "since",
+        "sock",
+        "state",
+        "timestamps",
+        "tls",
+        "tls_name",
+        "waiting",
+    )
+
+    sock: socket.socket | None
+    recv: Callable[[int], bytes]
+    send: Callable[[bytes | memoryview], int]
+    feed: Callable[[bytes], None]
+
+    def __init__(
+        self,
+        address: Address,
+        framer: http1.ResponseFramer,
+        poller: Poller,
+        timestamps: bool,
+        tls: ssl.SSLContext | None = None,
+        tls_name: str = "",
+    ) -> None:
+        self.address = address
+        self.framer = framer
+        self.poller = poller
+        self.timestamps = timestamps
+        self.tls = tls
+        self.tls_name = tls_name
+        self.sock = None
+        self.fd = -1
+        self.state = CLOSED
+        self.request = b""
+        self.pending: memoryview | None = None
+        self.waiting = False
+        self.attempts = self.due = self.sent_at = self.since = 0
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a request is begun and not ended."""
+        return self.waiting or self.state >= FAST
+
+    def open(self, now: int) -> None:
+        """Begin to connect; the poller says when it is done. Raises OSError."""
+        sock = new_socket(self.address, self.timestamps)
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.since = now
+        self.state = CONNECTING
+        self.pending = None
+        self.framer.start()
+        self.feed = self.framer.feed
+        self.poller.register(self.fd, WRITE)
+        code = sock.connect_ex(self.address.sockaddr)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+
+    def established(self) -> bool:
+        """Take the next step of connecting. True when requests may be sent. Raises OSError."""
+        assert self.sock is not None
+        if self.state == CONNECTING:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            if self.tls is not None:
+                self.sock = self.tls.wrap_socket(
+                    self.sock, server_hostname=self.tls_name, do_handshake_on_connect=False
+                )
+                self.state = HANDSHAKE
+        if self.state == HANDSHAKE and not self._shake():
+            return False
+        self.recv = self.sock.recv
+        self.send = self.sock.send
+        self.state = IDLE
+        self.poller.modify(self.fd, READ)
+        return True
+
+    def _shake(self) -> bool:
+        import ssl
+
+        assert isinstance(self.sock, ssl.SSLSocket)
+        try:
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self.poller.modify(self.fd, READ)
+            return False
+        except ssl.SSLWantWriteError:
+            self.poller.modify(self.fd, WRITE)
+            return False
+        return True
+
+    def transmit(self) -> None:
+        """Send the request, or what is left of it. Raises OSError."""
+        data: bytes | memoryview = self.request if self.pending is None else self.pending
+        try:
+            n = self.send(data)
+        except OSError as error:
+            if not would_block(error):
+                raise
+            n = 0
+        if n < len(data):
+            if self.pending is None:
+                self.poller.modify(self.fd, READ | WRITE)
+            self.pending = memoryview(data)[n:]
+        elif self.pending is not None:
+            self.pending = None
+            self.poller.modify(self.fd, READ)
+
+    def receive(self) -> bytes | None:
+        """What has come; b"" at the end, None when nothing is there. Raises OSError."""
+        try:
+            data = self.recv(READ_SIZE)
+            if self.tls is not None and data:
+                data += self._buffered()
+        except OSError as error:
+            if would_block(error):
+                return None
+            if self.tls is not None and is_tls_eof(error):
+                return b""
+            raise
+        return data
+
+    def _buffered(self) -> bytes:
+        """What TLS has decrypted already: the poller cannot see it."""
+        import ssl
+
+        assert isinstance(self.sock, ssl.SSLSocket)
+        more = b""
+        while left := self.sock.pending():
+            more += self.recv(left)
+        return more
+
+    def receive_stamped(self) -> tuple[bytes, int | None]:
+        """What has come, and how long ago (ns) the kernel received it. Raises OSError."""
+        assert self.sock is not None
+        data, ancillary, _, _ = self.sock.recvmsg(READ_SIZE, 64)
+        if not ancillary or len(ancillary[0][2]) != _timespec.size:
+            return data, None
+        seconds, ns = _timespec.unpack(ancillary[0][2])
+        return data, max(0, time.time_ns() - (seconds * 1_000_000_000 + ns))
+
+    def close(self) -> None:
+        """Close the socket, if there is one."""
+        if self.sock is not None:
+            self.poller.unregister(self.fd)
+            self.sock.close()
+        self.sock = None
+        self.fd = -1
+        self.state = CLOSED
+        self.pending = None
+
+
+def would_block(error: OSError) -> bool:
+    """Whether a non-blocking call found nothing to do. TLS has exceptions of its own for it."""
+    if isinstance(error, BlockingIOError):
+        return True
+    return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
+
+
+def is_tls_eof(error: OSError) -> bool:
+    """Whether the other side ended a TLS connection, with or without saying so."""
+    return type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError")

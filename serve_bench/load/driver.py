@@ -1,0 +1,136 @@
+"""Drives a load from the parent's side: workers, phases, progress, and the merged result.
+
+Rule: the parent sends no request. It names two instants on the common clock (the first request,
+the first window), looks at shared counters, and adds up what the workers report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from serve_bench.load.connect import choose_address
+from serve_bench.load.cores import enough_processes, usable_cores
+from serve_bench.load.merge import merge
+from serve_bench.load.progress import Watch
+from serve_bench.load.share import shares
+from serve_bench.load.shared import COMPLETED, MEASURE, START, Shared
+from serve_bench.load.tally import PUBLISH_AHEAD_NS
+from serve_bench.load.warmup import SAMPLE_S, is_steady
+from serve_bench.load.workers import STUCK_S, Crew, await_ready, orders_for
+from serve_bench.load_result import LoadResult, Progress, Warmup
+from serve_bench.load_spec import Load, SpecError, Timing
+
+START_AHEAD_NS = 5_000_000
+"""The first request is named so long before it, so that every worker can be there."""
+
+OnProgress = Callable[[Progress], None]
+
+perf = time.perf_counter_ns
+
+
+def drive_load(
+    load: Load,
+    timing: Timing,
+    *,
+    on_progress: OnProgress | None = None,
+    mark: Mapping[str, str] | None = None,
+) -> LoadResult:
+    """Run a load and return what it measured.
+
+    `on_progress` is called about four times a second. `mark` is put into the environment of every
+    worker. A load with a count has no warm-up and one window, that ends with its last response.
+    Raises LoadError when the target cannot be reached at all or no worker is left. A worker that
+    dies is in `LoadResult.failures`. When anything is raised, KeyboardInterrupt included,
+    all workers have ended before it leaves here.
+    """
+    if load.client in ("wrk", "ab"):
+        raise SpecError(f"client {load.client} is an external program: use load.external")
+    if load.count is not None:
+        timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
+    address = choose_address(load.request, load.connect_timeout_s)
+    processes = enough_processes(load, usable_cores())
+    shared = Shared.create(processes)
+    try:
+        sides = [{"load": load.to_json(), "address": [int(address.family), address.sockaddr]}]
+        each = shares(load.connections, load.connection_limit, load.count, processes)
+        orders = [orders_for(share, sides, timing, shared) for share in each]
+        with Crew(orders, shared.fd, mark or {}) as crew:
+            return _Drive(load, timing, shared, crew, on_progress).run()
+    finally:
+        shared.close()
+
+
+class _Drive:
+    """One load in progress."""
+
+    def __init__(
+        self,
+        load: Load,
+        timing: Timing,
+        shared: Shared,
+        crew: Crew,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.load = load
+        self.timing = timing
+        self.shared = shared
+        self.crew = crew
+        self.watch = Watch(shared, timing, on_progress)
+        self.begun = perf()
+
+    def run(self) -> LoadResult:
+        """Connect, warm up, measure, drain, merge."""
+        notes = await_ready(self.crew, [self.load], lambda: self.watch.look("connect"))
+        connected_s = (perf() - self.begun) / 1e9
+        start = perf() + START_AHEAD_NS
+        if self.load.count is not None:
+            self.shared.words[MEASURE] = start
+            warmup, measure = Warmup(0.0, False, 0), start
+        self.shared.words[START] = start
+        if self.load.count is None:
+            warmup, measure = self._warm_up(start)
+        started_at_ns = time.time_ns() + (measure - perf())
+        self._measure(measure)
+        result = merge(self.load, self.timing, self.shared, self.crew.workers, warmup)
+        return replace(
+            result,
+            started_at_ns=started_at_ns,
+            time_to_connect_s=connected_s,
+            notes=notes,
+        )
+
+    def _warm_up(self, start: int) -> tuple[Warmup, int]:
+        """Wait until the rate is steady; returns the warm-up and the first window's start."""
+        counts = [0]
+        sample = int(SAMPLE_S * 1e9)
+        due = start
+        earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
+        latest = start + int(self.timing.warmup_max_s * 1e9) - PUBLISH_AHEAD_NS
+        while True:
+            due += sample
+            while (left := due - perf()) > 0 and self.crew.alive:
+                self.crew.listen(left / 1e9)
+            now = perf()
+            counts.append(self.shared.total(COMPLETED))
+            self.watch.look("warmup")
+            steady = is_steady(counts)
+            if now >= latest or (now >= earliest and steady) or not self.crew.alive:
+                break
+        measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
+        self.shared.words[MEASURE] = measure
+        return Warmup((measure - start) / 1e9, steady, 0), measure
+
+    def _measure(self, measure: int) -> None:
+        """Wait for the workers' reports; kills one that is silent long after its end."""
+        end = measure + int(self.timing.measured_s * 1e9)
+        self.watch.measure_from(measure, end)
+        deadline = end + int((self.timing.drain_s + STUCK_S) * 1e9)
+        while pending := [w for w in self.crew.alive if "done" not in w.said]:
+            self.crew.listen(0.25)
+            self.watch.look("measure" if perf() < end else "drain")
+            if perf() > deadline:
+                for worker in pending:
+                    worker.process.kill()
+                deadline += int(STUCK_S * 1e9)

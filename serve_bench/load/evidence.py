@@ -1,0 +1,109 @@
+"""Is the client the bottleneck? What a worker's thread cost the machine, and the verdict on it.
+
+Rule: all thresholds stand here, with their reasons; nothing else in the engine judges.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serve_bench.load_result import ClientVerdict, WorkerReport
+
+NON_IDLE_LIMIT = 0.85
+"""A thread that ran or waited for a CPU for more of the time had no slack left. CPU time alone
+misses it: with two hogs on its core a saturated client shows 0.33 of a core (measured)."""
+
+PICKUP_SHARE = 0.10
+"""Responses that lie in the kernel for more than this share of their latency (medians) wait for
+the client. With one connection there is nothing to wait behind, so it does not count there."""
+
+RUN_QUEUE_LIMIT = 0.05
+"""For a spinning client, which is never idle: waiting for a CPU so much of the time delays its
+sends; its non-idle share says nothing."""
+
+LAG_SHARE = 0.10
+"""Sends that are late by more than this share of the latency (medians) are the client's doing,
+unless they waited for a free connection: the send lag then is the server's."""
+
+SCHEDSTAT = "/proc/thread-self/schedstat"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the calling thread and process had used at an instant (ns)."""
+
+    wall_ns: int
+    cpu_ns: int
+    run_ns: int | None
+    wait_ns: int | None
+
+
+def usage_now() -> Usage:
+    """Read the clocks of this thread. The last two are None where there is no schedstat."""
+    run_ns = wait_ns = None
+    if os.path.exists(SCHEDSTAT):
+        with open(SCHEDSTAT, encoding="ascii") as file:
+            run_ns, wait_ns = (int(field) for field in file.read().split()[:2])
+    return Usage(time.perf_counter_ns(), time.process_time_ns(), run_ns, wait_ns)
+
+
+def max_rss_mb() -> float:
+    """The highest resident memory of this process so far, in MB (10^6 bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def shares_between(begin: Usage, end: Usage) -> tuple[float | None, float | None]:
+    """(non-idle, run-queue wait) as shares of the wall time between two readings."""
+    wall = end.wall_ns - begin.wall_ns
+    if wall <= 0 or None in (begin.run_ns, begin.wait_ns, end.run_ns, end.wait_ns):
+        return None, None
+    assert begin.run_ns is not None and end.run_ns is not None
+    assert begin.wait_ns is not None and end.wait_ns is not None
+    wait = end.wait_ns - begin.wait_ns
+    return (end.run_ns - begin.run_ns + wait) / wall, wait / wall
+
+
+def client_verdict(
+    workers: Sequence[WorkerReport],
+    pickup_p50_ns: int | None,
+    latency_p50_ns: int | None,
+    lag_p50_ns: int | None = None,
+    waited: bool = False,
+) -> ClientVerdict:
+    """Whether the client set the figures, and why.
+
+    `waited`: due requests had to wait for a free connection, so the send lag is not the client's.
+    """
+    reasons = []
+    spinning = any(worker.timer == "spin" for worker in workers)
+    non_idle = max((w.non_idle for w in workers if w.non_idle is not None), default=None)
+    wait = max((w.run_queue_wait for w in workers if w.run_queue_wait is not None), default=None)
+    if not spinning and non_idle is not None and non_idle > NON_IDLE_LIMIT:
+        reasons.append(
+            f"a load worker ran or waited for a CPU {non_idle:.0%} of the time "
+            f"(limit {NON_IDLE_LIMIT:.0%})"
+        )
+    if spinning and wait is not None and wait > RUN_QUEUE_LIMIT:
+        reasons.append(f"a spinning load worker waited for a CPU {wait:.0%} of the time")
+    several = sum(worker.connections for worker in workers) > 1
+    if several and pickup_p50_ns and latency_p50_ns:
+        share = pickup_p50_ns / latency_p50_ns
+        if share > PICKUP_SHARE:
+            reasons.append(f"responses waited in the client for {share:.0%} of their latency")
+    if lag_p50_ns and latency_p50_ns and not waited and lag_p50_ns > LAG_SHARE * latency_p50_ns:
+        share = lag_p50_ns / latency_p50_ns
+        reasons.append(f"requests were sent late by {share:.0%} of their latency")
+    return ClientVerdict(
+        client_bound=bool(reasons),
+        reasons=tuple(reasons),
+        non_idle=non_idle,
+        run_queue_wait=wait,
+        pickup_p50_ns=pickup_p50_ns,
+        latency_p50_ns=latency_p50_ns,
+    )

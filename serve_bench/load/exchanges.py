@@ -1,0 +1,349 @@
+"""The raw client's connections and what becomes of the requests on them.
+
+Rule: this is the whole course of a request but for the short path of the plain closed loop: given
+to a connection, sent, answered or failed, tried again, followed by the next. It reacts to events
+and to the time it is handed; waiting for events is `raw.RawEngine`'s affair.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import cycle
+
+from httptools import HttpParserError, HttpParserUpgrade
+
+from serve_bench.load import http1
+from serve_bench.load.connect import Address, can_timestamp, tls_context
+from serve_bench.load.connection import (
+    BUSY,
+    CLOSED,
+    CONNECTING,
+    FAST,
+    HANDSHAKE,
+    IDLE,
+    PAUSED,
+    Connection,
+    would_block,
+)
+from serve_bench.load.failures import connection_class, reason_of
+from serve_bench.load.poller import READ, WRITE, make_poller
+from serve_bench.load.share import Share
+from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load_spec import Load
+
+PAUSE_NS = 50_000_000
+"""Wait after a failed connect, so that a server that is down does not make the client spin."""
+
+SCAN_NS = 100_000_000
+"""How often time-outs are looked for: a tenth of the time-out where that is shorter."""
+
+perf = time.perf_counter_ns
+
+
+class Exchanges:
+    """All connections of one worker to one target, and the requests on them."""
+
+    def __init__(self, load: Load, address: Address, share: Share) -> None:
+        self.load = load
+        self.address = address
+        self.share = share
+        self.tally: Tally
+        self.poller = make_poller()
+        self.requests = http1.request_bytes(load.request, load.keepalive)
+        self._draw = self._make_draw()
+        self._tls = tls_context(load.request) if load.request.scheme == "https" else None
+        self.timestamps = bool(load.pickup_every) and can_timestamp(address)
+        self._every = load.pickup_every if self.timestamps else NEVER
+        self._countdown = self._every
+        self.connections: list[Connection] = []
+        self._by_fd: dict[int, Connection] = {}
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._free: list[Connection] = []
+        self._backlog: deque[int] = deque()
+        self._flying = 0
+        self._running = False
+        self._over = False
+        self._timeout_ns = int(load.timeout_s * 1e9)
+        self._connect_timeout_ns = int(load.connect_timeout_s * 1e9)
+        self._scan_ns = min(SCAN_NS, self._timeout_ns // 10, self._connect_timeout_ns // 10)
+        self._hot = (
+            not load.open_loop
+            and load.keepalive
+            and len(self.requests) == 1
+            and self._tls is None
+            and http1.status_allowed(200, load.request)
+        )
+        self.connect_error: str | None = None
+
+    def _make_draw(self) -> Callable[[], bytes]:
+        if self.load.request.draw == "random":
+            draw = random.Random(f"{self.load.seed}/body/{self.share.worker}").choice
+            return lambda: draw(self.requests)
+        return cycle(self.requests).__next__
+
+    def count_in_flight(self) -> tuple[int, int]:
+        """Requests in flight, counted from the connections' states, and those not sent yet."""
+        return sum(1 for conn in self.connections if conn.in_flight), len(self._backlog)
+
+    # -- connecting ---------------------------------------------------------------------------
+
+    def _add_connection(self, now: int, due: int | None = None) -> None:
+        """One more connection, opened for the request due at `due` if there is one."""
+        conn = Connection(
+            self.address,
+            http1.make_framer(self.load.request),
+            self.poller,
+            self.timestamps,
+            self._tls,
+            self.load.request.host,
+        )
+        self.connections.append(conn)
+        if due is not None:
+            self._assign(conn, due)
+        self._open(conn, now)
+
+    def _open(self, conn: Connection, now: int) -> None:
+        """Begin to connect, after closing what was there."""
+        if conn.sock is not None:
+            self._by_fd.pop(conn.fd, None)
+            conn.close()
+        try:
+            conn.open(now)
+        except OSError as error:
+            self._by_fd[conn.fd] = conn
+            self._connect_failed(conn, error, now)
+        else:
+            self._by_fd[conn.fd] = conn
+
+    def _reopen(self, conn: Connection, now: int) -> None:
+        self.tally.reconnects += 1
+        self._open(conn, now)
+
+    def _connecting(self, conn: Connection, now: int) -> None:
+        try:
+            if not conn.established():
+                return
+        except OSError as error:
+            self._connect_failed(conn, error, now)
+            return
+        if conn.waiting:
+            self._send(conn, now)
+        elif self._running:
+            self._next(conn, now)
+
+    def _connect_failed(self, conn: Connection, error: OSError, now: int) -> None:
+        self.connect_error = reason_of(error)
+        self._by_fd.pop(conn.fd, None)
+        conn.close()
+        conn.state = PAUSED
+        conn.since = now + PAUSE_NS
+        if not conn.waiting:
+            return
+        if conn.attempts < self.load.retries:
+            conn.attempts += 1
+            self.tally.retried += 1
+            return
+        conn.waiting = False
+        self._flying -= 1
+        self.tally.failure("connect", conn.due, now)
+
+    def _resume(self, conn: Connection, now: int) -> None:
+        """A pause is over: connect again, for the request at hand or for a new one."""
+        if not conn.waiting:
+            if not self.tally.refill:
+                return
+            if self._backlog:
+                self._assign(conn, self._backlog.popleft())
+                self.tally.waited += 1
+            elif not self.load.open_loop and self.tally.may_send():
+                self._assign(conn, now)
+        self._reopen(conn, now)
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _assign(self, conn: Connection, due: int) -> None:
+        """Begin a request on this connection, which may not be open yet."""
+        conn.due = due
+        conn.attempts = 0
+        conn.waiting = True
+        conn.request = self._draw()
+        self._flying += 1
+        self.tally.sent += 1
+
+    def _send(self, conn: Connection, now: int) -> None:
+        """Send the request that waits on an open connection."""
+        conn.waiting = False
+        conn.sent_at = now
+        conn.state = FAST if self._hot and conn.due == now else BUSY
+        if self.load.open_loop and not conn.attempts:
+            self.tally.record("send_lag", now - conn.due)
+        try:
+            conn.transmit()
+        except OSError as error:
+            self._broken(conn, connection_class(error), now)
+
+    def _next(self, conn: Connection, now: int) -> None:
+        """An open connection is free: give it something to do."""
+        conn.state = IDLE
+        if self._backlog and self.tally.refill:
+            self._assign(conn, self._backlog.popleft())
+            self.tally.waited += 1
+            self._send(conn, perf())
+        elif self.load.open_loop:
+            self._free.append(conn)
+        elif self.tally.may_send():
+            self._assign(conn, now)
+            self._send(conn, now)
+
+    def _renew(self, conn: Connection, now: int) -> None:
+        """The connection cannot be used again: open another in its place, if it is needed."""
+        if not self.load.open_loop and self.tally.may_send():
+            self._assign(conn, now)
+        elif self._backlog and self.tally.refill:
+            self._assign(conn, self._backlog.popleft())
+            self.tally.waited += 1
+        elif self._over or self.tally.finished:
+            self._by_fd.pop(conn.fd, None)
+            conn.close()
+            return
+        self._reopen(conn, now)
+
+    def _complete(self, conn: Connection, now: int) -> None:
+        """A whole response is there."""
+        framer = conn.framer
+        failure = http1.judge(framer, self.load.request)
+        status = framer.status
+        reusable = framer.keep_alive and self.load.keepalive and conn.pending is None
+        reusable = reusable and framer.done != http1.SURPLUS
+        if conn.state == FAST:
+            conn.sent_at = conn.due
+        framer.reset()
+        if failure is not None:
+            self._failed(conn, failure, now, status, reusable)
+            return
+        self._flying -= 1
+        self.tally.success(conn.due, conn.sent_at, now, status)
+        if reusable:
+            self._next(conn, now)
+        else:
+            conn.state = CLOSED
+            self._renew(conn, now)
+
+    def _broken(self, conn: Connection, failure: str, now: int) -> None:
+        """The request in flight failed together with its connection."""
+        self._failed(conn, failure, now, None, False)
+
+    def _failed(
+        self, conn: Connection, failure: str, now: int, status: int | None, reusable: bool
+    ) -> None:
+        if conn.attempts < self.load.retries and not self._over:
+            conn.attempts += 1
+            self.tally.retried += 1
+            conn.waiting = True
+            if reusable:
+                self._send(conn, now)
+            else:
+                self._reopen(conn, now)
+            return
+        self._flying -= 1
+        self.tally.failure(failure, conn.due, now, status)
+        if reusable:
+            self._next(conn, now)
+        else:
+            conn.state = CLOSED
+            self._renew(conn, now)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def _dispatch(self, fd: int, mask: int) -> None:
+        """Something happened on a descriptor that the loop does not handle itself."""
+        conn = self._by_fd.get(fd)
+        if conn is None:
+            if fd in self._watched:
+                self._watched[fd]()
+            return
+        if conn.state in (CONNECTING, HANDSHAKE):
+            self._connecting(conn, perf())
+            return
+        try:
+            if mask & WRITE and conn.pending is not None:
+                conn.transmit()
+            data = conn.receive() if mask & ~WRITE else None
+            if data is None:
+                return
+            self.tally.bytes += len(data)
+            if conn.state >= FAST:
+                conn.feed(data)
+        except (OSError, HttpParserError, HttpParserUpgrade) as error:
+            self._trouble(conn, error, perf())
+        else:
+            self._fed(conn, data, perf())
+
+    def _trouble(self, conn: Connection, error: Exception, now: int) -> None:
+        """Reading or parsing raised."""
+        if isinstance(error, HttpParserUpgrade):
+            conn.framer.upgraded()
+            self._complete(conn, now)
+        elif isinstance(error, OSError):
+            if not would_block(error):
+                self._lost(conn, connection_class(error), now)
+        else:
+            self._lost(conn, "malformed", now)
+
+    def _fed(self, conn: Connection, data: bytes, now: int) -> None:
+        """The framer has taken these bytes (none: the connection ended)."""
+        framer = conn.framer
+        if conn.state < FAST:
+            self._lost(conn, "reset", now)  # nothing was asked: its end, or bytes nobody wants
+        elif framer.done or (not data and framer.eof()):
+            self._complete(conn, now)
+        elif not data:
+            self._broken(conn, "truncated" if framer.started else "reset", now)
+        else:
+            framer.keep(data)
+            if conn.state == FAST:
+                conn.sent_at = conn.due
+                conn.state = BUSY
+
+    def _stamped(self, conn: Connection) -> bytes:
+        """Read once with the kernel's time of receipt."""
+        data, pickup_ns = conn.receive_stamped()
+        if pickup_ns is not None:
+            self.tally.record("pickup", pickup_ns)
+        return data
+
+    def _sent_partly(self, conn: Connection, sent: int) -> None:
+        """The short path could not send the whole request: the poller says when to go on."""
+        conn.sent_at = conn.due
+        conn.state = BUSY
+        conn.pending = memoryview(conn.request)[sent:]
+        self.poller.modify(conn.fd, READ | WRITE)
+
+    def _lost(self, conn: Connection, failure: str, now: int) -> None:
+        """A connection broke; the request on it, if there is one, failed."""
+        if conn.state >= FAST:
+            self._broken(conn, failure, now)
+            return
+        if conn in self._free:
+            self._free.remove(conn)
+        conn.state = CLOSED
+        self._renew(conn, now)
+
+    def _scan(self, now: int) -> None:
+        """Look for time-outs and for pauses that are over."""
+        for conn in self.connections:
+            state = conn.state
+            if state == FAST:
+                if now - conn.due > self._timeout_ns:
+                    self._broken(conn, "timeout", now)
+            elif state == BUSY:
+                if now - conn.sent_at > self._timeout_ns:
+                    self._broken(conn, "timeout", now)
+            elif state == PAUSED:
+                if now >= conn.since:
+                    self._resume(conn, now)
+            elif state in (CONNECTING, HANDSHAKE) and now - conn.since > self._connect_timeout_ns:
+                self._connect_failed(conn, TimeoutError(), now)

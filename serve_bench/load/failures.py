@@ -1,0 +1,51 @@
+"""How a failure is named: the class of a failed request, and the target that cannot be reached.
+
+Rule: every exception that a socket or a parser may raise gets one class of `ERROR_CLASSES`
+here and nowhere else, so that both clients agree.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+BROKEN: frozenset[int] = frozenset(
+    {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN}
+)
+"""An established connection that the other side broke off."""
+
+
+class LoadError(Exception):
+    """The load could not be run at all: the target cannot be reached, or no worker is left.
+
+    One line; `error_class` is one of ERROR_CLASSES, or `worker`.
+    """
+
+    def __init__(self, error_class: str, host: str, port: int, reason: str) -> None:
+        self.error_class = error_class
+        self.host = host
+        self.port = port
+        self.reason = reason
+        where = f"{host}:{port}" if port else host
+        super().__init__(f"{error_class}: {where}: {reason}")
+
+
+class BrokenAccount(AssertionError):
+    """The engine's own accounting does not add up: a defect of the engine, never of the target."""
+
+
+def connection_class(error: OSError) -> str:
+    """The class of an error on an established connection: reset or timeout."""
+    return "timeout" if isinstance(error, TimeoutError) else "reset"
+
+
+def reason_of(error: BaseException) -> str:
+    """A short reason in words, without Python's decoration."""
+    if isinstance(error, socket.gaierror):
+        return f"cannot resolve the host ({error.strerror})"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error) or type(error).__name__

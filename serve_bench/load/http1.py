@@ -1,0 +1,283 @@
+"""HTTP/1.1 without I/O: the bytes of a request, and where a response ends.
+
+Rule: bytes in, facts out; no socket, no clock. llhttp (httptools) frames every response. What it
+leaves to its caller is done here: responses that end with the connection, HEAD, informational
+responses (1xx), and a second response that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from serve_bench.load_spec import Request
+
+WAITING = 0
+"""No whole response yet."""
+PLAIN = 1
+"""A whole response: status 200, the connection stays open, the body as expected."""
+OTHER = 2
+"""A whole response of any other kind: see `status`, `keep_alive` and `body_ok`."""
+SURPLUS = 3
+"""More than one final response to one request."""
+
+KEPT_HEAD = 65536
+"""How many bytes of an unfinished response are kept, to tell at its end what its head said."""
+
+
+def host_header(request: Request) -> str:
+    """The value of Host: the port only when it is not the scheme's own."""
+    parts = urlsplit(request.url)
+    host = request.host
+    shown = f"[{host}]" if ":" in host else host
+    return shown if parts.port is None else f"{shown}:{parts.port}"
+
+
+def request_target(request: Request) -> str:
+    """Path and query, as the request line gives them."""
+    parts = urlsplit(request.url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def request_headers(request: Request, keepalive: bool) -> dict[str, str]:
+    """The headers that are sent beside those of the body, defaults first.
+
+    A header that the request names replaces a default of the same name.
+    """
+    headers = {"Host": host_header(request), "User-Agent": "serve-bench", "Accept": "*/*"}
+    if not keepalive:
+        headers["Connection"] = "close"
+    for name, value in request.headers:
+        for default in [known for known in headers if known.lower() == name.lower()]:
+            del headers[default]
+        headers[name] = value
+    return headers
+
+
+def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
+    """The whole request as bytes, once for each of its bodies."""
+    names = {name.lower() for name, _ in request.headers}
+    out = []
+    for body in request.all_bodies:
+        lines = [f"{request.method} {request_target(request)} HTTP/1.1"]
+        lines += [f"{k}: {v}" for k, v in request_headers(request, keepalive).items()]
+        wants_length = bool(body) or request.method in ("POST", "PUT", "PATCH")
+        if wants_length and "content-length" not in names:
+            lines.append(f"Content-Length: {len(body)}")
+        if body and "content-type" not in names:
+            lines.append("Content-Type: application/octet-stream")
+        out.append("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
+    return out
+
+
+class ResponseFramer:
+    """Frames the responses of one connection.
+
+    Call `feed(data)`; then `done` says what is there. With WAITING, call `keep(data)`, so that
+    `eof()` can judge; with anything else, `reset()` before the next request. `feed` is llhttp's
+    own method and may raise HttpParserError or HttpParserUpgrade: see `explain`.
+    """
+
+    __slots__ = (
+        "_head",
+        "_keep_alive_now",
+        "_status_now",
+        "body_ok",
+        "done",
+        "feed",
+        "keep_alive",
+        "started",
+        "status",
+    )
+
+    feed: Callable[[bytes], None]
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new connection: a fresh parser."""
+        parser = HttpResponseParser(self)
+        self.feed = parser.feed_data
+        self._status_now: Callable[[], int] = parser.get_status_code
+        self._keep_alive_now: Callable[[], bool] = parser.should_keep_alive
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the response that has been dealt with; the connection goes on."""
+        self.done = WAITING
+        self.status = 200
+        self.keep_alive = True
+        self.body_ok = True
+        self.started = False
+        self._head = b""
+
+    def on_message_complete(self) -> None:
+        """llhttp's callback. Keep-alive may be asked only in here."""
+        status = self._status_now()
+        keep_alive = self._keep_alive_now()
+        if status == 200 and keep_alive and not self.done:
+            self.done = PLAIN
+        else:
+            self._complete(status, keep_alive)
+
+    def _complete(self, status: int, keep_alive: bool) -> None:
+        if status < 200 and status != 101:
+            return  # informational: the response proper follows
+        self.status = status
+        self.keep_alive = keep_alive
+        self.done = SURPLUS if self.done else OTHER
+
+    def keep(self, data: bytes) -> None:
+        """Note bytes that did not complete the response."""
+        self.started = True
+        if len(self._head) < KEPT_HEAD:
+            self._head += data[: KEPT_HEAD - len(self._head)]
+
+    def upgraded(self) -> None:
+        """Take note that the server switched protocols: a response of status 101 to us."""
+        if not self.done:
+            self._complete(101, False)
+        self.keep_alive = False
+
+    def eof(self) -> bool:
+        """The connection ended. True if that completes the response: then `done` is OTHER.
+
+        A response ends with the connection when it has neither a length nor chunks (RFC 9112,
+        6.3). False means that it was cut off, or, with `started` unset, never began.
+        """
+        if self.done or not self.started:
+            return bool(self.done)
+        head = _Head()
+        try:
+            head.parser.feed_data(self._head)
+        except (HttpParserError, HttpParserUpgrade):
+            return False
+        if not head.complete or head.has_length:
+            return False
+        self._complete(head.parser.get_status_code(), False)
+        return self.done == OTHER
+
+
+class _Head:
+    """Reads the headers of the last response in some bytes."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.has_length = False
+        self.parser = HttpResponseParser(self)
+
+    def on_message_begin(self) -> None:
+        self.complete = self.has_length = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
+        if lower == b"content-length":
+            self.has_length = True
+        elif lower == b"transfer-encoding":
+            # Only a final `chunked` gives the body an end of its own (RFC 9112, 6.3).
+            self.has_length = value.lower().rpartition(b",")[2].strip() == b"chunked"
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+class CheckedFramer(ResponseFramer):
+    """A framer that also compares the body with the one expected."""
+
+    __slots__ = ("_body", "_parts", "expected")
+
+    def __init__(self, expected: bytes) -> None:
+        self.expected = expected
+        super().__init__()
+
+    def reset(self) -> None:
+        super().reset()
+        self._body = b""
+        self._parts: list[bytes] = []
+
+    def on_body(self, part: bytes) -> None:
+        """llhttp's callback, for each piece of the body."""
+        if self._body:
+            self._parts.append(part)
+        else:
+            self._body = part
+
+    def on_message_complete(self) -> None:
+        """As in the plain framer, and PLAIN only when the body is the expected one."""
+        status = self._status_now()
+        keep_alive = self._keep_alive_now()
+        if self._body == self.expected and status == 200 and keep_alive and not self.done:
+            self.done = PLAIN
+            self._body = b""
+        else:
+            self._complete(status, keep_alive)
+
+    def _complete(self, status: int, keep_alive: bool) -> None:
+        self.body_ok = b"".join((self._body, *self._parts)) == self.expected
+        self._body = b""
+        self._parts = []
+        super()._complete(status, keep_alive)
+        if self.done == OTHER and status == 200 and keep_alive and self.body_ok:
+            self.done = PLAIN
+
+
+class HeadFramer(ResponseFramer):
+    """Frames responses to HEAD: they end with their head, whatever length it announces.
+
+    llhttp cannot be told so; it is given each head with the length set to 0 instead.
+    """
+
+    __slots__ = ("_buffer", "_feed_parser")
+
+    def start(self) -> None:
+        super().start()
+        self._buffer = b""
+        self._feed_parser = self.feed
+        self.feed = self._feed_heads
+
+    def _feed_heads(self, data: bytes) -> None:
+        self._buffer += data
+        while not self.done:
+            head, found, rest = self._buffer.partition(b"\r\n\r\n")
+            if not found:
+                return
+            self._buffer = rest
+            lines = [
+                line
+                for line in head.split(b"\r\n")
+                if not line.lower().startswith((b"content-length:", b"transfer-encoding:"))
+            ]
+            lines.append(b"Content-Length: 0")
+            self._feed_parser(b"\r\n".join(lines) + b"\r\n\r\n")
+        if self._buffer:
+            raise HttpParserError("bytes after the response to HEAD")
+
+
+def make_framer(request: Request) -> ResponseFramer:
+    """The framer that fits a request."""
+    if request.method == "HEAD":
+        return HeadFramer()
+    if request.expect_body is not None:
+        return CheckedFramer(request.expect_body)
+    return ResponseFramer()
+
+
+def status_allowed(status: int, request: Request) -> bool:
+    """Whether this status is what the request expects."""
+    if request.expect_status:
+        return status in request.expect_status
+    return 200 <= status < 300
+
+
+def judge(framer: ResponseFramer, request: Request) -> str | None:
+    """The class of failure of a whole response; None when it is as expected."""
+    if framer.done == SURPLUS:
+        return "malformed"
+    if framer.done == PLAIN:
+        return None if status_allowed(200, request) else "status"
+    if not status_allowed(framer.status, request):
+        return "status"
+    return None if framer.body_ok else "body"

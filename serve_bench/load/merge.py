@@ -1,0 +1,153 @@
+"""The workers' reports and histograms, added up to one result.
+
+Rule: only adds and checks. A result whose accounting does not balance raises BrokenAccount:
+it is a defect of the engine and must not be printed as a measurement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from serve_bench.histogram import Histogram
+from serve_bench.load.evidence import client_verdict
+from serve_bench.load.failures import BrokenAccount, LoadError
+from serve_bench.load.shared import COMPLETED, KINDS, Shared
+from serve_bench.load.workers import Worker
+from serve_bench.load_result import ERROR_CLASSES, Counts, LoadResult, Warmup, WorkerReport
+from serve_bench.load_spec import Load, Timing
+
+WAITED_SHARE = 0.1
+"""When more of the requests than this had to wait for a free connection, the median send lag may
+be the server's doing, and is no evidence against the client."""
+
+Snapshot = dict[str, Any]
+
+
+def merge(
+    load: Load, timing: Timing, shared: Shared, workers: Sequence[Worker], warmup: Warmup
+) -> LoadResult:
+    """The result of all workers that reported. Raises LoadError when none did."""
+    done = [worker for worker in workers if "done" in worker.said]
+    failures = tuple(
+        worker.failure(shared.live(worker.index)[COMPLETED])
+        for worker in workers
+        if "done" not in worker.said
+    )
+    if not done:
+        reason = "; ".join(f"worker {f.pid}: {f.reason}" for f in failures)
+        request = load.request
+        raise LoadError("worker", request.host, request.port, f"no worker is left: {reason}")
+    boards = [worker.index for worker in done]
+    result = result_of(
+        load,
+        timing,
+        warmup,
+        [worker.said["done"]["reports"][0] for worker in done],
+        {kind: merged(shared, boards, kind) for kind in KINDS},
+        tuple(worker_report(worker) for worker in done),
+    )
+    return replace(result, failures=failures)
+
+
+def worker_report(worker: Worker) -> WorkerReport:
+    said = worker.said["done"]
+    names = ("connections", "cpu_s", "non_idle", "run_queue_wait", "max_rss_mb", "timer")
+    return WorkerReport(pid=worker.pid, **{name: said[name] for name in names})
+
+
+def merged(shared: Shared, boards: Iterable[int], kind: str) -> Histogram:
+    out = Histogram()
+    for board in boards:
+        out.merge(shared.read(board, "measured", kind))
+    return out
+
+
+def result_of(
+    load: Load,
+    timing: Timing,
+    warmup: Warmup,
+    reports: Sequence[dict[str, Any]],
+    histograms: dict[str, Histogram],
+    workers: tuple[WorkerReport, ...],
+) -> LoadResult:
+    """Put reports (of whole workers, or of one side of a sliced load) together."""
+    begin = _sum_of([r["snapshots"]["begin"] for r in reports])
+    end = _sum_of([r["snapshots"]["end"] for r in reports])
+    final = _sum_of([r["snapshots"]["final"] for r in reports])
+    measured, total = _counts(begin, end), _counts(None, final)
+    latency, service_time = Histogram(), Histogram()
+    for whole, part in ((latency, "latency"), (service_time, "service_time")):
+        whole.merge(histograms["equal"])
+        whole.merge(histograms[part])
+    _check(measured, total, latency, histograms["failed_latency"])
+    measure_ns = min(r["measure_ns"] for r in reports)
+    duration_s = (max(r["end_ns"] for r in reports) - measure_ns) / 1e9
+    by_count = load.count is not None and len(reports[0]["windows"]) == 1
+    lag, pickup = histograms["send_lag"], histograms["pickup"]
+    return LoadResult(
+        windows=tuple(map(sum, zip(*(r["windows"] for r in reports), strict=True))),
+        window_s=duration_s if by_count else timing.window_s,
+        duration_s=duration_s,
+        warmup=Warmup(warmup.seconds, warmup.steady, begin["completed"]),
+        latency=latency,
+        service_time=service_time,
+        send_lag=lag,
+        pickup=pickup,
+        failed_latency=histograms["failed_latency"],
+        measured=measured,
+        total=total,
+        status_codes=_difference(end["codes"], begin["codes"]),
+        bytes_received=end["bytes"] - begin["bytes"],
+        retried=end["retried"] - begin["retried"],
+        reconnects=end["reconnects"] - begin["reconnects"],
+        workers=workers,
+        waited=end["waited"] - begin["waited"],
+        verdict=client_verdict(
+            workers,
+            pickup.percentile(0.5),
+            latency.percentile(0.5),
+            lag.percentile(0.5),
+            waited=end["waited"] - begin["waited"] > WAITED_SHARE * measured.sent,
+        ),
+    )
+
+
+def _sum_of(snapshots: Sequence[Snapshot]) -> Snapshot:
+    out: Snapshot = {"failed": Counter(), "codes": Counter()}
+    for snapshot in snapshots:
+        for key, value in snapshot.items():
+            if isinstance(value, dict):
+                out[key].update(value)
+            else:
+                out[key] = out.get(key, 0) + value
+    return out
+
+
+def _counts(begin: Snapshot | None, end: Snapshot) -> Counts:
+    start = begin or {"sent": 0, "completed": 0, "failed": {}, "in_flight": 0}
+    failed = {c: end["failed"][c] - start["failed"].get(c, 0) for c in ERROR_CLASSES}
+    return Counts(
+        sent=end["sent"] - start["sent"],
+        completed=end["completed"] - start["completed"],
+        failed={name: n for name, n in failed.items() if n},
+        in_flight=end["in_flight"],
+        carried_in=start["in_flight"],
+        unsent=end["unsent"],
+    )
+
+
+def _difference(end: Counter[str], begin: Counter[str]) -> dict[int, int]:
+    return {int(code): n - begin[code] for code, n in sorted(end.items()) if n > begin[code]}
+
+
+def _check(measured: Counts, total: Counts, latency: Histogram, failed: Histogram) -> None:
+    for name, counts in (("measured", measured), ("total", total)):
+        if not counts.balanced:
+            raise BrokenAccount(f"the {name} account does not balance: {counts}")
+    if latency.count != measured.completed or failed.count != measured.failed_total:
+        raise BrokenAccount(
+            f"{latency.count} latencies and {failed.count} of failures for {measured}"
+        )

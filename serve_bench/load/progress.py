@@ -1,0 +1,77 @@
+"""The live view of a load: what the parent reads from shared memory and tells its caller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from serve_bench.histogram import Histogram
+from serve_bench.load.shared import COMPLETED, FAILED, Shared
+from serve_bench.load_result import Phase, Progress
+from serve_bench.load_spec import Timing
+
+INTERVAL_NS = 250_000_000
+"""Four times a second. Reading the histograms costs the parent about 1 ms a worker."""
+
+perf = time.perf_counter_ns
+
+
+class Watch:
+    """Calls `on_progress` when it is time to, and not at all when there is none."""
+
+    def __init__(
+        self, shared: Shared, timing: Timing, on_progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._shared = shared
+        self._timing = timing
+        self._call = on_progress
+        self._begun = self._last = perf()
+        self._last_completed = 0
+        self._end = 0
+        self._base = (0, 0)
+        self._measure = 0
+
+    def measure_from(self, measure: int, end: int) -> None:
+        """The first window's start and the last one's end are known now."""
+        self._measure = measure
+        self._end = end
+
+    def look(self, phase: Phase) -> None:
+        """Tell the caller how the load stands, if a quarter of a second has passed."""
+        now = perf()
+        if self._call is None or now - self._last < INTERVAL_NS:
+            return
+        completed, failed = self._shared.total(COMPLETED), self._shared.total(FAILED)
+        rate = (completed - self._last_completed) / ((now - self._last) / 1e9)
+        self._last, self._last_completed = now, completed
+        if phase == "warmup" or now < self._measure:
+            self._base = (completed, failed)
+            phase = "warmup" if phase != "connect" else phase
+        latency = self._latency("measured" if phase in ("measure", "drain") else "rest")
+        p50, p99 = latency.percentiles((0.5, 0.99))
+        base = self._base if phase in ("measure", "drain") else (0, 0)
+        self._call(
+            Progress(
+                phase=phase,
+                elapsed_s=(now - self._begun) / 1e9,
+                remaining_s=self._remaining_s(now),
+                rate=rate,
+                completed=completed - base[0],
+                failed=failed - base[1],
+                p50_ns=p50,
+                p99_ns=p99,
+            )
+        )
+
+    def _remaining_s(self, now: int) -> float:
+        if self._end:
+            return max(0.0, (self._end - now) / 1e9)
+        warmup_left = max(0.0, self._timing.warmup_min_s - (now - self._begun) / 1e9)
+        return warmup_left + self._timing.measured_s
+
+    def _latency(self, part: str) -> Histogram:
+        out = Histogram()
+        for board in range(self._shared.boards):
+            for kind in ("equal", "latency"):
+                out.merge(self._shared.read(board, part, kind))
+        return out

@@ -1,0 +1,249 @@
+"""The raw client: one epoll loop over all connections of a worker, for closed and open loops.
+
+Rule: what happens for every request of a plain closed loop is written out in `_loop`, as short as
+it can be; everything else is `Exchanges`. Only a connection in state FAST takes the short path.
+Accounting is `Tally`'s, framing `http1`'s, sockets are `Connection`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from httptools import HttpParserError, HttpParserUpgrade
+
+from serve_bench.load import http1
+from serve_bench.load.arrivals import ArrivalClock
+from serve_bench.load.connect import Address
+from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ_SIZE
+from serve_bench.load.exchanges import Exchanges
+from serve_bench.load.failures import connection_class
+from serve_bench.load.poller import READ
+from serve_bench.load.share import Share
+from serve_bench.load.tally import NEVER
+from serve_bench.load.timer import IDLE_S, Timer, make_timer
+from serve_bench.load_spec import Load
+
+CONNECT_BATCH = 256
+"""Connections being opened at one time before the start: above, listen queues overflow."""
+
+COUNT_MARGIN = 20_000
+"""With a count, requests are checked one by one when fewer than this are left. Between two calls
+of `advance` (10 ms) no Python client sends 20,000."""
+
+MAX_EVENTS = 256
+
+perf = time.perf_counter_ns
+
+
+class RawEngine(Exchanges):
+    """The engine of the raw client: `connect`, then `run` or any number of `run_slice`, `close`.
+
+    `watch` adds a descriptor whose readiness is somebody else's affair (the worker's stdin).
+    """
+
+    def __init__(self, load: Load, address: Address, share: Share) -> None:
+        super().__init__(load, address, share)
+        self.timer: Timer = make_timer(load.spin)
+        self._clock: ArrivalClock | None = None
+        self._drain_ns = 0
+        self._drain_until = NEVER
+        self._next_scan = 0
+        if self.timer.fd >= 0 and load.open_loop:
+            self.watch(self.timer.fd, self.timer.clear)
+
+    def watch(self, fd: int, call: Callable[[], None]) -> None:
+        """Call `call` when the descriptor is readable."""
+        self._watched[fd] = call
+        self.poller.register(fd, READ)
+
+    def connect(self) -> int:
+        """Open all connections; returns how many are open after the connect time-out."""
+        deadline = perf() + self._connect_timeout_ns
+        wanted = self.share.connections
+        while True:
+            now = perf()
+            opening = sum(1 for c in self.connections if c.state in (CONNECTING, HANDSHAKE))
+            while len(self.connections) < wanted and opening < CONNECT_BATCH:
+                self._add_connection(now)
+                opening += 1
+            if not opening or now > deadline:
+                break
+            for fd, mask in self.poller.poll(IDLE_S, MAX_EVENTS):
+                self._dispatch(fd, mask)
+        for conn in self.connections:
+            if conn.state in (CONNECTING, HANDSHAKE):
+                self._connect_failed(conn, TimeoutError(), perf())
+        return sum(1 for conn in self.connections if conn.state == IDLE)
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def run(self, start: int, drain_ns: int) -> None:
+        """Load the target from `start` (perf_counter_ns) to the tally's end, then drain."""
+        self._running = True
+        self._drain_ns = drain_ns
+        if self.load.open_loop:
+            self._clock = ArrivalClock(self.load, start, self.share.worker, self.share.workers)
+        self.tally.advance(perf())
+        self._fill()
+        self._loop()
+
+    def run_slice(self, length_ns: int, drain_ns: int) -> int:
+        """Load for a slice of time, drain, and keep the connections; returns when it began.
+
+        Closed loop only. `tally.last_ns` is then the time of the last response. A request that
+        the drain did not wait for stays in flight and ends in a later slice.
+        """
+        begun = perf()
+        self._running = True
+        self._over = False
+        self._drain_ns, self._drain_until = drain_ns, NEVER
+        self.tally.open_slice(begun, length_ns)
+        self._fill()
+        self._loop()
+        return begun
+
+    def _fill(self) -> None:
+        """Give every idle connection something to do."""
+        for conn in self.connections:
+            if conn.state == IDLE:
+                self._next(conn, perf())
+
+    def close(self) -> None:
+        """Close all connections."""
+        for conn in self.connections:
+            conn.close()
+        self.timer.close()
+        self.poller.close()
+
+    def _turn(self, now: int) -> int:
+        """Do what is due by the clock; returns when to do so again, 0 for at every event."""
+        tally = self.tally
+        tally.advance(now)
+        if self._clock is not None and tally.measure_known:
+            self._clock.measure_from(tally.measure_known)
+        if now >= self._next_scan:
+            self._next_scan = now + self._scan_ns
+            self._scan(now)
+        if tally.count_done:
+            tally.end_by_count()
+        if not tally.refill:
+            if self._drain_until == NEVER:
+                self._drain_until = now if tally.aborted else now + self._drain_ns
+            self._over = not self._flying or now >= self._drain_until
+        left = tally.left_to_send
+        if not tally.refill or (left is not None and left < COUNT_MARGIN):
+            return 0
+        return tally.edge
+
+    def _pump(self) -> float:
+        """Begin every request that is due; returns how long the poller may sleep (s)."""
+        clock, tally = self._clock, self.tally
+        assert clock is not None
+        if not tally.refill:
+            return IDLE_S
+        now = perf()
+        while clock.due <= now:
+            left = tally.left_to_send
+            if left is not None and left <= len(self._backlog):
+                return IDLE_S
+            self._launch(clock.due, now)
+            clock.step()
+            now = perf()
+        return self.timer.sleep_s(clock.due, now)
+
+    def _launch(self, due: int, now: int) -> None:
+        """Send the request due at `due`, or open a connection for it, or let it wait for one."""
+        if self._free:
+            conn = self._free.pop()
+            self._assign(conn, due)
+            self._send(conn, perf())
+        elif len(self.connections) < self.share.limit:
+            self._add_connection(now, due)
+        else:
+            self._backlog.append(due)
+
+    def _loop(self) -> None:
+        """Handle events until the load is over.
+
+        Longer than a function should be, and with locals for attributes: each call and each
+        attribute here is paid for every request (30 to 100 ns of about 7 us).
+        """
+        tally, by_fd, poll = self.tally, self._by_fd, self.poller.poll
+        turn, pump, stamped = self._turn, self._pump, self._stamped
+        request = self.requests[0]
+        size = len(request)
+        every = countdown = self._every
+        paced, whole = self._clock is not None, self._tls is None
+        plain = http1.PLAIN
+        sleep = IDLE_S
+        n = nbytes = longest = edge = 0
+        slots = tally.slots
+        while not self._over:
+            if paced:
+                sleep = pump()
+            events = poll(sleep, MAX_EVENTS)
+            if paced or not events or not edge:
+                now = perf()
+                if now >= edge:
+                    tally.add_plain(n, nbytes, longest)
+                    n = nbytes = longest = 0
+                    edge = turn(now)
+                    slots = tally.slots
+            for fd, mask in events:
+                conn = by_fd.get(fd)
+                if conn is None or mask != READ or conn.state < FAST or not whole:
+                    now = perf()
+                    if now >= edge:
+                        tally.add_plain(n, nbytes, longest)
+                        n = nbytes = longest = 0
+                        edge = turn(now)
+                        slots = tally.slots
+                    self._dispatch(fd, mask)
+                    continue
+                trouble = None
+                try:
+                    countdown -= 1
+                    if countdown:
+                        data = conn.recv(READ_SIZE)
+                    else:
+                        countdown = every
+                        data = stamped(conn)
+                    conn.feed(data)
+                except (OSError, HttpParserError, HttpParserUpgrade) as error:
+                    trouble = error
+                now = perf()
+                if conn.framer.done == plain and now < edge and conn.state == FAST and not trouble:
+                    value = now - conn.due
+                    e = value.bit_length() - 11
+                    if e > 0:
+                        slots[(e << 10) + (value >> e)] += 1
+                    else:
+                        slots[value] += 1
+                    if value > longest:
+                        longest = value
+                    n += 1
+                    nbytes += len(data)
+                    conn.framer.done = 0
+                    conn.due = now
+                    try:
+                        sent = conn.send(request)
+                    except BlockingIOError:
+                        sent = 0
+                    except OSError as error:
+                        self._broken(conn, connection_class(error), now)
+                        continue
+                    if sent != size:
+                        self._sent_partly(conn, sent)
+                    continue
+                if now >= edge:
+                    tally.add_plain(n, nbytes, longest)
+                    n = nbytes = longest = 0
+                    edge = turn(now)
+                    slots = tally.slots
+                if trouble is not None:
+                    self._trouble(conn, trouble, now)
+                else:
+                    tally.bytes += len(data)
+                    self._fed(conn, data, now)
+        tally.add_plain(n, nbytes, longest)

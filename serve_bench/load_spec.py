@@ -1,0 +1,304 @@
+"""What a load is: the request, how it is sent, and for how long. Pure words.
+
+Rule: nothing here opens, reads or sleeps. Values are checked when they are made, so that bad input
+is one clear line before anything starts. How the load is carried out is `serve_bench.load`;
+what came back is `load_result.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Client = Literal["raw", "aiohttp", "wrk", "ab"]
+Arrivals = Literal["constant", "poisson"]
+Draw = Literal["cycle", "random"]
+
+CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
+ARRIVALS: tuple[str, ...] = ("constant", "poisson")
+SCHEMES: tuple[str, ...] = ("http", "https")
+
+MAX_TIMEOUT_S = 1800.0
+"""Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""
+
+
+class SpecError(ValueError):
+    """A load that makes no sense. The message is one line: the field and what is allowed."""
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise SpecError(message)
+
+
+def _positive(name: str, value: float) -> None:
+    _require(math.isfinite(value) and value > 0, f"{name} must be a number above 0, got {value:g}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One kind of request, and what its response must be.
+
+    `bodies` (used instead of `body` when not empty) are cycled in order or drawn at random.
+    `expect_status` empty means any 2xx. `expect_body` None means that the body is not compared.
+    `unix_socket` is a path to connect to; the URL then gives only Host and path.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    bodies: tuple[bytes, ...] = ()
+    draw: Draw = "cycle"
+    expect_status: tuple[int, ...] = ()
+    expect_body: bytes | None = None
+    unix_socket: str | None = None
+    verify_tls: bool = True
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        _require(
+            parts.scheme in SCHEMES,
+            f"url: unknown scheme {parts.scheme!r} in {self.url!r}; allowed: http://, https://",
+        )
+        _require(bool(parts.hostname), f"url: no host in {self.url!r}")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise SpecError(f"url: bad port in {self.url!r}: {error}") from None
+        _require(port != 0, f"url: port 0 in {self.url!r}; allowed: 1 to 65535")
+        _require(
+            not any(ord(c) <= 32 or ord(c) > 126 for c in self.url),
+            f"url: a space, control or non-ASCII character in {self.url!r}; percent-encode it",
+        )
+        _require(
+            self.method.isascii() and self.method.isalpha() and self.method.isupper(),
+            f"method must be capital letters, such as GET or POST, got {self.method!r}",
+        )
+        for name, value in self.headers:
+            _require(
+                bool(name) and name.isascii() and not set(name) & set(" :\r\n\t"),
+                f"header name {name!r} is not allowed",
+            )
+            _require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
+        _require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
+        for status in self.expect_status:
+            _require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return urlsplit(self.url).scheme
+
+    @property
+    def host(self) -> str:
+        """The host as the resolver wants it (an IPv6 address without brackets)."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port, 80 or 443 when the URL names none."""
+        return urlsplit(self.url).port or (443 if self.scheme == "https" else 80)
+
+    @property
+    def all_bodies(self) -> tuple[bytes, ...]:
+        """The bodies in use: at least one, perhaps empty."""
+        return self.bodies or (self.body,)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of an open-loop load: `rate` requests a second for `duration_s` seconds."""
+
+    rate: float
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        _positive("stages: rate", self.rate)
+        _positive("stages: duration_s", self.duration_s)
+
+
+@dataclass(frozen=True)
+class Load:
+    """How requests are sent.
+
+    Closed loop (each connection sends when its response is in) unless `rate` or `stages` is set;
+    then open loop: requests are due at fixed times, whether responses come or not.
+    `processes` None means enough for the load, and never more than the machine leaves.
+    `max_connections` (open loop): connections may grow from `connections` up to this.
+    `count`: stop after so many requests. `spin`: wait for due times by spinning, not by a timer.
+    `ramp`: the rate moves linearly from the former stage's rate to this one's.
+    `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
+    """
+
+    request: Request
+    client: Client = "raw"
+    connections: int = 1
+    processes: int | None = None
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    keepalive: bool = True
+    retries: int = 0
+    rate: float | None = None
+    arrivals: Arrivals = "constant"
+    stages: tuple[Stage, ...] = ()
+    ramp: bool = False
+    count: int | None = None
+    max_connections: int | None = None
+    seed: int = 1
+    spin: bool = False
+    pickup_every: int = 64
+
+    def __post_init__(self) -> None:
+        _require(
+            self.client in CLIENTS, f"client must be one of {', '.join(CLIENTS)}: {self.client!r}"
+        )
+        _require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
+        if self.processes is not None:
+            _require(
+                1 <= self.processes <= self.connections,
+                f"processes must be 1 to the number of connections ({self.connections}), "
+                f"got {self.processes}",
+            )
+        for name, value in (
+            ("timeout_s", self.timeout_s),
+            ("connect_timeout_s", self.connect_timeout_s),
+        ):
+            _positive(name, value)
+            _require(value <= MAX_TIMEOUT_S, f"{name} must be at most {MAX_TIMEOUT_S:g}: {value:g}")
+        _require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
+        _require(
+            self.arrivals in ARRIVALS,
+            f"arrivals must be one of {', '.join(ARRIVALS)}: {self.arrivals!r}",
+        )
+        if self.rate is not None:
+            _positive("rate", self.rate)
+            _require(not self.stages, "rate and stages exclude each other: give one")
+        _require(not self.ramp or bool(self.stages), "ramp needs stages")
+        if self.count is not None:
+            _require(
+                self.count >= self.connections,
+                f"count must be at least the number of connections ({self.connections}), "
+                f"got {self.count}",
+            )
+        if self.max_connections is not None:
+            _require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
+            _require(
+                self.max_connections >= self.connections,
+                f"max_connections must be at least connections ({self.connections}), "
+                f"got {self.max_connections}",
+            )
+        _require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
+        _require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
+        external = self.client in ("wrk", "ab")
+        _require(not (external and self.open_loop), f"client {self.client} has no open loop")
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are due at fixed times."""
+        return self.rate is not None or bool(self.stages)
+
+    @property
+    def schedule(self) -> tuple[Stage, ...]:
+        """The stages of an open loop; a plain rate is one stage without an end."""
+        if self.rate is not None:
+            return (_endless(self.rate),)
+        return self.stages
+
+    @property
+    def connection_limit(self) -> int:
+        """The most connections this load may open."""
+        return self.max_connections or self.connections
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content; bytes as base64."""
+        out = asdict(self)
+        request = out["request"]
+        request["body"] = _encode(self.request.body)
+        request["bodies"] = [_encode(b) for b in self.request.bodies]
+        expect = self.request.expect_body
+        request["expect_body"] = None if expect is None else _encode(expect)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Load:
+        """The reverse of `to_json`. Unknown keys raise TypeError."""
+        request = dict(data["request"])
+        request["headers"] = tuple((str(k), str(v)) for k, v in request["headers"])
+        request["body"] = base64.b64decode(request["body"])
+        request["bodies"] = tuple(base64.b64decode(b) for b in request["bodies"])
+        request["expect_status"] = tuple(request["expect_status"])
+        if request["expect_body"] is not None:
+            request["expect_body"] = base64.b64decode(request["expect_body"])
+        rest = {k: v for k, v in data.items() if k != "request"}
+        rest["stages"] = tuple(Stage(**stage) for stage in rest["stages"])
+        return cls(request=Request(**request), **rest)
+
+
+def _endless(rate: float) -> Stage:
+    return Stage(rate, 1e9)  # 32 years: longer than any run
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How two targets are loaded in turn: `pairs` of slices, one slice of each target to a pair.
+
+    A slice sends on all connections for `slice_s`, stops, and is over with its last response. The
+    order within each pair is drawn, since a fixed one may fall in step with periodic work of the
+    server (measured: SD of the ratio 11 % instead of 6 % at 500 ms). Slices of the warm-up
+    are not measured.
+    """
+
+    pairs: int
+    slice_s: float = 0.05
+    warmup_s: float = 1.0
+    drain_s: float = 2.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        _require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
+        _require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
+        for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s)):
+            _require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long: a warm-up that ends when the rate is steady, then windows of one length.
+
+    The warm-up lasts at least `warmup_min_s` and until `warmup.is_steady` holds, at most
+    `warmup_max_s`. The load is not restarted between warm-up and windows, nor between windows.
+    After the last window nothing new is sent; responses still due are awaited for at most
+    `drain_s`. They count in the totals of the load, not in the windows.
+    """
+
+    warmup_min_s: float = 0.5
+    warmup_max_s: float = 5.0
+    windows: int = 10
+    window_s: float = 1.0
+    drain_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            _require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
+        _require(
+            self.warmup_max_s >= self.warmup_min_s,
+            f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
+        )
+        _require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
+        _require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
+
+    @property
+    def measured_s(self) -> float:
+        """The length of all windows together."""
+        return self.windows * self.window_s

@@ -1,0 +1,91 @@
+"""TCP ports of this machine: is one free, who owns it, which are open to the network."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+
+from serve_bench.errors import BadInput, RunFailed
+
+#: Direct ingress gives each replica a port of its own. Blocks lie below the ephemeral range, which
+#: begins at 32768 on Linux.
+_INGRESS_PORTS = range(20000, 32000)
+
+#: How many ports at the beginning of a block are tried; Ray itself tries further on a clash.
+_TRIED_OF_A_BLOCK = 8
+
+
+def port_owner(port: int) -> psutil.Process | None:
+    """The process that listens on a TCP port, or None where it cannot be known."""
+    for connection in _listening():
+        if connection.laddr.port == port and connection.pid:
+            try:
+                return psutil.Process(connection.pid)
+            except psutil.NoSuchProcess:
+                continue
+    return None
+
+
+def check_port(host: str, port: int) -> None:
+    """BadInput when host and port cannot be bound; names the owner where it is known."""
+    if not 0 <= port <= 65535:
+        raise BadInput(f"--port: {port} is not allowed; it takes 1 to 65535, or 0 for any free one")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BadInput(f"--host: {host!r} cannot be resolved: {error.strerror}") from None
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            owner = port_owner(port)
+            whose = f"; taken by pid {owner.pid} ({owner.name()})" if owner else ""
+            raise BadInput(
+                f"--port: {port} on {host} cannot be used: {(error.strerror or 'error').lower()}"
+                f"{whose}; choose another, or 0 for any free one"
+            ) from None
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that is free now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def free_block(width: int) -> int:
+    """The first port of a block of `width`; drawn at random, so that two clusters differ."""
+    for _ in range(50):
+        first = random.randrange(_INGRESS_PORTS.start, _INGRESS_PORTS.stop - width)
+        try:
+            for port in range(first, first + _TRIED_OF_A_BLOCK):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise RunFailed(f"no {width} ports in a row are free between 20000 and 32000")
+
+
+def open_to_network(roles: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Listening ports of these processes (pid to role) that are bound to more than loopback."""
+    found = [
+        {"port": c.laddr.port, "address": c.laddr.ip, "role": roles[c.pid]}
+        for c in _listening()
+        if c.pid in roles and not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1")
+    ]
+    return sorted(found, key=lambda entry: int(entry["port"]))
+
+
+def _listening() -> list[Any]:
+    try:
+        every = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:  # macOS without root
+        return []
+    return [c for c in every if c.status == psutil.CONN_LISTEN]

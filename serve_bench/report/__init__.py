@@ -1,0 +1,51 @@
+"""Reports: a Result as text, in one of several forms.
+
+Rule: a report sees data only. All forms are drawn from one Page (page.py), so that none can say
+more, or leave out more, than another. Figures come from statistics.py, doubts from checks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from serve_bench.errors import BadInput
+from serve_bench.report.classic import classic
+from serve_bench.report.csv import csv_text
+from serve_bench.report.json import json_text
+from serve_bench.report.markdown import markdown
+from serve_bench.report.page import Page, page_of
+from serve_bench.result import Result
+
+DRAWN: Final[dict[str, Callable[[Page], str]]] = {
+    "classic": classic,
+    "json": json_text,
+    "csv": csv_text,
+    "markdown": markdown,
+}
+FORMATS: Final = ("table", *DRAWN)
+
+
+def render(
+    result: Result,
+    format: str = "table",
+    *,
+    published: bool = False,
+    where: str | None = None,
+    width: int = 80,
+    color: bool = False,
+) -> str:
+    """A run as text that ends with a newline.
+
+    `published` sets published figures beside the measured ones. `where` is the place of the
+    records, as it is shown. `width` (characters) and `color` are for the table alone; see
+    `table.terminal()`. Raises BadInput for an unknown format, FormatError for damaged records.
+    """
+    if format not in FORMATS:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    page = page_of(result, published=published, where=where)
+    if format == "table":
+        from serve_bench.report.table import table  # rich, needed here alone
+
+        return table(page, width=width, color=color)
+    return DRAWN[format](page)

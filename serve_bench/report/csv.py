@@ -1,0 +1,55 @@
+"""One line of CSV for each row, with units in the names of the columns.
+
+Rule: every planned row has a line; what was not measured is empty, and `status` says so. Figures
+are not rounded. Axes of the cells become columns of their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, Final
+
+from serve_bench.report.page import Entry, Page
+
+LATENCIES: Final = ("mean", "p50", "p90", "p99", "max")
+
+
+def csv_text(page: Page) -> str:
+    """The run as CSV, a header first."""
+    rows = [_row(entry, page) for entry in page.entries]
+    out = io.StringIO()
+    names = list(rows[0]) if rows else ["run", "variant", "row", "status"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _row(entry: Entry, page: Page) -> dict[str, Any]:
+    line, rate = entry.line, entry.rate
+    measured = bool(line.trials)
+    return {
+        "run": page.run.id,
+        "variant": line.variant,
+        **{name: line.cell.get(name) for name in page.axes},
+        "row": line.row.label,
+        "client": line.row.client,
+        "connections": line.row.connections,
+        "loop": line.row.loop,
+        "data_size": line.row.data_size,
+        "status": line.status,
+        "requests_per_s_mean": rate and rate.mean,
+        "requests_per_s_std": rate and rate.std,
+        "windows": rate and rate.windows,
+        "launches": rate and rate.launches,
+        "requests_per_s_std_over_launches": rate and rate.launch_std,
+        **{f"latency_{name}_ms": entry.latency_ms(name) for name in LATENCIES},
+        "completed": line.completed if measured else None,
+        "errors": line.errors if measured else None,
+        f"ratio_to_{page.base}" if page.base else "ratio": line.ratio,
+        "published_requests_per_s_mean": entry.published and entry.published.mean,
+        "published_requests_per_s_std": entry.published and entry.published.std,
+        "remarks": "; ".join(entry.remarks),
+        "host": page.host,
+    }

@@ -1,0 +1,299 @@
+"""What a report shows, in order: variants, their cells, the rows of each with what doubts them.
+
+Rule: all that belongs together is joined here once; a form of report only lays it out. Nothing is
+left out: what was planned and not measured has its entry too, and a failure stands where it
+struck (variant, cell or row). No layout, no colour here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from serve_bench.checks import Warning, checks
+from serve_bench.report.published import Published, published_for, published_notes
+from serve_bench.result import Failure, JsonObject, Launch, Result, Run, cell_slug
+from serve_bench.statistics import MAIN, Line, Spread, summarize, variants
+
+NS_PER_MS: Final = 1e6
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row, with the doubts and failures that are about it alone."""
+
+    line: Line
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    published: Published | None = None
+
+    @property
+    def rate(self) -> Spread | None:
+        """The throughput, if it was measured."""
+        return self.line.spreads.get(MAIN)
+
+    def latency_ms(self, name: str) -> float | None:
+        """A figure of the latency (p50, p90, p99, max, mean, std) in milliseconds, if known."""
+        latency = self.line.distributions.get("latency")
+        return None if latency is None else float(getattr(latency, name)) / NS_PER_MS
+
+    @property
+    def label(self) -> str:
+        """The name of the row, marked if a profiler was attached."""
+        return f"{self.line.row.label}{' (profiled)' if self.line.status == 'profiled' else ''}"
+
+    @property
+    def gap(self) -> str | None:
+        """What is missing of the row, in words; None if nothing is."""
+        if self.line.status == "partly measured":
+            return f"{len(self.line.trials)} of {len(self.line.keys)} launches measured"
+        return "not measured" if self.line.status == "not measured" else None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is missing, what failed and what is doubted, one line each."""
+        gap = (self.gap,) if self.line.status == "partly measured" and self.gap else ()
+        rounds = {trial.key: trial.round for trial in self.line.trials}
+        several = len(self.line.keys) > 1
+        doubts = [
+            (f"launch {rounds[one.key]}: " if several and one.key in rounds else "") + remark(one)
+            for one in self.warnings
+        ]
+        return (*gap, *(f"failed: {one.message}" for one in self.failures), *doubts)
+
+
+@dataclass(frozen=True)
+class CellPart:
+    """One cell of a variant."""
+
+    cell: JsonObject
+    failures: tuple[Failure, ...]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class VariantPart:
+    """One variant: its flags, what the proof of its launches says, and its cells."""
+
+    name: str
+    env: tuple[str, ...]
+    engaged: str
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    cells: tuple[CellPart, ...]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The rows of all cells."""
+        return tuple(entry for part in self.cells for entry in part.entries)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole run as it is to be shown. `base` is the variant of the ratios, if there are any."""
+
+    run: Run
+    variants: tuple[VariantPart, ...]
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    base: str | None
+    launches: int
+    host: str
+    notes: tuple[str, ...]
+    where: str | None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The rows of all variants."""
+        return tuple(entry for part in self.variants for entry in part.entries)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that the cells name, in the order in which they first appear."""
+        return tuple(dict.fromkeys(name for entry in self.entries for name in entry.line.cell))
+
+    @property
+    def title(self) -> str:
+        """One line that names the run."""
+        return f"serve-bench {self.run.command}, {self.run.started_at}, run {self.run.id}"
+
+
+def page_of(result: Result, *, published: bool = False, where: str | None = None) -> Page:
+    """Join figures, doubts, failures and, if wanted, published figures."""
+    lines, doubts = summarize(result), checks(result)
+    names = variants(result)
+    parts = tuple(_variant(name, result, lines, doubts, published) for name in names)
+    planned = [line for line in lines if line.status != "profiled"]
+    missing = [line for line in planned if line.status != "measured"]
+    notes = list(_method(lines))
+    if len(names) > 1:
+        notes.append(f"ratio: requests/s to those of the same row under {names[0]}")
+    if missing:
+        notes.append(f"incomplete: {len(missing)} of {len(planned)} rows not measured in full")
+    return Page(
+        run=result.run,
+        variants=parts,
+        warnings=tuple(one for one in doubts if one.key is None and one.variant is None),
+        failures=tuple(one for one in result.failures if not _has_a_place(one, lines)),
+        base=names[0] if len(names) > 1 else None,
+        launches=max(
+            (spread.launches for line in lines for spread in line.spreads.values()), default=0
+        ),
+        host=host_line(result.run.host),
+        notes=(*notes, *(published_notes() if published else ())),
+        where=where,
+    )
+
+
+def remark(warning: Warning) -> str:
+    """A warning in one line: the doubt, then the hint."""
+    return f"{warning.code}: {warning.message} ({warning.hint})"
+
+
+def host_line(host: JsonObject) -> str:
+    """The host of a run in one line, from the fingerprint that host.py makes."""
+    memory = host.get("memory_bytes")
+    versions = [f"{word} {host[key]}" for word, key in _VERSIONS if host.get(key)]
+    words = [
+        str(host.get("cpu") or "unknown CPU"),
+        f"{host.get('usable_cores') or host.get('logical_cores') or '?'} cores",
+        None if host.get("cpu_quota_cores") is None else f"quota {host['cpu_quota_cores']} cores",
+        None if not memory else f"{memory / 2**30:.1f} GiB",
+        host.get("kernel"),
+        *versions,
+        None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start",
+    ]
+    return ", ".join(str(word) for word in words if word)
+
+
+_VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))
+
+
+def cell_title(cell: JsonObject) -> str:
+    """A cell in words: `max_batch_size 1, max_concurrent_queries 10000, num_replicas 8`."""
+    return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure with about so many digits and thousands apart; `-` where there is none."""
+    return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
+
+
+def latency(value_ms: float | None) -> str:
+    """Milliseconds with the three digits that a histogram holds (its error is 0.05 %)."""
+    return number(value_ms, 3)
+
+
+def decimals(value: float, digits: int = 4) -> int:
+    """Decimals that give about so many digits; with 3: 1234 -> 0, 12.3 -> 1, 0.123 -> 3."""
+    before_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return max(0, digits - before_point)
+
+
+def mean_and_std(spread: Spread | None) -> str:
+    """`629.4 ± 5.3`: both with the decimals of the mean."""
+    if spread is None:
+        return "-"
+    return f"{number(spread.mean)} ± {spread.std:,.{decimals(spread.mean)}f}"
+
+
+def ratio(line: Line, base: str | None) -> str:
+    """`3.21` to the base's row; 1 for the base itself; `-` where there is none."""
+    if line.variant == base and line.trials and line.status != "profiled":
+        return "1"
+    return "-" if line.ratio is None else f"{line.ratio:.2f}"
+
+
+def _variant(
+    name: str, result: Result, lines: Iterable[Line], doubts: Iterable[Warning], published: bool
+) -> VariantPart:
+    launches = [launch for launch in result.launches if launch.variant.name == name]
+    failures = [failure for failure in result.failures if failure.variant in (None, name)]
+    own = [line for line in lines if line.variant == name]
+    parts = []
+    for slug, group in groupby(own, key=lambda line: cell_slug(line.cell)):
+        entries = tuple(_entry(line, doubts, failures, published) for line in group)
+        struck = [
+            failure
+            for failure in failures
+            if failure.key is None
+            and failure.cell is not None
+            and failure.variant == name
+            and cell_slug(failure.cell) == slug
+        ]
+        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries))
+    return VariantPart(
+        name=name,
+        env=_env(name, result, launches),
+        engaged=_engaged(launches),
+        warnings=tuple(one for one in doubts if one.variant == name),
+        failures=tuple(
+            one for one in failures if one.variant == name and one.key is None and one.cell is None
+        ),
+        cells=tuple(parts),
+    )
+
+
+def _entry(
+    line: Line, doubts: Iterable[Warning], failures: Iterable[Failure], published: bool
+) -> Entry:
+    return Entry(
+        line=line,
+        warnings=tuple(one for one in doubts if one.key in line.keys),
+        failures=tuple(one for one in failures if one.key in line.keys and one.what != "worker"),
+        published=published_for(line.cell, line.row) if published else None,
+    )
+
+
+def _has_a_place(failure: Failure, lines: Iterable[Line]) -> bool:
+    """Whether a row, a cell or a variant of the page shows the failure."""
+    if failure.key is not None:
+        return any(failure.key in line.keys for line in lines)
+    return any(
+        failure.variant == line.variant
+        and (failure.cell is None or cell_slug(failure.cell) == cell_slug(line.cell))
+        for line in lines
+    )
+
+
+def _env(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
+    """The flags of a variant: of its launches, or as the suite has them if none succeeded."""
+    if launches:
+        env = launches[0].variant.env
+        return tuple(f"{key}={value}" for key, value in env.items())
+    for planned in result.run.suite.get("variants", ()):
+        if isinstance(planned, dict) and planned.get("name") == name:
+            return tuple(f"{key}={value}" for key, value in planned.get("env", {}).items())
+    return ()
+
+
+def _engaged(launches: list[Launch]) -> str:
+    """Who serves HTTP and which versions run, as the proof of the launches says."""
+    found: list[str] = []
+    for launch in launches:
+        owner: Any = launch.proof.get("port_owner")
+        if owner is not None:
+            name = owner.get("name") if isinstance(owner, dict) else owner
+            found.append(f"HTTP by {name}")
+        versions = launch.proof.get("versions") or {}
+        found += [f"{name} {value}" for name, value in versions.items() if value]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _method(lines: Sequence[Line]) -> Iterable[str]:
+    """How the figures were got: windows, spread, latency."""
+    shapes = {
+        (len(metric.windows), trial.window_s)
+        for line in lines
+        for trial in line.trials
+        if not trial.profiled
+        and (metric := trial.metrics.get(MAIN)) is not None
+        and metric.windows is not None
+    }
+    if shapes:
+        shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(shapes))
+        yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
+    if any(line.status == "profiled" for line in lines):
+        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"

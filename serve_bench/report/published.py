@@ -1,0 +1,70 @@
+"""Published figures, as data that is shipped with the tool (serve_bench/reference/).
+
+Rule: they are what others measured on other hardware, and are always shown so: never as measured
+here, and with their hardware named as far as the source names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from serve_bench.result import JsonObject, Row, cell_slug
+
+MICRO: Final = "ray_serve_microbenchmark.json"
+NIGHTLY: Final = "serve_nightly.json"
+
+_ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
+_WRK_CELL: Final = "bs1-mcq10000-rep8"  # as in the published `noop_latency.py` command line
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published figure in requests/s. `by` names the client if it is another than the row's."""
+
+    mean: float
+    std: float | None = None
+    by: str | None = None
+
+    def __str__(self) -> str:
+        spread = "" if self.std is None else f" ± {self.std}"
+        return f"{self.mean}{spread}" + (f" ({self.by})" if self.by else "")
+
+
+@functools.cache
+def reference(name: str) -> Any:
+    """A shipped file of published figures."""
+    place = resources.files("serve_bench").joinpath("reference", name)
+    return json.loads(place.read_text(encoding="utf-8"))
+
+
+def published_for(cell: JsonObject, row: Row) -> Published | None:
+    """The published figure for a row of the no-op matrix; None where there is none."""
+    if row.data_size != "small" or row.loop != "closed":
+        return None
+    if row.connections == 100 and row.client == "raw" and cell_slug(cell) == _WRK_CELL:
+        return Published(reference(MICRO)["noop_wrk"]["requests_per_s"], by="wrk")
+    name = _ROWS.get(row.label) if row.client == "aiohttp" else None
+    for known in reference(MICRO)["cells"] if name else ():
+        axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
+        if cell_slug(axes) == cell_slug(cell):
+            return Published(known[name]["mean"], known[name]["std"])
+    return None
+
+
+def published_notes() -> tuple[str, ...]:
+    """Where the figures come from, their hardware, and what is claimed in words. One line each."""
+    micro, nightly = reference(MICRO), reference(NIGHTLY)
+    wrk, claims = micro["noop_wrk"], nightly["claims"]
+    latency = wrk["latency_ms"]
+    return (
+        f"published (not measured here): {micro['source']}; hardware {micro['hardware']}",
+        f"published by wrk (not measured here): {wrk['command']} against {wrk['setup']}: "
+        f"{wrk['requests_per_s']} requests/s, p50 {latency['p50']} ms, p90 {latency['p90']} ms, "
+        f"p99 {latency['p99']} ms; hardware {micro['hardware']}",
+        f"claimed (not measured here): {nightly['source']}: latency overhead in ms "
+        f"{claims['latency_overhead_ms']}; {claims['throughput']}",
+    )

@@ -1,0 +1,337 @@
+"""The composer: launch, prove, deploy, load, append, next. It reads like the README.
+
+Measure, then append, then compute, then draw: here is only the first half. Whoever wants to show
+what goes on hands in an Observer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from serve_bench.axes import body_bytes
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load_result import LoadResult
+from serve_bench.load_result import Progress as LoadProgress
+from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.result import (
+    Deploy,
+    Failure,
+    Launch,
+    Metric,
+    PlannedTrial,
+    Row,
+    Teardown,
+    Trial,
+)
+from serve_bench.scenario import Cell, LaunchPlan, Suite, expected_s, expected_trial_s, label_of
+from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
+from serve_bench.store import RunFolder
+from serve_bench.strays import RUN_MARK
+
+#: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
+_HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where the run is now: trial `number` of `of`, what is being done, how long it will take."""
+
+    number: int
+    of: int
+    launch: LaunchPlan
+    cell: Cell | None
+    row: Row | None
+    phase: str
+    rate: float | None
+    left_s: float
+
+
+class Observer(Protocol):
+    """Is told what goes on; it measures nothing and decides nothing."""
+
+    def step(self, step: Step) -> None:
+        """Something began or moved on (several times a second during a load)."""
+
+    def trial(self, trial: Trial, number: int, of: int) -> None:
+        """A trial was measured and stands in the records."""
+
+    def failure(self, failure: Failure) -> None:
+        """Something failed and stands in the records."""
+
+
+def now_iso() -> str:
+    """The time, UTC, as records carry it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass
+class Runner:
+    """One sitting of a run: works off `launches` and appends every record to `folder`."""
+
+    suite: Suite
+    launches: Sequence[LaunchPlan]
+    folder: RunFolder
+    run_id: str
+    observer: Observer
+    first_launch: int = 1  # number of the first launch; above 1 when a run is resumed
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: a free one
+    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
+    failed: bool = False
+    _done: int = 0
+    _left_s: float = 0.0
+
+    @property
+    def planned(self) -> int:
+        """How many trials this sitting has to measure."""
+        return sum(len(trials) for launch in self.launches for _, trials in launch.cells)
+
+    def run(self) -> bool:
+        """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
+        for offset, launch in enumerate(self.launches):
+            self._left_s = expected_s(self.suite, self.launches[offset:])
+            self._launch(launch, self.first_launch + offset)
+        return not self.failed
+
+    def _launch(self, launch: LaunchPlan, number: int) -> None:
+        most = max(int(cell["num_replicas"]) for cell, _ in launch.cells)
+        log = f"logs/launch-{number}.log"
+        spec = LaunchSpec(
+            launch.variant,
+            self.run_id,
+            str(number),
+            self.folder.path / log,
+            most_replicas=most,
+            host=self.host,
+            port=self.port,
+        )
+        started_at = now_iso()
+        with Serving(spec) as serving:
+            try:
+                serving.start(lambda phase: self._say(launch, None, None, f"launch: {phase} done"))
+            except LaunchFailed as error:
+                self._fail("launch", error, launch)
+            else:
+                self._work_off(launch, number, serving, started_at, log)
+            self._say(launch, None, None, "teardown")
+            reaped = serving.close()
+        self.folder.append(
+            Teardown(
+                launch=str(number),
+                seconds=round(reaped.seconds, 4),
+                killed=reaped.killed,
+                clean=not reaped.leftovers,
+                leftovers=reaped.leftovers,
+            )
+        )
+        if reaped.leftovers:
+            message = f"something of the launch is left: {', '.join(reaped.leftovers)}"
+            self._append_failure(Failure("teardown", message, now_iso(), launch=str(number)))
+
+    def _work_off(
+        self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
+    ) -> None:
+        proven = False
+        for cell, trials in launch.cells:
+            self._say(launch, cell, None, "deploy")
+            try:
+                deployed = serving.deploy(self.suite.app, cell)
+                if not proven:
+                    began = time.monotonic()
+                    proof = serving.prove()
+                    serving.seconds["proof"] = round(time.monotonic() - began, 4)
+                    self.folder.append(
+                        Launch(
+                            id=str(number),
+                            variant=launch.variant,
+                            round=launch.round,
+                            started_at=started_at,
+                            seconds=dict(serving.seconds),
+                            proof=proof,
+                            paths={"log": log},
+                        )
+                    )
+                    proven = True
+            except LaunchFailed as error:
+                if not proven or not serving.alive():
+                    self._fail("launch", error, launch, number)
+                    return
+                self._fail("deploy", error, launch, number, cell)
+                continue
+            self.folder.append(_deploy_record(str(number), cell, deployed))
+            measured = []
+            for planned in trials:
+                trial = self._trial(launch, number, serving, cell, planned)
+                measured += [] if trial is None else [trial]
+                if not serving.alive():
+                    ended = LaunchFailed("the cluster process ended during a trial")
+                    self._fail("launch", ended, launch, number)
+                    return
+            if self.after_cell is not None:
+                self.after_cell(serving, measured)
+
+    def _trial(
+        self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell, planned: PlannedTrial
+    ) -> Trial | None:
+        left_s = self._left_s
+
+        def progress(now: LoadProgress) -> None:
+            self._left_s = left_s - now.elapsed_s
+            self._say(launch, cell, planned.row, now.phase, now.rate)
+
+        self._say(launch, cell, planned.row, "connect")
+        started_at, began = now_iso(), time.monotonic()
+        try:
+            result = drive_load(
+                load_of(self.suite, planned.row, serving.url),
+                timing_of(self.suite),
+                on_progress=progress,
+                mark={RUN_MARK: self.run_id},
+            )
+        except LoadError as error:
+            failure = Failure("trial", str(error), now_iso(), **_about(launch, number, planned))
+            self._append_failure(failure)
+            return None
+        finally:
+            self._left_s = left_s - expected_trial_s(self.suite)
+        if not serving.alive():
+            return (
+                None  # the caller records why; what was counted is no measure of a living cluster
+            )
+        trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
+        self._done += 1
+        self.folder.append(trial)
+        self.observer.trial(trial, self._done, self.planned)
+        for lost in result.failures:
+            message = f"load worker {lost.pid} failed: {lost.reason}"
+            about = _about(launch, number, planned)
+            self._append_failure(Failure("worker", message, now_iso(), **about))
+        if trial.counts.completed == 0:
+            classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())
+            message = f"no request succeeded ({classes or 'none was answered in time'})"
+            about = _about(launch, number, planned)
+            self._append_failure(Failure("trial", message, now_iso(), **about))
+        return trial
+
+    def _fail(
+        self,
+        what: str,
+        error: LaunchFailed,
+        launch: LaunchPlan,
+        number: int | None = None,
+        cell: Cell | None = None,
+    ) -> None:
+        log = (f"log: {error.log}",) if error.log else ()
+        self._append_failure(
+            Failure(
+                what,
+                str(error),
+                now_iso(),
+                launch=None if number is None else str(number),
+                variant=launch.variant.name,
+                round=launch.round,
+                cell=None if cell is None else label_of(cell),
+                detail=(*error.detail, *log),
+            )
+        )
+
+    def _append_failure(self, failure: Failure) -> None:
+        self.failed = True
+        self.folder.append(failure)
+        self.observer.failure(failure)
+
+    def _say(
+        self,
+        launch: LaunchPlan,
+        cell: Cell | None,
+        row: Row | None,
+        phase: str,
+        rate: float | None = None,
+    ) -> None:
+        number = min(self._done + 1, self.planned)
+        left_s = max(0.0, self._left_s)
+        self.observer.step(Step(number, self.planned, launch, cell, row, phase, rate, left_s))
+
+
+def load_of(suite: Suite, row: Row, url: str) -> Load:
+    """The load of a row against a server at `url` (without a path)."""
+    size = body_bytes(row.data_size)
+    request = Request(
+        url=url + suite.app.route,
+        method="POST" if size else "GET",
+        body=b"a" * size,
+        expect_status=(200,),
+        expect_body=suite.app.answer,
+    )
+    return Load(
+        request,
+        client="aiohttp" if row.client == "aiohttp" else "raw",
+        connections=row.connections,
+        processes=row.processes,
+        count=suite.requests,
+    )
+
+
+def timing_of(suite: Suite) -> Timing:
+    """The suite's warm-up and windows."""
+    return Timing(
+        warmup_min_s=suite.warmup_min_s,
+        warmup_max_s=suite.warmup_max_s,
+        windows=suite.windows,
+        window_s=suite.window_s,
+    )
+
+
+def trial_of(
+    planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
+) -> Trial:
+    """The record of a load that was driven; `total_s` is the whole time it took, start to end."""
+    throughput = tuple(count / result.window_s for count in result.windows)
+    metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
+    for name in _HISTOGRAMS:
+        histogram = getattr(result, name)
+        if histogram.count or name == "latency":
+            metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
+    evidence = result.to_json()
+    kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
+    client = {name: evidence[name] for name in (*kept, "total", "notes")}
+    return Trial(
+        key=planned.key,
+        launch=launch,
+        round=planned.round,
+        variant=planned.variant,
+        cell=planned.cell,
+        row=planned.row,
+        started_at=started_at,
+        window_s=result.window_s,
+        warmup=result.warmup,
+        metrics=metrics,
+        counts=result.measured,
+        client=client,
+        seconds={
+            "total": round(total_s, 4),
+            "connect": round(result.time_to_connect_s, 4),
+            "warmup": round(result.warmup.seconds, 4),
+            "measured": round(result.duration_s, 4),
+        },
+    )
+
+
+def _deploy_record(launch: str, cell: Cell, deployed: Deployed) -> Deploy:
+    seconds = round(deployed.seconds, 4)
+    return Deploy(launch, label_of(cell), seconds, deployed.in_place, deployed.proof)
+
+
+def _about(launch: LaunchPlan, number: int, planned: PlannedTrial) -> dict[str, Any]:
+    return {
+        "key": planned.key,
+        "launch": str(number),
+        "variant": launch.variant.name,
+        "round": launch.round,
+        "cell": planned.cell,
+        "row": planned.row,
+    }

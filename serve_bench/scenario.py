@@ -1,0 +1,180 @@
+"""Suite and plan: what is to be measured, and in which order.
+
+A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
+cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from serve_bench.app_spec import AppSpec, app_named
+from serve_bench.axes import Value, cell_defaults
+from serve_bench.errors import BadInput
+from serve_bench.result import PlannedTrial, Row, VariantUsed, trial_key
+
+Cell = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a command measures. Seconds are wall-clock; `cells` are complete (every axis set).
+
+    `launches`: fresh clusters of each variant, each measuring the whole matrix.
+    """
+
+    name: str
+    app: AppSpec
+    variants: tuple[VariantUsed, ...]
+    cells: tuple[Cell, ...]
+    rows: tuple[Row, ...]
+    windows: int = 10
+    window_s: float = 1.0
+    warmup_min_s: float = 0.5
+    warmup_max_s: float = 3.0
+    launches: int = 1
+    seed: int = 1
+    requests: int | None = None  # stop each trial after so many, instead of after its windows
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        out = asdict(self)
+        out["cells"] = [dict(cell) for cell in self.cells]
+        out["app"] = self.app.name
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Suite:
+        """The reverse of `to_json`, for going on with a stored run."""
+        given = dict(data)
+        given["app"] = app_named(given["app"], "suite")
+        given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
+        given["cells"] = tuple(given["cells"])
+        given["rows"] = tuple(Row(**row) for row in given["rows"])
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One cluster to start, and the trials to measure on it, by cell in the order to be run."""
+
+    variant: VariantUsed
+    round: int
+    cells: tuple[tuple[Cell, tuple[PlannedTrial, ...]], ...]
+
+
+def parse_row(text: object, data_size: str, where: str) -> Row:
+    """`8` (aiohttp clients) or `raw:100` (connections of the raw client) as a row."""
+    client, _, number = str(text).rpartition(":")
+    client = client or "aiohttp"
+    if client not in ("aiohttp", "raw") or not number.isascii() or not number.isdigit():
+        raise BadInput(
+            f"{where}: {text!r} is not allowed; it takes N (aiohttp), aiohttp:N or raw:N, "
+            "N a whole number from 1"
+        )
+    count = int(number)
+    if not 1 <= count <= 100_000:
+        raise BadInput(f"{where}: {text!r} is not allowed; the number must be 1 to 100000")
+    if client == "aiohttp":
+        label = "single client" if count == 1 else f"{count} clients"
+    else:
+        label = "1 connection" if count == 1 else f"{count} connections"
+    return Row(label=label, client=client, connections=count, data_size=data_size)
+
+
+# -------------------------------------------------------------------------------- the plan
+
+
+def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
+    """The launches in order. Round one keeps the suite's order of cells, later ones draw it.
+
+    Variants alternate within a round, so that a drift of the machine meets them all alike.
+    """
+    launches = []
+    for round_ in range(1, suite.launches + 1):
+        cells = list(suite.cells)
+        if round_ > 1:
+            random.Random(suite.seed * 1000 + round_).shuffle(cells)
+        for variant in suite.variants:
+            launches.append(
+                LaunchPlan(
+                    variant,
+                    round_,
+                    tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells),
+                )
+            )
+    return tuple(launches)
+
+
+def _trials(
+    suite: Suite, variant: VariantUsed, round_: int, cell: Cell
+) -> tuple[PlannedTrial, ...]:
+    return tuple(
+        PlannedTrial(
+            key=trial_key(variant.name, round_, label_of(cell), row.label),
+            round=round_,
+            variant=variant.name,
+            cell=label_of(cell),
+            row=row,
+        )
+        for row in suite.rows
+    )
+
+
+#: The three axes of the published matrix, in its order: every cell is named by them.
+PUBLISHED_AXES: Final = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+
+
+def label_of(cell: Cell) -> dict[str, Value]:
+    """A cell as it is recorded: the published axes, then whatever differs from its default."""
+    label = {name: cell[name] for name in PUBLISHED_AXES}
+    for name, default in cell_defaults().items():
+        if name not in label and cell[name] != default:
+            label[name] = cell[name]
+    return label
+
+
+def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:
+    """What is left of a plan when the trials with these keys are measured already."""
+    finished = set(done)
+    left = []
+    for launch in launches:
+        cells = [
+            (cell, tuple(trial for trial in trials if trial.key not in finished))
+            for cell, trials in launch.cells
+        ]
+        cells = [(cell, trials) for cell, trials in cells if trials]
+        if cells:
+            left.append(replace(launch, cells=tuple(cells)))
+    return tuple(left)
+
+
+#: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
+#: the first deploy, a change in place, one more replica, and what a trial costs beside its windows
+#: and its warm-up. They serve the estimate of time left alone.
+LAUNCH_S: Final = 7.5
+FIRST_DEPLOY_S: Final = 2.5
+CHANGE_S: Final = 0.6
+REPLICA_S: Final = 0.8
+TRIAL_S: Final = 0.5
+
+
+def expected_trial_s(suite: Suite) -> float:
+    """About how long one trial takes."""
+    return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
+
+
+def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
+    """About how long the launches will take."""
+    total = 0.0
+    for launch in launches:
+        total += LAUNCH_S + FIRST_DEPLOY_S
+        replicas = 1
+        for cell, trials in launch.cells:
+            total += CHANGE_S + REPLICA_S * max(0, int(cell["num_replicas"]) - replicas)
+            replicas = int(cell["num_replicas"])
+            total += len(trials) * expected_trial_s(suite)
+    return total

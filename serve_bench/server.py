@@ -1,0 +1,308 @@
+"""A cluster of one variant, up and proven: drives the child process of cluster.py.
+
+`Serving` starts the child, deploys cells on it, gathers the proof of what is engaged, and ends the
+whole launch by its mark. Rule: nothing here imports ray; what must be asked inside Serve is asked
+by the child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from serve_bench.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
+from serve_bench.axes import Value
+from serve_bench.child import Child, ChildError, last_lines
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.ports import free_block, free_port, open_to_network, port_owner
+from serve_bench.proof import contradictions, role_of
+from serve_bench.result import VariantUsed
+from serve_bench.strays import LAUNCH_MARK, RUN_MARK, Reaped, reap, run_directory
+
+LAUNCH_TIMEOUT_S = 120.0
+
+#: Words in lines of Ray's log that tell nothing about a failure.
+_CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
+_DETAIL_LINES = 12
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+class LaunchFailed(RunFailed):
+    """A cluster, or an app on it, did not come up as asked. `log` is the file of Ray's chatter."""
+
+    def __init__(self, message: str, detail: Sequence[str] = (), log: Path | None = None) -> None:
+        super().__init__(message, tuple(detail))
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a launch: its role is what it does for Serve, such as "replica"."""
+
+    pid: int
+    role: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deploy that is in force: how long it took, whether replicas stayed, what they use."""
+
+    seconds: float
+    in_place: bool
+    proof: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What `Serving` needs to start a cluster.
+
+    `name` is unique in the run; `port` 0 means a free one.
+    """
+
+    variant: VariantUsed
+    run_id: str
+    name: str
+    log: Path
+    most_replicas: int = 8
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    @property
+    def directory(self) -> Path:
+        """The temporary directory of the launch; its path is short, for HAProxy's sockets."""
+        return run_directory(self.run_id) / self.name
+
+    @property
+    def logical_cpus(self) -> int:
+        """What Ray counts: enough that the replicas fit on any machine, and two to spare."""
+        return max(self.most_replicas + 2, os.cpu_count() or 1)
+
+
+@dataclass
+class Serving:
+    """One launch, as a context manager: leaving it ends every process of the launch.
+
+    `seconds`: how long each phase of the start took.
+    """
+
+    spec: LaunchSpec
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    _child: Child | None = None
+    _closed: Reaped | None = None
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the HTTP port, without a path."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.spec.host, self.spec.host)
+        return f"http://{host}:{self.port}"
+
+    def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
+        """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
+        self.port = self.spec.port or free_port(self.spec.host)
+        for part in ("r", "h", "p"):
+            (self.spec.directory / part).mkdir(parents=True)
+        (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
+        self._child = Child(
+            [self.spec.variant.python or sys.executable, "-u", str(_PACKAGE / "cluster.py")],
+            log=self.spec.log,
+            cwd=self.spec.directory,
+            env=child_environment(self.spec),
+        )
+
+        def phase_ended(name: str, seconds: float) -> None:
+            self.seconds[name] = round(seconds, 4)
+            report(name)
+
+        body = {
+            "host": self.spec.host,
+            "port": self.port,
+            "num_cpus": self.spec.logical_cpus,
+            "ray_dir": str(self.spec.directory / "r"),
+            "env": dict(self.spec.variant.env),
+            "http_options": dict(self.spec.variant.http_options),
+        }
+        try:
+            answer = self._child.ask("launch", body, LAUNCH_TIMEOUT_S, phase_ended)
+        except ChildError as error:
+            raise self._failed(str(error), error.detail) from None
+        self.versions = answer["versions"]
+
+    def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
+        """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
+        spec = deploy_spec(app, cell)
+        began = time.monotonic()
+        answer = self._ask("deploy", spec, float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S)
+        return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
+
+    def prove(self) -> dict[str, Any]:
+        """What is engaged, for the Launch record. Raises LaunchFailed if it is not what was asked.
+
+        To be called once an app is deployed, since a replica is part of the proof.
+        """
+        answer = self._ask("proof", {}, LAUNCH_TIMEOUT_S)
+        owner = port_owner(self.port)
+        processes = self.processes()
+        proof: dict[str, Any] = {
+            "port": self.port,
+            "port_owner": None
+            if owner is None
+            else {"pid": owner.pid, "name": owner.name(), "role": role_of(owner.name())},
+            "processes": [asdict(process) for process in processes],
+            "flags": answer["flags"],
+            "environment": answer["environment"],
+            "versions": self.versions,
+            "logical_cpus": self.spec.logical_cpus,
+            "open_to_network": open_to_network({p.pid: p.role for p in processes}),
+        }
+        wrong = contradictions(self.spec.variant, proof)
+        if wrong:
+            name = self.spec.variant.name
+            raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong)
+        return proof
+
+    def processes(self) -> list[Process]:
+        """The processes of the launch now, with their roles. HAProxy's pid changes at a deploy."""
+        assert self._child is not None, "start() first"
+        found = [Process(self._child.pid, "driver", "serve-bench cluster")]
+        for child in psutil.Process(self._child.pid).children(recursive=True):
+            try:
+                line = child.cmdline()
+                title = child.name() if len(line) > 1 else (line or [child.name()])[0]
+                found.append(Process(child.pid, role_of(" ".join(line) or title), title))
+            except psutil.NoSuchProcess:
+                continue
+        return _with_fallback(found)
+
+    def close(self) -> Reaped:
+        """Ends every process of the launch and removes its directory; the same answer twice."""
+        if self._closed is None:
+            # A second Ctrl-C must not leave a half-ended cluster; this takes at most 5 s.
+            main = threading.current_thread() is threading.main_thread()
+            former = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+            try:
+                if self._child is not None:
+                    self._child.kill()
+                self._closed = reap(self.spec.run_id, self.spec.name)
+                if self._child is not None:
+                    self._child.wait()
+            finally:
+                if main:
+                    signal.signal(signal.SIGINT, former)
+        return self._closed
+
+    def alive(self) -> bool:
+        """Whether the child process, and with it the cluster, still runs."""
+        return self._child is not None and self._child.alive()
+
+    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self._child is not None, "start() first"
+        try:
+            return self._child.ask(command, body, timeout_s)
+        except ChildError as error:
+            raise self._failed(str(error), error.detail) from None
+
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
+        lines = [line for line in detail if line.strip()]
+        lines = lines or last_lines(self.spec.log, _DETAIL_LINES, _CHATTER)
+        return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
+
+
+def child_environment(spec: LaunchSpec) -> dict[str, str]:
+    """The environment of a launch: marks, the variant's flags, ports and paths of its own.
+
+    RAY_* names of the shell are left out: with them, `default` would not be the default.
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k != "PYTHONPATH"}
+    haproxy = spec.directory / "h"
+    width = 8 * max(8, spec.most_replicas)  # a restarted replica takes another port
+    http, grpc = free_block(width), free_block(width)
+    return (
+        env
+        | {
+            RUN_MARK: spec.run_id,
+            LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
+            "PYTHONPATH": str(spec.directory / "p"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
+            "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
+            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(free_port()),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http + width),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc + width),
+            # No request is under way when a cell changes: 30 s of draining would only be waited.
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        }
+        | dict(spec.variant.env)
+    )
+
+
+def ignored_environment() -> list[str]:
+    """RAY_* names of the shell that a launch leaves out, to be told once."""
+    return sorted(name for name in os.environ if name.startswith("RAY_"))
+
+
+def _with_fallback(processes: list[Process]) -> list[Process]:
+    """Where HAProxy serves, the ProxyActor beside it is the fallback: say so in its role."""
+    if not any(process.role == "haproxy_manager" for process in processes):
+        return processes
+    return [
+        replace(process, role="fallback_proxy") if process.role == "proxy" else process
+        for process in processes
+    ]
+
+
+def own_ray_version() -> str:
+    """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        message = "Ray is not installed in this environment: pip install 'ray[serve]'"
+        raise BadInput(message) from None
+
+
+def check_interpreter(variant: VariantUsed) -> None:
+    """BadInput unless the variant's interpreter exists and has a Ray."""
+    if variant.python is None:
+        own_ray_version()
+        return
+    where = f"variants.{variant.name}: python {variant.python}"
+    ask = "import importlib.metadata as m; print(m.version('ray'))"
+    try:
+        told = subprocess.run(
+            [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
+        )
+    except OSError as error:
+        raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{where}: gave no answer in 30 s") from None
+    if told.returncode != 0:
+        raise BadInput(f"{where}: has no Ray installed")

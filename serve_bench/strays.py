@@ -1,0 +1,265 @@
+"""Whatever a run started, found by its mark and ended: no process or directory of ours stays.
+
+Every process of a run carries SERVE_BENCH_RUN=<id> in its environment, and every process of a
+launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents overwrite the memory that shows their
+environment; they are known by being descendants of a marked process, or by holding a file open in
+the run's directory. Rule: nothing is ended that is not known in one of these ways.
+
+The warden (`python -m serve_bench.strays RUN`) waits for the end of its stdin, which comes with
+the death of the CLI by any signal, and then ends the run. What outlives even that is found by the
+next start (`sweep`) or by `serve-bench clean`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from serve_bench.errors import RunFailed
+
+RUN_MARK = "SERVE_BENCH_RUN"
+LAUNCH_MARK = "SERVE_BENCH_LAUNCH"
+DIRECTORY_PREFIX = "sb-"
+OWNER_FILE = "owner.json"
+_DIRECTORY_NAME = re.compile(re.escape(DIRECTORY_PREFIX) + r"([0-9a-f]{6})")
+
+#: A directory of ours without an owner file is being made, or its maker died just then.
+_OWNERLESS_AFTER_S = 10.0
+
+#: HAProxy refuses a socket path above 97 bytes; Ray puts `/h/admin-<56 characters>.sock` and more
+#: behind ours. A temporary directory longer than this would break it.
+LONGEST_TEMP_ROOT = 15
+
+REAP_DEADLINE_S = 5.0
+_POLL_S = 0.05
+_WARDEN_READY = b"ready\n"
+
+
+def temp_root() -> Path:
+    """Where run directories go: TMPDIR, or /tmp where TMPDIR is too long for a socket path."""
+    root = tempfile.gettempdir()
+    return Path(root if len(root) <= LONGEST_TEMP_ROOT else "/tmp")
+
+
+def run_directory(run_id: str) -> Path:
+    """The temporary directory of a run; it need not exist."""
+    return temp_root() / f"{DIRECTORY_PREFIX}{run_id}"
+
+
+def new_run() -> str:
+    """Makes a run id and its directory, which names this process as the owner."""
+    while True:
+        run_id = secrets.token_hex(3)
+        try:
+            run_directory(run_id).mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        me = psutil.Process()
+        owner = {"pid": me.pid, "create_time": me.create_time()}
+        draft = run_directory(run_id) / "owner.new"
+        draft.write_text(json.dumps(owner))
+        draft.rename(run_directory(run_id) / OWNER_FILE)  # at once: a sweep never reads half of it
+        return run_id
+
+
+def owner_alive(run_id: str) -> bool:
+    """Whether the CLI that made the run still lives (same pid and same start time)."""
+    try:
+        owner = json.loads((run_directory(run_id) / OWNER_FILE).read_text())
+        process = psutil.Process(int(owner["pid"]))
+        same = abs(process.create_time() - float(owner["create_time"])) < 1.0
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
+        return False
+
+
+def _mark_of(process: psutil.Process, name: str) -> str | None:
+    try:
+        environment: dict[str, str] = process.environ()
+        return environment.get(name)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _holds_file_under(process: psutil.Process, directory: str) -> bool:
+    """Whether the process has a file open below the directory (Ray's agents hold their logs)."""
+    try:
+        links = Path(f"/proc/{process.pid}/fd")
+        if links.is_dir():
+            paths: Iterable[str] = [os.readlink(link) for link in links.iterdir()]
+        else:
+            paths = [opened.path for opened in process.open_files()]
+        return any(path.startswith(directory + os.sep) for path in paths)
+    except (psutil.Error, OSError):
+        return False
+
+
+def find(run_id: str, launch: str | None = None) -> list[psutil.Process]:
+    """The living processes of a run, or of one launch of it, the caller itself excepted."""
+    directory = str(run_directory(run_id))
+    if launch is not None:
+        directory = os.path.join(directory, launch)
+    uid = os.getuid()
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter(["pid", "status"]):
+        if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        try:
+            if uid != 0 and process.uids().real != uid:
+                continue
+        except psutil.Error:
+            continue
+        if launch is None:
+            marked = _mark_of(process, RUN_MARK) == run_id
+        else:
+            marked = _mark_of(process, LAUNCH_MARK) == f"{run_id}.{launch}"
+        if marked or _holds_file_under(process, directory):
+            found[process.pid] = process
+    for process in list(found.values()):
+        try:
+            for child in process.children(recursive=True):
+                if child.pid != os.getpid() and child.status() != psutil.STATUS_ZOMBIE:
+                    found.setdefault(child.pid, child)
+        except psutil.Error:
+            continue
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """What a reaping did: processes ended, seconds it took, titles of what would not end."""
+
+    killed: int
+    seconds: float
+    leftovers: tuple[str, ...] = field(default=())
+
+
+def reap(run_id: str, launch: str | None = None, deadline_s: float = REAP_DEADLINE_S) -> Reaped:
+    """SIGKILLs the run (or one launch), until two looks in a row find nothing, then its directory.
+
+    A process that is just being started can escape one look, so one empty look does not suffice.
+    """
+    began = time.monotonic()
+    known: dict[int, psutil.Process] = {}
+    killed: set[int] = set()
+    quiet = 0
+    left: list[psutil.Process] = []
+    while quiet < 2 and time.monotonic() - began < deadline_s:
+        known.update({process.pid: process for process in find(run_id, launch)})
+        left = [process for process in known.values() if _living(process)]
+        quiet = 0 if left else quiet + 1
+        for process in left:
+            try:
+                process.kill()
+                killed.add(process.pid)
+            except psutil.NoSuchProcess:
+                continue
+            except psutil.AccessDenied:
+                continue  # stays in `left` and is reported
+        if left:  # not psutil.wait_procs: it would take the exit codes of our own children
+            time.sleep(_POLL_S)
+    left = [process for process in left if _living(process)]
+    directory = run_directory(run_id) / launch if launch else run_directory(run_id)
+    _remove(directory)
+    leftovers = [f"process {_title(process)}" for process in left]
+    if directory.exists():
+        leftovers.append(f"directory {directory}")
+    return Reaped(len(killed), time.monotonic() - began, tuple(leftovers))
+
+
+def _living(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.name()}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def _remove(directory: Path) -> None:
+    for _ in range(3):  # a file made while the tree is removed makes rmtree fail once
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+
+
+def known_runs() -> list[str]:
+    """Runs that left a directory of ours (same user) or a marked process behind, or still go on."""
+    runs: set[str] = set()
+    for directory in temp_root().iterdir():
+        name = _DIRECTORY_NAME.fullmatch(directory.name)
+        if name is None or directory.is_symlink():
+            continue
+        try:
+            status = directory.stat()
+        except FileNotFoundError:
+            continue
+        settled = (directory / OWNER_FILE).exists() or (
+            time.time() - status.st_mtime > _OWNERLESS_AFTER_S
+        )
+        if status.st_uid == os.getuid() and settled:
+            runs.add(name.group(1))
+    for process in psutil.process_iter():
+        mark = _mark_of(process, RUN_MARK)
+        if mark and mark.isalnum():
+            runs.add(mark)
+    return sorted(runs)
+
+
+def sweep() -> dict[str, Reaped]:
+    """Ends every run whose owner is dead. Returns what was done, by run id."""
+    own = os.environ.get(RUN_MARK)
+    return {
+        run_id: reap(run_id) for run_id in known_runs() if run_id != own and not owner_alive(run_id)
+    }
+
+
+def start_warden(run_id: str) -> subprocess.Popen[bytes]:
+    """Starts the process that ends the run when this one dies. Close its stdin to let it go.
+
+    Raises RunFailed when it does not come up: a run without it could leave processes behind.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in (RUN_MARK, LAUNCH_MARK)}
+    warden = subprocess.Popen(
+        [sys.executable, "-m", "serve_bench.strays", run_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # Ctrl-C at the terminal must not reach it
+    )
+    assert warden.stdout is not None
+    said = warden.stdout.readline()
+    if said != _WARDEN_READY:
+        rest = (said + warden.stdout.read()).decode(errors="replace").splitlines()
+        raise RunFailed("the process that cleans up after a killed run did not start", tuple(rest))
+    return warden
+
+
+def _warden(run_id: str) -> None:
+    sys.stdout.buffer.write(_WARDEN_READY)
+    sys.stdout.flush()
+    sys.stdin.buffer.read()
+    if run_directory(run_id).exists() or find(run_id):
+        reap(run_id, deadline_s=2 * REAP_DEADLINE_S)
+
+
+if __name__ == "__main__":
+    _warden(sys.argv[1])

@@ -1,0 +1,187 @@
+"""A suite from the content of a TOML file and from flags.
+
+Pure: the file is read elsewhere (shipped.py). Every error is one line that names the file or the
+flag, the key, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from serve_bench.app_spec import app_named
+from serve_bench.axes import AXES, Value, axis_named, cell_defaults
+from serve_bench.errors import BadInput
+from serve_bench.result import VariantUsed
+from serve_bench.scenario import Cell, Suite, parse_row
+from serve_bench.variants import BUILT_IN_VARIANTS, only_keys, read_variant, with_env
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What flags say against a suite file; None or empty means: as in the file."""
+
+    variants: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    matrix: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    clients: tuple[str, ...] = ()
+    data_size: str | None = None
+    windows: int | None = None
+    window_s: float | None = None
+    launches: int | None = None
+
+
+_TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
+_LOAD: Final = (
+    "clients",
+    "data_size",
+    "windows",
+    "window_seconds",
+    "warmup_seconds",
+    "warmup_max_seconds",
+)
+
+
+def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None = None) -> Suite:
+    """A suite from the content of a TOML file and the flags that override it.
+
+    Raises BadInput with one line that names the file, the key and what is allowed.
+    """
+    flags = overrides or Overrides()
+    only_keys(data, _TOP, file)
+    load = _table(data, "load", file)
+    only_keys(load, _LOAD, f"{file}: load")
+    variants = dict(BUILT_IN_VARIANTS)
+    for name, table in _table(data, "variants", file).items():
+        variants[name] = read_variant(name, table, f"{file}: variants.{name}")
+    data_size = flags.data_size or str(
+        AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
+    )
+    rows = [
+        parse_row(text, data_size, "--clients" if flags.clients else f"{file}: load.clients")
+        for text in flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
+    ]
+    _no_twins(
+        [row.label for row in rows], "--clients" if flags.clients else f"{file}: load.clients"
+    )
+    warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
+    return Suite(
+        name=str(data.get("name", "suite")),
+        app=app_named(str(data.get("app", "noop")), f"{file}: app"),
+        variants=_choose_variants(data, variants, flags, file),
+        cells=_cells(data, flags, file),
+        rows=tuple(rows),
+        windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
+        window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
+        warmup_min_s=warmup_min_s,
+        warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
+        launches=flags.launches or int(_number(data, "launches", 1, file, low=1)),
+    )
+
+
+def _choose_variants(
+    data: Mapping[str, Any], known: Mapping[str, VariantUsed], flags: Overrides, file: str
+) -> tuple[VariantUsed, ...]:
+    names = flags.variants or tuple(str(n) for n in _list(data.get("variant", ["default"])))
+    where = "--variant" if flags.variants else f"{file}: variant"
+    for name in names:
+        if name not in known:
+            raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
+    _no_twins(names, where)
+    if not names:
+        raise BadInput(f"{where}: name at least one variant of {', '.join(known)}")
+    return tuple(with_env(known[name], flags.env) for name in names)
+
+
+def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, ...]:
+    """Every cell complete. Flags that name a matrix replace the file's cells and matrix."""
+    common = cell_defaults()
+    common.update(_settings(_table(data, "cell", file), f"{file}: cell"))
+    common.update(flags.settings)
+    if flags.matrix:
+        return _product(common, flags.matrix)
+    if "cells" in data and "matrix" in data:
+        raise BadInput(f"{file}: give cells or matrix, not both")
+    if "matrix" in data:
+        table = _table(data, "matrix", file)
+        where = f"{file}: matrix"
+        return _product(
+            common,
+            {
+                axis_named(key, where).name: tuple(
+                    axis_named(key, where).read(value, f"{where}.{key}") for value in _list(values)
+                )
+                for key, values in table.items()
+            },
+        )
+    listed = data.get("cells", [{}])
+    if not isinstance(listed, list) or not all(isinstance(cell, dict) for cell in listed):
+        raise BadInput(f"{file}: cells must be tables, as [[cells]]")
+    cells = [
+        {**common, **_settings(cell, f"{file}: cells[{number}]")}
+        for number, cell in enumerate(listed, 1)
+    ]
+    _no_twins([str(cell) for cell in cells], f"{file}: cells")
+    return tuple(cells)
+
+
+def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:
+    """All combinations; replicas change last, since they alone cost a start of processes."""
+    names = sorted(
+        matrix,
+        key=lambda name: (
+            ("num_replicas", "max_batch_size").index(name)
+            if name in ("num_replicas", "max_batch_size")
+            else 2
+        ),
+    )
+    for name in names:
+        _no_twins([str(value) for value in matrix[name]], f"--{name.replace('_', '-')}")
+        if not matrix[name]:
+            raise BadInput(f"{name}: at least one value is needed")
+    return tuple(
+        {**common, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*(matrix[name] for name in names))
+    )
+
+
+def _settings(table: Mapping[str, Any], where: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, value in table.items():
+        axis = axis_named(key, where)
+        if axis.scope != "deploy":
+            raise BadInput(f"{where}: {key} belongs to [load], not to a cell")
+        if axis.name in found:
+            raise BadInput(f"{where}: {axis.name} is given twice ({key})")
+        found[axis.name] = axis.read(value, f"{where}.{key}")
+    return found
+
+
+def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise BadInput(f"{file}: {key} must be a table, as [{key}]")
+    return table
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _number(table: Mapping[str, Any], key: str, default: float, where: str, *, low: float) -> float:
+    value = table.get(key, default)
+    whole = isinstance(default, int)
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < 1e9:
+        kind = "a whole number" if whole else "a number"
+        raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes {kind} from {low:g}")
+    return float(value)
+
+
+def _no_twins(names: Sequence[str], where: str) -> None:
+    for name in names:
+        if list(names).count(name) > 1:
+            raise BadInput(f"{where}: {name} is given twice")

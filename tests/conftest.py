@@ -1,0 +1,107 @@
+"""Which tests can run here. What cannot is deselected, counted, and said with its reason.
+
+Never skipped: a skip looks like a pass. With SERVE_BENCH_NO_DESELECT=1 (continuous integration) a
+deselected test fails the run. `-m` chooses a stage and counts as no deselection of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+
+def _module(name: str) -> str | None:
+    return None if importlib.util.find_spec(name) else f"{name} is not installed"
+
+
+def _programs(*names: str) -> str | None:
+    missing = [name for name in names if shutil.which(name) is None]
+    return f"{' and '.join(missing)} not on PATH" if missing else None
+
+
+def _browser() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return None if any(shutil.which(name) for name in names) else "no Chromium on PATH"
+
+
+def _netns() -> str | None:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return "not root"
+    return _programs("ip")
+
+
+#: What a marker needs: a reason why it cannot be had here, or None.
+NEEDS: Final[dict[str, Callable[[], str | None]]] = {
+    "ray": lambda: _module("ray"),
+    "external": lambda: _programs("wrk", "ab"),
+    "wheel": lambda: _module("hatchling"),
+    "torch": lambda: _module("torch"),
+    "browser": _browser,
+    "netns": _netns,
+}
+ONLY_WITH_ALL: Final = frozenset({"torch", "browser", "netns"})
+
+_deselected: Counter[str] = Counter()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also tests that need much to be set up")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """After `-m` and `-k`: take out what cannot run here, and keep count of why."""
+    reasons = {name: _reason(config, name) for name in NEEDS}
+    kept, gone = [], []
+    for item in items:
+        why = [f"{name}: {reasons[name]}" for name in NEEDS if item.get_closest_marker(name)]
+        why = [text for text in why if not text.endswith(": None")]
+        if why:
+            gone.append(item)
+            _deselected[why[0]] += 1
+        else:
+            kept.append(item)
+    items[:] = kept
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+        _keep_count()
+
+
+def _reason(config: pytest.Config, name: str) -> str | None:
+    if name in ONLY_WITH_ALL and not config.getoption("--all"):
+        return "run by make test-all"
+    return NEEDS[name]()
+
+
+def _keep_count() -> None:
+    """For scripts/test, which adds up several runs of pytest: one line for each test."""
+    file = os.environ.get("SERVE_BENCH_DESELECTED")
+    if file:
+        with Path(file).open("a") as out:
+            out.writelines(f"{reason}\n" for reason in _deselected.elements())
+
+
+def _refused() -> bool:
+    return bool(_deselected) and os.environ.get("SERVE_BENCH_NO_DESELECT") == "1"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _refused() and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason, count in sorted(_deselected.items()):
+        terminalreporter.write_line(f"deselected: {count} ({reason})")
+    if _refused():
+        terminalreporter.write_line("FAILED: nothing may be deselected here", red=True)

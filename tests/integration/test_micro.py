@@ -1,0 +1,186 @@
+"""`serve-bench micro` on a real Ray Serve: both variants, proof, records, resume, failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from serve_bench.result import Result, Trial
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
+
+pytestmark = pytest.mark.ray
+
+TWO_CELLS = ("--max-concurrent-queries", "1,100", "--num-replicas", "2")
+SHORT = ("--windows", "3", "--window-seconds", "0.3")
+
+
+def trials_by_row(result: Result) -> dict[tuple[str, str], Trial]:
+    return {(trial.variant, trial.row.label): trial for trial in result.trials}
+
+
+def test_two_cells_both_variants_all_rows_with_proof(tmp_path: Path) -> None:
+    done = run_to_end(
+        ["micro", *TWO_CELLS, *SHORT, "--variant", "default,optimized", "--out", "run"], tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    result = read(tmp_path / "run")
+    assert len(result.trials) == 12 and result.complete
+    assert [trial.counts.failed_total for trial in result.trials] == [0] * 12
+    assert all(trial.counts.balanced and trial.counts.completed > 0 for trial in result.trials)
+
+    owners = {launch.variant.name: launch.proof["port_owner"] for launch in result.launches}
+    assert owners["default"]["role"] == "proxy"
+    assert owners["default"]["name"].startswith("ray::ProxyActor")
+    assert owners["optimized"]["name"] == "haproxy"
+    flags = {launch.variant.name: launch.proof["flags"] for launch in result.launches}
+    for role in ("proxy", "replica"):
+        assert flags["default"][role]["RAY_SERVE_THROUGHPUT_OPTIMIZED"] is False
+        assert flags["optimized"][role]["RAY_SERVE_THROUGHPUT_OPTIMIZED"] is True
+    for launch in result.launches:
+        roles = Counter(process["role"] for process in launch.proof["processes"])
+        assert roles["replica"] == 2 and roles["controller"] == 1
+        assert {"ray", "python", "uvicorn", "haproxy"} <= set(launch.proof["versions"])
+
+    # The second cell differs in concurrency alone: the same replicas, which say what they use now.
+    for first, second in ((0, 1), (2, 3)):
+        one, two = (result.deploys[at].proof["replicas"] for at in (first, second))
+        assert [replica["pid"] for replica in one] == [replica["pid"] for replica in two]
+        assert {replica["max_ongoing_requests"] for replica in one} == {1}
+        assert {replica["max_ongoing_requests"] for replica in two} == {100}
+        assert result.deploys[second].in_place and not result.deploys[first].in_place
+    assert all(teardown.clean for teardown in result.teardowns)
+
+    assert "100 connections" in done.stdout and "ratio" in done.stdout
+    for format_ in ("classic", "json", "csv", "markdown"):
+        drawn = run_to_end(["report", "run", "--format", format_], tmp_path)
+        assert drawn.returncode == 0 and drawn.stdout.strip(), drawn.stderr
+
+
+def test_batch_size_is_changed_in_place_and_batches_are_formed(tmp_path: Path) -> None:
+    done = run_to_end(
+        ["micro", "--max-batch-size", "1,16", "--num-replicas", "1", *SHORT]
+        + ["--clients", "raw:32", "--out", "run"],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    deploys = read(tmp_path / "run").deploys
+    sizes = [replica["queue_max_batch_size"] for d in deploys for replica in d.proof["replicas"]]
+    assert sizes == [1, 16]
+    assert deploys[1].in_place
+
+
+def test_large_bodies_strings_and_the_intermediate_handle(tmp_path: Path) -> None:
+    done = run_to_end(
+        ["micro", "--num-replicas", "1", *SHORT, "--clients", "2,raw:4", "--data-size", "large"]
+        + ["--body-type", "str", "--intermediate-handle", "--variant", "default,optimized"]
+        + ["--out", "run"],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    result = read(tmp_path / "run")
+    assert len(result.trials) == 4
+    assert all(trial.counts.failed_total == 0 for trial in result.trials)
+    assert all(trial.counts.completed > 0 for trial in result.trials)
+
+
+def test_an_unknown_flag_fails_the_launch_and_names_the_nearest(tmp_path: Path) -> None:
+    done = run_to_end(
+        ["micro", *SHORT, "--num-replicas", "1", "--clients", "1", "--out", "run"]
+        + ["--env", "RAY_SERVE_THROUGHPUT_OPTIMISED=1"],
+        tmp_path,
+    )
+    assert done.returncode == 1
+    assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
+    assert "nearest: RAY_SERVE_THROUGHPUT_OPTIMIZED" in done.stderr
+    (failure,) = read(tmp_path / "run").failures
+    assert failure.what == "launch"
+    assert "not measured" in done.stdout
+
+
+def test_wrong_http_options_fail_the_launch_and_the_log_is_named(tmp_path: Path) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text(
+        'variant = ["v"]\nload.clients = ["1"]\n'
+        "[variants.v]\nhttp_options = {request_timeout_s = -5}\n"
+    )
+    done = run_to_end(["micro", "--suite", "./mine.toml", "--out", "run"], tmp_path)
+    assert done.returncode == 1
+    assert "request_timeout_s" in done.stderr
+    assert "launch-1.log" in done.stderr
+    assert (tmp_path / "run" / "logs" / "launch-1.log").exists()
+
+
+def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
+    process = start(
+        *("micro", *TWO_CELLS, "--windows", "4", "--window-seconds", "0.5", "--out", "run"),
+        cwd=tmp_path,
+    )
+    wait_for_line(process, r"\[2/6\].*8 clients.*req/s")
+    time.sleep(1.0)  # into the third trial
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read() if process.stdout else ""
+    assert process.wait(15) == 130
+    assert wait_until_clean(1) == []
+    assert "not measured" in rest and "interrupted" in rest and "--resume run" in rest
+    first = read(tmp_path / "run")
+    finished = [trial.key for trial in first.trials]
+    assert 2 <= len(finished) < 6
+
+    resumed = run_to_end(["micro", "--resume", "run"], tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    second = read(tmp_path / "run")
+    assert second.complete and len(second.trials) == 6
+    assert [t.started_at for t in second.trials[: len(finished)]] == [
+        t.started_at for t in first.trials
+    ]
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
+    keys = [json.loads(line)["key"] for line in lines if json.loads(line)["kind"] == "trial"]
+    assert len(keys) == len(set(keys)) == 6
+    again = run_to_end(["micro", "--resume", "run"], tmp_path)
+    assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
+
+
+def test_a_run_that_is_being_written_cannot_be_resumed(tmp_path: Path) -> None:
+    process = start("micro", *TWO_CELLS, "--out", "run", cwd=tmp_path)
+    wait_for_line(process, r"launch: ray_init")
+    other = run_to_end(["micro", "--resume", "run"], tmp_path)
+    assert other.returncode == 2 and other.stderr.count("\n") == 1
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=15)
+    assert process.returncode == 130
+
+
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    arguments = ("micro", "--num-replicas", "1", *SHORT, "--clients", "1", "--variant", "optimized")
+    both = [start(*arguments, "--out", name, cwd=tmp_path) for name in ("a", "b")]
+    for process in both:
+        output, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, output
+    ports = [read(tmp_path / name).launches[0].proof["port"] for name in ("a", "b")]
+    assert ports[0] != ports[1]
+
+
+def test_flags_of_the_shell_do_not_make_default_another_variant(tmp_path: Path) -> None:
+    env = {**os.environ, "RAY_SERVE_ENABLE_HA_PROXY": "1"}
+    command = ["micro", "--num-replicas", "1", *SHORT, "--clients", "1", "--out", "run"]
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "serve_bench", *command],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "note: RAY_SERVE_ENABLE_HA_PROXY of the shell is left out" in done.stderr
+    assert read(tmp_path / "run").launches[0].proof["port_owner"]["role"] == "proxy"

@@ -1,0 +1,282 @@
+"""Servers with a known answer, for tests of the load engine.
+
+Each serves HTTP on loopback from a thread of its own and writes down when it received and answered
+each request, so that a test compares with the server's own times and counts. What a request
+gets is decided by a script: request number -> the name of an action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+BODY = b"ok"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
+
+Script = Callable[[int], str]
+
+
+@dataclass
+class Exchange:
+    """One request as the server saw it (perf_counter_ns, the clock of all processes)."""
+
+    number: int
+    action: str
+    received_ns: int
+    answered_ns: int = 0
+    method: str = ""
+    body: bytes = b""
+    head: bytes = b""
+
+
+@dataclass
+class KnownServer:
+    """A running server: where it is and what it has seen."""
+
+    port: int = 0
+    scheme: str = "http"
+    host: str = "127.0.0.1"
+    path: str | None = None
+    connections: int = 0
+    log: list[Exchange] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where to send requests."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}/"
+
+    @property
+    def actions(self) -> Counter[str]:
+        """How often each action was carried out."""
+        return Counter(exchange.action for exchange in self.log)
+
+
+@dataclass
+class Settings:
+    """What the actions need: a delay, a capacity, stalls."""
+
+    script: Script = lambda number: "ok"
+    delay_s: float = 0.0
+    slots: asyncio.Semaphore | None = None
+    stall: Callable[[float], float] = lambda since_start: 0.0
+    accept_delay_s: float = 0.0
+
+
+Action = Callable[[asyncio.StreamWriter], Awaitable[bool]]
+
+
+async def _send(writer: asyncio.StreamWriter, data: bytes) -> bool:
+    writer.write(data)
+    await writer.drain()
+    return True
+
+
+def _bytes(data: bytes, keep: bool = True) -> Action:
+    async def action(writer: asyncio.StreamWriter) -> bool:
+        await _send(writer, data)
+        return keep
+
+    return action
+
+
+async def _drip(writer: asyncio.StreamWriter) -> bool:
+    """The response byte by byte, each in a segment of its own."""
+    for i in range(len(CHUNKED)):
+        await _send(writer, CHUNKED[i : i + 1])
+        await asyncio.sleep(0)
+    return True
+
+
+async def _close(writer: asyncio.StreamWriter) -> bool:
+    return False
+
+
+async def _reset(writer: asyncio.StreamWriter) -> bool:
+    """RST instead of FIN: linger 0."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    return False
+
+
+async def _silent(writer: asyncio.StreamWriter) -> bool:
+    """No answer at all, on an open connection."""
+    await asyncio.sleep(3600)
+    return False
+
+
+ACTIONS: dict[str, Action] = {
+    "ok": _bytes(OK),
+    "chunked": _bytes(CHUNKED),
+    "early_hints": _bytes(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK),
+    "no_content": _bytes(b"HTTP/1.1 204 No Content\r\n\r\n"),
+    "not_modified": _bytes(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
+    "head": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"),
+    "until_eof": _bytes(b"HTTP/1.1 200 OK\r\n\r\nok", keep=False),
+    "connection_close": _bytes(
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", keep=False
+    ),
+    "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
+    "wrong_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"),
+    "longer_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nno\r\n\r\nok"),
+    "garbage": _bytes(b"this is not HTTP\r\n\r\n"),
+    "bad_chunk": _bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n"),
+    "surplus": _bytes(OK + OK),
+    "close_before": _close,
+    "close_in_head": _bytes(OK[:20], keep=False),
+    "close_in_body": _bytes(OK[:-1], keep=False),
+    "close_in_chunks": _bytes(CHUNKED[:-5], keep=False),
+    "reset": _reset,
+    "silent": _silent,
+    "drip": _drip,
+}
+
+FAILURES: dict[str, str] = {
+    "error500": "status",
+    "not_modified": "status",
+    "wrong_body": "body",
+    "longer_body": "body",
+    "garbage": "malformed",
+    "bad_chunk": "malformed",
+    "surplus": "malformed",
+    "close_before": "reset",
+    "reset": "reset",
+    "close_in_head": "truncated",
+    "close_in_body": "truncated",
+    "close_in_chunks": "truncated",
+    "silent": "timeout",
+}
+"""The class of failure that each misbehaviour must be reported as."""
+
+
+def every(n: int, action: str) -> Script:
+    """Each n-th request gets this action, the others `ok`."""
+    return lambda number: action if number % n == n - 1 else "ok"
+
+
+def always(action: str) -> Script:
+    """Every request gets this action."""
+    return lambda number: action
+
+
+async def _handle(
+    server: KnownServer,
+    settings: Settings,
+    begun: float,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Serve one connection."""
+    server.connections += 1
+    try:
+        if settings.accept_delay_s:
+            await asyncio.sleep(settings.accept_delay_s)
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            received = time.perf_counter_ns()
+            length = 0
+            for line in head.split(b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            body = await reader.readexactly(length) if length else b""
+            number = len(server.log)
+            exchange = Exchange(number, settings.script(number), received)
+            exchange.method, exchange.body, exchange.head = head.split()[0].decode(), body, head
+            server.log.append(exchange)
+            await _wait(settings, begun)
+            exchange.answered_ns = time.perf_counter_ns()
+            if not await ACTIONS[exchange.action](writer):
+                break
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # the client went away, as it may
+    finally:
+        writer.close()
+
+
+async def _wait(settings: Settings, begun: float) -> None:
+    stall_s = settings.stall(time.monotonic() - begun)
+    if stall_s > 0:
+        await asyncio.sleep(stall_s)
+    if settings.slots is not None:
+        async with settings.slots:
+            await asyncio.sleep(settings.delay_s)
+    elif settings.delay_s:
+        await asyncio.sleep(settings.delay_s)
+
+
+@contextmanager
+def serving(
+    script: Script | None = None,
+    *,
+    delay_s: float = 0.0,
+    capacity: int | None = None,
+    stall: Callable[[float], float] | None = None,
+    accept_delay_s: float = 0.0,
+    host: str = "127.0.0.1",
+    unix_path: str | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[KnownServer]:
+    """Run a server in a thread until the block ends.
+
+    `delay_s`: service time. `capacity`: so many requests are served at a time. `stall`: how much
+    longer (s) a request waits, by the time since the server's start.
+    """
+    server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        settings = Settings(
+            script=script or always("ok"),
+            delay_s=delay_s,
+            slots=asyncio.Semaphore(capacity) if capacity else None,
+            stall=stall or (lambda since: 0.0),
+            accept_delay_s=accept_delay_s,
+        )
+        begun = time.monotonic()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _handle(server, settings, begun, reader, writer)
+
+        if unix_path is not None:
+            listener = await asyncio.start_unix_server(handle, unix_path, backlog=1024)
+        else:
+            listener = await asyncio.start_server(handle, host, 0, ssl=tls, backlog=1024)
+            server.port = listener.sockets[0].getsockname()[1]
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            listener.close()
+
+    task = loop.create_task(main())
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            for other in asyncio.all_tasks(loop):
+                other.cancel()
+            loop.run_until_complete(asyncio.sleep(0.01))
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert ready.wait(5), "the test server did not start"
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(5)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.checks import Warning, checks, unsteady
+from serve_bench.histogram import Histogram
+from serve_bench.result import (
+    Failure,
+    ReadWarning,
+    Record,
+    Resume,
+    Row,
+    Teardown,
+    Trial,
+    VariantUsed,
+    result_of,
+)
+from tests.records import AT, ROWS, launch, planned, run, trial
+
+FIRST = planned()
+MS = 1_000_000
+GOOD = Histogram.of([9 * MS] * 300).encode()  # 300 answers of 9 ms in 3 s on 1 connection
+
+
+def good(**changes: Any) -> Trial:
+    """A trial that nothing is wrong with, but for the changes."""
+    record = trial(FIRST, 100.0, 101.0, 99.0, latency=GOOD)
+    return replace(record, **changes)
+
+
+def doubts(*records: Record) -> list[Warning]:
+    return list(checks(result_of([run(FIRST), *records])))
+
+
+def codes(*records: Record) -> list[str]:
+    return [warning.code for warning in doubts(*records)]
+
+
+def test_a_good_run_is_not_doubted() -> None:
+    assert doubts(launch(), good(), Teardown("default-1", 0.3, 9, True)) == []
+
+
+@pytest.mark.parametrize("wrap", [lambda verdict: verdict, lambda verdict: {"verdict": verdict}])
+def test_a_client_at_its_limit(wrap: Any) -> None:
+    verdict = {"client_bound": True, "reasons": ["non-idle 97 %"]}
+    (warning,) = doubts(good(client=wrap(verdict)))
+    assert (warning.code, warning.key) == ("client-bound", FIRST.key)
+    assert "non-idle 97 %" in warning.message
+    assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
+
+
+def test_a_warm_up_that_did_not_settle() -> None:
+    unsettled = replace(good().warmup, steady=False, seconds=4.0)
+    (warning,) = doubts(good(warmup=unsettled))
+    assert warning.code == "unsteady-warmup"
+    assert warning.message == "the rate had not settled after 4.0 s of warm-up"
+
+
+@pytest.mark.parametrize(
+    ("windows", "how"),
+    [
+        ([100, 101, 99], None),
+        ([100] * 10, None),
+        ([93, 107, 100, 92, 108, 100], None),  # noise of 6 %, no drift
+        ([100, 101, 99, 115, 116, 114], "the rate rises by 15 % from the first half"),
+        ([100, 101, 99, 85, 84, 86], "the rate falls by 15 % from the first half"),
+        ([100, 101, 20, 99, 100, 101], "window 3 of 6 stands out: 20.0 requests/s, median 100.0"),
+        ([100, 50, 150, 60, 140, 100], "the windows spread by 37 % of their mean"),
+        ([100, 60, 140], "the windows spread by 33 % of their mean"),
+        ([100, 10], None),  # too few to tell, which is another warning
+        ([0, 0, 0], None),
+        ([], None),
+    ],
+)
+def test_how_windows_are_unsteady(windows: Sequence[float], how: str | None) -> None:
+    found = unsteady(windows, "requests/s")
+    if how is None:
+        assert found is None
+    else:
+        assert found is not None and found.startswith(how)
+
+
+def test_too_few_windows() -> None:
+    latency = Histogram.of([9 * MS] * 100).encode()
+    assert codes(trial(FIRST, 100.0, latency=latency)) == ["few-windows"]
+
+
+def test_errors_are_named_by_class() -> None:
+    counts = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
+    (warning,) = doubts(good(counts=counts))
+    assert warning.code == "errors"
+    assert warning.message == "10 of 100 requests failed: reset 7, timeout 3"
+
+
+def test_p99_of_few_responses() -> None:
+    few = Histogram.of([90 * MS] * 33).encode()
+    (warning,) = doubts(trial(FIRST, 11.0, 11.0, 11.0, latency=few))
+    assert (warning.code, warning.message) == ("few-samples", "p99 rests on 33 responses")
+
+
+@pytest.mark.parametrize(
+    ("answers", "latency_ms", "doubted"),
+    [
+        (300, 9.9, False),  # 0.99 of one connection
+        (300, 9.1, False),  # 9 % of the time in the client
+        (300, 8.5, True),  # 15 % of the time nothing was in flight
+        (300, 10.9, True),  # 1.09 requests in flight on one connection: cannot be
+    ],
+)
+def test_littles_law(answers: int, latency_ms: float, doubted: bool) -> None:
+    histogram = Histogram.of([int(latency_ms * MS)] * answers).encode()
+    found = codes(good(metrics=trial(FIRST, 100.0, 100.0, 100.0, latency=histogram).metrics))
+    assert found == (["littles-law"] if doubted else [])
+
+
+def test_littles_law_counts_the_time_of_failed_requests() -> None:
+    metrics = dict(
+        trial(FIRST, 50.0, 50.0, 50.0, latency=Histogram.of([9 * MS] * 150).encode()).metrics
+    )
+    assert codes(good(metrics=metrics)) == ["littles-law"]
+    failed = replace(metrics["latency"], histogram=Histogram.of([9 * MS] * 150).encode())
+    assert codes(good(metrics={**metrics, "failed_latency": failed})) == []
+
+
+def test_littles_law_is_silent_in_an_open_loop() -> None:
+    row = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
+    assert codes(good(row=row)) == []
+    assert codes(good(row=replace(row, loop="closed"))) == ["littles-law"]
+
+
+def test_replicas_without_a_request() -> None:
+    (warning,) = doubts(good(served={"a": 10, "b": 0, "c": 0}))
+    assert (warning.code, warning.message) == ("idle-replicas", "2 of 3 replicas got no request")
+
+
+def test_a_busy_host() -> None:
+    busy = replace(run(FIRST), host={"load_1m": 3.0, "usable_cores": 4})
+    (warning,) = checks(result_of([busy, good()]))
+    assert warning.code == "busy-host"
+    assert warning.message == "load average 3.0 on 4 cores before the start"
+    calm = replace(busy, host={"load_1m": 1.9, "usable_cores": 4})
+    assert checks(result_of([calm, good()])) == ()
+
+
+def test_a_resume_on_another_host() -> None:
+    here = replace(run(FIRST), host={"id": "a"})
+    same, other = (Resume(argv=(), started_at=AT, host={"id": name}) for name in "ab")
+    assert checks(result_of([here, same, good()])) == ()
+    assert [one.code for one in checks(result_of([here, other, good()]))] == ["other-host"]
+
+
+def test_a_variant_that_is_not_engaged() -> None:
+    asked = replace(launch(), variant=VariantUsed("haproxy", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
+    found = doubts(asked, good())
+    assert {one.code for one in found} == {"variant-not-engaged"}
+    assert {one.variant for one in found} == {"haproxy"}
+    assert "expected haproxy" in found[0].message
+
+
+def test_a_worker_that_died_and_a_teardown_that_was_not_clean() -> None:
+    worker = Failure("worker", "worker 12 was killed", AT, key=FIRST.key)
+    found = doubts(good(), worker, Teardown("default-1", 5.0, 9, False, ("pid 4 raylet",)))
+    assert [(one.code, one.key) for one in found] == [
+        ("unclean-teardown", None),
+        ("worker-failed", FIRST.key),
+    ]
+    assert "pid 4 raylet" in found[0].message
+
+
+def test_what_was_passed_over_while_reading() -> None:
+    cut = ReadWarning("cut-off", "line 9, the last, is cut off: read up to it")
+    (warning,) = checks(result_of([run(FIRST), good()], [cut]))
+    assert (warning.code, warning.message) == (cut.code, cut.message)
+
+
+def test_every_warning_has_a_hint() -> None:
+    every = doubts(
+        good(client={"client_bound": True}, served={"a": 0}, row=ROWS[1]),
+        trial(planned(row=ROWS[2]), 1.0, steady=False, failed={"reset": 1}, latency=GOOD),
+        Teardown("default-1", 5.0, 9, False),
+    )
+    assert len(every) >= 7
+    assert all(one.hint and "\n" not in one.message + one.hint for one in every)

@@ -1,0 +1,160 @@
+"""The command line without Ray: bad input is one line and exit code 2, before anything starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve_bench import strays
+from serve_bench.cli import run
+
+
+def no_runs_started() -> list[str]:
+    return strays.known_runs()
+
+
+BAD = [
+    ("micro --variant fast", "--variant: unknown variant 'fast'; allowed: default, haproxy"),
+    ("micro --num-replicas 0", "--num-replicas: '0' is not allowed; it takes a whole number"),
+    ("micro --num-replicas 1,,2", "--num-replicas: '' is not allowed"),
+    ("micro --max-batch-size x", "--max-batch-size: 'x' is not allowed; it takes a whole number"),
+    ("micro --max-ongoing-requests -3", "--max-concurrent-queries: '-3' is not allowed"),
+    ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
+    ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
+    ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),
+    ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 or more"),
+    ("micro --windows x", "Invalid value for '--windows'"),
+    ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
+    ("micro --launches 0", "--launches: 0 is not allowed"),
+    ("micro --env FOO", "--env: 'FOO' is not allowed; it takes NAME=VALUE"),
+    ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
+    ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
+    ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
+    ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
+    ("micro --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),
+    ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
+    ("micro --bogus", "No such option: --bogus"),
+    ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
+    ("noop --num-queries 0", "--num-queries: 0 is not allowed; it takes 1 to"),
+    ("noop --num-replicas none", "--num-replicas: 'none' is not allowed"),
+    ("report nosuch", "nosuch"),
+    ("bogus", "No such command 'bogus'"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    line: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    before = no_runs_started()
+    monkeypatch.chdir(tmp_path)
+    assert run(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.count("\n") == 1 and err.startswith("serve-bench: ")
+    assert out == ""
+    assert no_runs_started() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_out_on_a_file_or_a_full_folder_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert run(["micro", "--out", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+    assert run(["micro", "--out", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+def test_a_misspelt_key_names_file_key_and_nearest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text("[load]\nwindow_second = 1\n")
+    assert run(["micro", "--suite", str(suite)]) == 2
+    assert capsys.readouterr().err == (
+        f"serve-bench: {suite}: load: unknown key 'window_second'; did you mean 'window_seconds'?\n"
+    )
+
+
+def test_a_taken_port_names_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(["noop", "--port", str(port)]) == 2
+    err = capsys.readouterr().err
+    assert f"--port: {port} on 127.0.0.1 cannot be used: address already in use" in err
+    assert f"taken by pid {os.getpid()}" in err
+    assert err.count("\n") == 1
+
+
+def test_without_ray_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.chdir(tmp_path)
+    for command in (["micro"], ["noop", "--port", "0"]):
+        assert run(command) == 2
+        assert capsys.readouterr().err == (
+            "serve-bench: Ray is not installed in this environment: pip install 'ray[serve]'\n"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interpreter_without_ray_or_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    suite = tmp_path / "mine.toml"
+    for python, message in (("nosuch/python", "no such file"), ("/bin/false", "no Ray installed")):
+        suite.write_text(f'variant = ["v"]\n[variants.v]\npython = "{python}"\n')
+        assert run(["micro", "--suite", str(suite), "--out", str(tmp_path / "o")]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["micro", "--dry-run", "--variant", "default,optimized"]) == 0
+    out = capsys.readouterr().out
+    assert "36 trials of 10 x 1 s on 2 clusters; about 7 min" in out
+    assert "RAY_SERVE_THROUGHPUT_OPTIMIZED=1" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for command in ("micro", "noop", "report", "clean"):
+        assert command in out
+        assert run([command, "--help"]) == 0
+        assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())
+
+
+def test_starting_up_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from serve_bench.cli import run; run(['--help']);"
+        "heavy = {'ray', 'torch', 'scipy', 'aiohttp', 'numpy', 'rich', 'pydantic', 'psutil'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,64 @@
+"""Deselecting is counted, said, and refused where nothing may be deselected."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+
+TWO_TESTS = """
+import pytest
+
+def test_plain():
+    pass
+
+@pytest.mark.browser
+def test_special():
+    pass
+"""
+
+
+def run_pytest(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest on TWO_TESTS under our conftest, in a process of its own."""
+    (folder / "conftest.py").write_text((TOP / "tests" / "conftest.py").read_text())
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    browser: needs Chromium\n")
+    (folder / "test_two.py").write_text(TWO_TESTS)
+    inherited = {name: value for name, value in os.environ.items() if "SERVE_BENCH" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env={**inherited, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_what_cannot_run_is_counted_with_its_reason(tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    done = run_pytest(tmp_path, SERVE_BENCH_DESELECTED=str(counted))
+    assert done.returncode == 0
+    assert "1 passed, 1 deselected" in done.stdout
+    assert "deselected: 1 (browser: run by make test-all)" in done.stdout
+    assert counted.read_text() == "browser: run by make test-all\n"
+
+
+def test_with_all_the_reason_is_what_is_missing(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "--all", PATH=str(tmp_path))
+    assert "deselected: 1 (browser: no Chromium on PATH)" in done.stdout
+
+
+def test_where_nothing_may_be_deselected_the_run_fails(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, SERVE_BENCH_NO_DESELECT="1")
+    assert done.returncode == int(pytest.ExitCode.TESTS_FAILED)
+    assert "nothing may be deselected here" in done.stdout
+
+
+def test_choosing_a_stage_is_no_deselection_of_ours(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-m", "not browser", SERVE_BENCH_NO_DESELECT="1")
+    assert done.returncode == 0

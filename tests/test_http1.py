@@ -1,0 +1,261 @@
+"""Framing without I/O: every kind of response, split everywhere, and by hypothesis."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from httptools import HttpParserError, HttpParserUpgrade
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.load import http1
+from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
+from serve_bench.load_spec import Request
+
+URL = "http://127.0.0.1:8000/noop"
+CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\no\r\n1;x=y\r\nk\r\n0\r\nT: 1\r\n\r\n"
+)
+
+
+def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:
+    """Feed as the engine does."""
+    for part in parts:
+        framer.feed(part)
+        if not framer.done:
+            framer.keep(part)
+    return framer
+
+
+def checked(
+    expected: bytes = b"ok", status: tuple[int, ...] = ()
+) -> tuple[ResponseFramer, Request]:
+    request = Request(URL, expect_body=expected, expect_status=status)
+    return http1.make_framer(request), request
+
+
+@pytest.mark.parametrize("response", [CL, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + CL])
+@pytest.mark.parametrize("check", [True, False])
+def test_split_at_every_byte(response: bytes, check: bool) -> None:
+    framer, request = checked() if check else (ResponseFramer(), Request(URL))
+    for at in range(len(response) + 1):
+        take(framer, response[:at], response[at:])
+        assert framer.done == PLAIN
+        assert http1.judge(framer, request) is None
+        framer.reset()
+    take(framer, *(response[i : i + 1] for i in range(len(response))))
+    assert framer.done == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("response", "status", "keep_alive"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, True),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", 304, True),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", 500, True),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, False),
+        (
+            b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 C\r\n"
+            b"Content-Length: 0\r\n\r\n",
+            201,
+            True,
+        ),
+    ],
+)
+def test_other_responses(response: bytes, status: int, keep_alive: bool) -> None:
+    framer = take(ResponseFramer(), response)
+    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, status, keep_alive)
+    framer.start()
+    take(framer, *(response[i : i + 1] for i in range(len(response))))
+    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, status, keep_alive)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+    ],
+)
+def test_a_response_may_end_with_the_connection(head: bytes) -> None:
+    framer, request = checked()
+    take(framer, head, b"o", b"k")
+    assert framer.done == WAITING
+    assert framer.eof()
+    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
+    assert http1.judge(framer, request) is None
+
+
+@pytest.mark.parametrize(
+    "cut", [b"HTTP/1.1 2", CL[:-1], CHUNKED[:-5], b"HTTP/1.1 100 Continue\r\n\r\n"]
+)
+def test_a_cut_response_is_not_complete(cut: bytes) -> None:
+    framer = take(ResponseFramer(), cut)
+    assert not framer.eof()
+    assert framer.done == WAITING
+
+
+def test_nothing_at_all_is_not_a_start() -> None:
+    framer = ResponseFramer()
+    assert not framer.eof() and not framer.started
+    take(framer, b"HTTP")
+    assert framer.started
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        CL + b"garbage",
+    ],
+)
+def test_bytes_that_are_not_http_raise(bad: bytes) -> None:
+    with pytest.raises(HttpParserError):
+        take(ResponseFramer(), bad)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_second_response_is_surplus(check: bool) -> None:
+    framer, request = checked() if check else (ResponseFramer(), Request(URL))
+    take(framer, CL + CL)
+    assert framer.done == SURPLUS
+    assert http1.judge(framer, request) == "malformed"
+
+
+def test_an_upgrade_is_a_response_of_status_101() -> None:
+    framer = ResponseFramer()
+    with pytest.raises(HttpParserUpgrade):
+        framer.feed(b"HTTP/1.1 101 Switching\r\nUpgrade: ws\r\nConnection: upgrade\r\n\r\n")
+    framer.upgraded()
+    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 101, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "verdict"),
+    [
+        (b"ok", b"ok", None),
+        (b"no", b"ok", "body"),
+        (b"", b"ok", "body"),
+        (b"okok", b"ok", "body"),
+        (b"x\r\n\r\nok", b"ok", "body"),
+        (b"", b"", None),
+    ],
+)
+def test_the_body_is_compared(body: bytes, expected: bytes, verdict: str | None) -> None:
+    framer, request = checked(expected)
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    for _ in range(2):  # the second time on the same connection
+        take(framer, response)
+        assert http1.judge(framer, request) == verdict
+        framer.reset()
+
+
+def test_an_expected_status_may_be_any() -> None:
+    framer, request = checked(b"", status=(404,))
+    take(framer, b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
+    assert http1.judge(framer, request) is None
+    framer.reset()
+    take(framer, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert http1.judge(framer, request) == "status"
+
+
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b""]
+)
+def test_a_response_to_head_has_no_body(length: bytes) -> None:
+    response = b"HTTP/1.1 200 OK\r\n" + length + b"X: y\r\n\r\n"
+    framer = http1.make_framer(Request(URL, method="HEAD"))
+    for at in range(len(response) + 1):
+        take(framer, response[:at], response[at:])
+        assert (framer.done, framer.status) == (PLAIN, 200)
+        framer.reset()
+    with pytest.raises(HttpParserError):
+        framer.feed(response + b"hello")
+
+
+def test_reset_begins_anew_on_the_same_connection() -> None:
+    framer = take(ResponseFramer(), b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\n", b"x")
+    assert framer.done == OTHER
+    framer.reset()
+    assert (framer.done, framer.status, framer.started) == (WAITING, 200, False)
+    assert take(framer, CL).done == PLAIN
+
+
+TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12).map(str.encode)
+HEADERS = st.lists(st.tuples(TOKEN.map(lambda t: b"x-" + t), TOKEN), max_size=4)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> tuple[bytes, int, bytes, str]:
+    """A valid response: (bytes, status, body, how its end is told)."""
+    status = draw(st.sampled_from([200, 201, 206, 400, 404, 500, 503]))
+    body = draw(st.binary(max_size=200))
+    ending = draw(st.sampled_from(["length", "chunked", "eof"]))
+    lines = [b"HTTP/1.1 %d Reason" % status]
+    lines += [name + b": " + value for name, value in draw(HEADERS)]
+    if ending == "length":
+        lines.append(b"Content-Length: %d" % len(body))
+        wire = body
+    elif ending == "chunked":
+        lines.append(b"Transfer-Encoding: chunked")
+        wire, rest = b"", body
+        while rest:
+            size = draw(st.integers(1, len(rest)))
+            wire += b"%x\r\n%s\r\n" % (size, rest[:size])
+            rest = rest[size:]
+        wire += b"0\r\n\r\n"
+    else:
+        wire = body
+    interim = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
+    return interim + b"\r\n".join(lines) + b"\r\n\r\n" + wire, status, body, ending
+
+
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The data in pieces, cut at these places."""
+    at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(at)]
+
+
+@given(responses(), st.lists(st.integers(0, 10_000), max_size=8))
+def test_any_valid_response_frames_however_split(
+    response: tuple[bytes, int, bytes, str], cuts: list[int]
+) -> None:
+    data, status, body, ending = response
+    framer, request = checked(body, status=(status,))
+    take(framer, *split(data, cuts))
+    if ending == "eof":
+        assert framer.done == WAITING
+        assert framer.eof()
+    assert framer.done in (PLAIN, OTHER)
+    assert framer.status == status
+    assert http1.judge(framer, request) is None
+    assert framer.keep_alive == (ending != "eof")
+
+
+def test_request_bytes() -> None:
+    (get,) = http1.request_bytes(Request("http://h:81/p?q=1"))
+    assert get.startswith(b"GET /p?q=1 HTTP/1.1\r\nHost: h:81\r\n") and get.endswith(b"\r\n\r\n")
+    assert b"Content-Length" not in get and b"Connection" not in get
+    (close,) = http1.request_bytes(Request("http://h/"), keepalive=False)
+    assert b"\r\nConnection: close\r\n" in close and b"Host: h\r\n" in close
+    one, two = http1.request_bytes(Request(URL, method="POST", bodies=(b"a", b"bcd")))
+    assert one.endswith(b"\r\n\r\na") and b"Content-Length: 1\r\n" in one
+    assert two.endswith(b"\r\n\r\nbcd") and b"Content-Length: 3\r\n" in two
+    (empty,) = http1.request_bytes(Request(URL, method="POST"))
+    assert b"Content-Length: 0\r\n" in empty
+
+
+def test_a_header_of_the_request_replaces_the_default() -> None:
+    headers = (("host", "other"), ("Authorization", "Bearer t"))
+    (data,) = http1.request_bytes(Request("http://[::1]:8000/", headers=headers))
+    assert data.lower().count(b"host:") == 1 and b"host: other\r\n" in data
+    assert b"Authorization: Bearer t\r\n" in data
+    (six,) = http1.request_bytes(Request("http://[::1]:8000/"))
+    assert b"Host: [::1]:8000\r\n" in six

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.jsonl import from_json, parse, to_line
+from serve_bench.result import (
+    FORMAT_VERSION,
+    Deploy,
+    Failure,
+    FormatError,
+    Record,
+    Resume,
+    Teardown,
+)
+from tests.records import AT, ROWS, cell, launch, planned, run, trial
+
+FIRST = planned()
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """The record as a plain JSON object, to be tampered with."""
+    data: dict[str, Any] = json.loads(to_line(record))
+    return data
+
+
+EVERY: list[Record] = [
+    run(FIRST, planned(row=ROWS[1])),
+    Resume(argv=("a", "b"), started_at=AT, host={"cores": 2}),
+    launch(),
+    Deploy("default-1", cell(), 1.25, True, {"replicas": [{"pid": 1}]}),
+    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency={"unit": "ns", "counts": [1]}),
+    Failure("trial", "no answer", AT, key=FIRST.key, cell=cell(), row=ROWS[0], detail=("x", "y")),
+    Teardown("default-1", 0.5, 12, False, ("pid 3",)),
+]
+
+
+@pytest.mark.parametrize("record", EVERY, ids=lambda record: record.KIND)
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    line = to_line(record)
+    assert line.endswith("\n") and line.count("\n") == 1
+    assert next(iter(json.loads(line))) == "kind"
+    assert from_json(json.loads(line)) == record
+
+
+@given(
+    windows=st.lists(st.floats(0, 1e9), min_size=1, max_size=5),
+    text=st.text(),
+    count=st.integers(0, 10**12),
+)
+def test_any_number_and_text_comes_back(windows: list[float], text: str, count: int) -> None:
+    record = trial(FIRST, *windows, failed={"reset": count}, client={"note": text})
+    assert from_json(json.loads(to_line(record))) == record
+
+
+def test_the_format_is_the_second_field_of_a_run() -> None:
+    assert list(to_json(run()))[:2] == ["kind", "format"]
+    assert to_json(run())["format"] == FORMAT_VERSION
+
+
+def test_not_a_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="Out of range"):
+        to_line(Teardown("default-1", float("nan"), 0, True))
+
+
+def test_unknown_fields_are_passed_over() -> None:
+    data = to_json(trial(FIRST)) | {"colour": "red"}
+    data["row"]["shade"] = 1
+    assert from_json(data) == trial(FIRST)
+
+
+def test_an_unknown_kind_is_passed_over_and_said() -> None:
+    result = parse([to_line(run(FIRST)), '{"kind": "weather"}\n', to_line(trial(FIRST))])
+    assert len(result.trials) == 1
+    assert [(one.code, one.message) for one in result.warnings] == [
+        ("unknown-kind", "line 2: a record of the unknown kind 'weather': passed over")
+    ]
+
+
+def test_a_newer_format_is_refused() -> None:
+    newer = to_json(run()) | {"format": FORMAT_VERSION + 1}
+    with pytest.raises(FormatError) as refused:
+        parse([json.dumps(newer)])
+    assert str(refused.value) == (
+        "line 1: records of format 2: this serve-bench reads up to 1, a newer one is needed"
+    )
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, True])
+def test_a_run_needs_a_format_number(version: object) -> None:
+    with pytest.raises(FormatError, match="not a version number"):
+        from_json(to_json(run()) | {"format": version})
+
+
+@pytest.mark.parametrize("cut", [1, 20, -2])
+def test_a_cut_off_last_line_is_read_up_to(cut: int) -> None:
+    last = to_line(trial(FIRST))
+    result = parse([to_line(run(FIRST)), to_line(launch()), last[:cut]])
+    assert len(result.launches) == 1
+    assert result.trials == ()
+    assert [one.message for one in result.warnings] == [
+        "line 3, the last, is cut off: read up to it"
+    ]
+
+
+def test_a_line_cut_off_before_a_resume_costs_that_line_alone() -> None:
+    resume = Resume(argv=(), started_at=AT)
+    lines = [to_line(run(FIRST)), '{"kind":"tri\n', to_line(resume), to_line(trial(FIRST))]
+    result = parse(lines)
+    assert len(result.trials) == 1
+    assert [one.code for one in result.warnings] == ["broken-line"]
+
+
+@pytest.mark.parametrize("lines", [[], ["\n"], ['{"kind":"ru'], ["{}"], ["[1]"]])
+def test_what_holds_no_run_is_refused(lines: list[str]) -> None:
+    with pytest.raises(FormatError):
+        parse(lines)
+
+
+def test_a_second_run_is_refused() -> None:
+    with pytest.raises(FormatError, match="line 2: a second run in one file"):
+        parse([to_line(run()), to_line(run())])
+
+
+def wrong(path: str, value: object) -> dict[str, Any]:
+    """A trial with one field replaced."""
+    data = to_json(trial(FIRST))
+    *parents, name = path.split(".")
+    place = data
+    for parent in parents:
+        place = place[parent]
+    place[name] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("key", 3, "trial.key is 3, not a text"),
+        ("window_s", "1", 'trial.window_s is "1", not a number'),
+        ("round", 1.5, "trial.round is 1.5, not a whole number"),
+        ("round", True, "trial.round is true or false, not a number"),
+        ("warmup.steady", 1, "trial.warmup.steady is 1, not true or false"),
+        ("row", None, "trial.row is null, not an object"),
+        ("counts.failed", [], "trial.counts.failed is [], not an object"),
+        ("metrics.throughput.windows", "x", 'trial.metrics.throughput.windows is "x", not a list'),
+        (
+            "metrics.throughput.better",
+            "up",
+            'trial.metrics.throughput.better is "up", not "higher" or "lower"',
+        ),
+        (
+            "metrics.throughput",
+            {"unit": "ns", "better": "lower"},
+            "trial.metrics.throughput: a metric holds either windows or a histogram",
+        ),
+    ],
+)
+def test_a_field_of_another_type_is_named(path: str, value: object, message: str) -> None:
+    with pytest.raises(FormatError) as refused:
+        from_json(wrong(path, value))
+    assert str(refused.value) == message
+
+
+def test_a_missing_field_is_named_with_its_line() -> None:
+    data = to_json(launch())
+    del data["started_at"]
+    with pytest.raises(FormatError, match=r"line 2: launch: missing .*'started_at'"):
+        parse([to_line(run()), json.dumps(data)])

@@ -1,0 +1,202 @@
+"""The house rules on imports, held against the source itself (an `ast` walk, nothing imported).
+
+words <- machines <- runner <- cli          words <- report <- cli
+A new module must be given its place here.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
+
+WORDS: Final = frozenset(
+    """app_spec axes checks errors histogram jsonl load_result load_spec pacing proof result
+    scenario statistics suite variants""".split()
+)
+MACHINES: Final = frozenset(
+    """apps child cluster host load ports server shipped store strays""".split()
+)
+LAYERS: Final = {
+    **dict.fromkeys(WORDS, "words"),
+    **dict.fromkeys(MACHINES, "machines"),
+    "report": "report",
+    "runner": "runner",
+    "cli": "cli",
+    "__main__": "cli",
+}
+ALLOWED: Final = {
+    "words": {"words"},
+    "machines": {"words", "machines"},
+    "report": {"words", "report"},
+    "runner": {"words", "machines", "runner"},
+    "cli": {"words", "machines", "report", "runner", "cli"},
+}
+
+#: What words may use of the standard library: no clock, no file, no process, no network.
+PURE: Final = frozenset(
+    """__future__ abc base64 bisect collections dataclasses difflib enum functools heapq itertools
+    json math random re statistics string types typing urllib""".split()
+)
+
+#: Libraries that only some modules may import; a name that ends with / is a folder.
+ONLY_IN: Final = {
+    "ray": ("cluster.py", "apps/", "nodes.py"),
+    "torch": ("apps/",),
+    "typer": ("cli/",),
+    "click": ("cli/",),
+    "rich": ("cli/", "report/table.py"),
+    "aiohttp": ("load/",),
+    "httptools": ("load/",),
+    "starlette": ("apps/",),
+    "fastapi": ("apps/",),
+    "numpy": ("apps/",),
+    "scipy": (),
+    "pandas": (),
+    "pickle": (),
+}
+
+#: The child process may run under another interpreter, where serve-bench is not installed.
+STARTED_BY_PATH: Final = ("cluster.py", "apps/")
+OF_THE_CHILD: Final = frozenset({"ray", "starlette", "fastapi", "numpy", "torch"})
+
+MODULES: Final = sorted(
+    str(file.relative_to(PACKAGE))
+    for file in PACKAGE.rglob("*.py")
+    if "__pycache__" not in file.parts
+)
+
+
+def within(module: str, places: tuple[str, ...]) -> bool:
+    return any(
+        module == place or (place.endswith("/") and module.startswith(place)) for place in places
+    )
+
+
+def place_of(module: str) -> str:
+    """The top-level name of a module: `load/raw.py` is `load`."""
+    return module.split("/")[0].removesuffix(".py")
+
+
+def imports(module: str) -> Iterator[str]:
+    """The absolute names of all that a module imports, inside functions too."""
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = ["serve_bench", *Path(module).parts[:-1]]
+            base = here[: len(here) - node.level + 1] if node.level else []
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{name}.{item.name}" for item in node.names)
+
+
+def ours(module: str) -> set[str]:
+    """The top-level names of serve_bench that a module imports."""
+    names = {name.split(".")[1] for name in imports(module) if name.startswith("serve_bench.")}
+    return {name for name in names if not name.startswith("__")}  # __version__
+
+
+def theirs(module: str) -> set[str]:
+    """The top-level names of everything else that a module imports."""
+    return {name.split(".")[0] for name in imports(module)} - {"serve_bench"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_has_a_place(module: str) -> None:
+    assert module == "__init__.py" or place_of(module) in LAYERS
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_every_place_is_in_use(name: str) -> None:
+    assert (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__.py"])
+def test_imports_point_one_way(module: str) -> None:
+    layer = LAYERS[place_of(module)]
+    wrong = {name for name in ours(module) if LAYERS.get(name) not in ALLOWED[layer]}
+    assert not wrong, f"{module} ({layer}) may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if place_of(name) in WORDS])
+def test_words_are_pure(module: str) -> None:
+    assert theirs(module) <= PURE
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    called = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not called & {"open", "print", "input", "exec", "eval"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_libraries_stay_in_their_place(module: str) -> None:
+    wrong = {
+        name for name in theirs(module) if name in ONLY_IN and not within(module, ONLY_IN[name])
+    }
+    assert not wrong, f"{module} may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if within(name, STARTED_BY_PATH)])
+def test_the_child_needs_no_serve_bench(module: str) -> None:
+    beyond = theirs(module) - sys.stdlib_module_names
+    assert beyond <= OF_THE_CHILD
+    assert not ours(module)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if place_of(name) == "load"])
+def test_the_load_knows_nothing_of_serve(module: str) -> None:
+    assert {LAYERS.get(name) for name in ours(module) - {"load"}} <= {"words"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_is(module: str) -> None:
+    text = (PACKAGE / module).read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"{module} opens with no docstring"
+    assert Path(module).stem not in ("utils", "util", "helpers", "common", "misc")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_run_by_a_shell(module: str) -> None:
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    words = [
+        word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords
+    ]
+    assert "shell" not in words
+
+
+def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
+    code = (
+        "import sys, serve_bench.report, serve_bench.store, serve_bench.host\n"
+        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_walk_sees_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "load").mkdir()
+    (tmp_path / "load" / "x.py").write_text(
+        "import ray.serve as s\nfrom . import y\nfrom .. import runner\n"
+        "def f():\n    from serve_bench.cli.micro import z\n"
+    )
+    monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)
+    assert theirs("load/x.py") == {"ray"}
+    assert ours("load/x.py") == {"load", "runner", "cli"}

@@ -1,0 +1,251 @@
+"""The load engine against servers with a known answer: both clients, closed and open loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load_result import LoadResult, Progress
+from serve_bench.load_spec import Load, Request, Timing
+from tests import servers
+from tests.servers import KnownServer, serving
+
+CLIENTS = ("raw", "aiohttp")
+ROOT = Path(__file__).parents[1]
+SHORT = Timing(warmup_min_s=0.1, warmup_max_s=0.1, windows=2, window_s=0.15, drain_s=1.0)
+
+
+def count_of(server: KnownServer, client: str, count: int, **options: Any) -> LoadResult:
+    """A load of so many requests, with the body checked."""
+    request = {"expect_body": b"ok"} | options.pop("request", {})
+    settings = {"connections": 3, "timeout_s": 0.4} | options
+    load = Load(Request(server.url, **request), client=client, count=count, **settings)  # type: ignore[arg-type]
+    return drive_load(load, Timing(windows=1, window_s=20.0))
+
+
+def mixed(every: int) -> servers.Script:
+    """Every so many requests one misbehaves, each time in another way."""
+    kinds = cycle(sorted(servers.FAILURES))
+    return lambda number: next(kinds) if number % every == every - 1 else "ok"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("loop", ["closed", "open"])
+def test_injected_failures_are_counted_by_class(client: str, loop: str) -> None:
+    kinds = len(servers.FAILURES)
+    count = 4 * kinds * 3
+    options = {"rate": 500.0, "max_connections": 20} if loop == "open" else {}
+    with serving(mixed(4)) as server:
+        result = count_of(server, client, count, **options)
+    expected: Counter[str] = Counter()
+    for action, injected in server.actions.items():
+        if action != "ok":
+            assert injected == 3
+            expected[servers.FAILURES[action]] += injected
+    assert result.total.failed == expected
+    assert result.total.sent == count == len(server.log)
+    assert result.total.completed == server.actions["ok"] == result.latency.count
+    assert result.failed_latency.count == expected.total()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_valid_responses_complete(client: str) -> None:
+    kinds = cycle(["chunked", "drip", "early_hints", "until_eof", "connection_close", "ok"])
+    with serving(lambda number: next(kinds)) as server:
+        result = count_of(server, client, 36)
+    assert result.total.failed == {}
+    assert result.total.completed == 36 == len(server.log)
+    assert result.status_codes == {200: 36}
+    assert result.reconnects >= 10  # twelve responses ended their connection
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("action", "method", "status"),
+    [("no_content", "GET", 204), ("not_modified", "GET", 304), ("head", "HEAD", 200)],
+)
+def test_responses_without_a_body(client: str, action: str, method: str, status: int) -> None:
+    with serving(servers.always(action)) as server:
+        options = {"method": method, "expect_body": None, "expect_status": (status,)}
+        result = count_of(server, client, 9, request=options)
+    assert result.total.failed == {}
+    assert result.status_codes == {status: 9}
+    assert server.connections <= 4  # three, and the one that tried the address
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_windows_and_accounts_of_a_timed_load(client: str) -> None:
+    seen: list[Progress] = []
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url, expect_body=b"ok"), client=client, connections=4)  # type: ignore[arg-type]
+        timing = Timing(0.45, 2.0, windows=3, window_s=0.2)
+        result = drive_load(load, timing, on_progress=seen.append)
+    assert len(result.windows) == 3
+    assert sum(result.windows) == result.measured.completed == result.latency.count
+    assert result.latency == result.service_time
+    assert result.duration_s == pytest.approx(0.6, abs=1e-6)
+    assert result.measured.carried_in == result.measured.in_flight == 4
+    assert result.total.in_flight == 0
+    assert result.total.completed == len(server.log)
+    assert result.measured.balanced and result.total.balanced
+    assert result.warmup.seconds >= 0.45
+    assert 0 < result.warmup.completed < result.total.completed
+    assert {"warmup", "measure"} <= {progress.phase for progress in seen}
+    assert LoadResult.from_json(result.to_json()) == result
+    assert [w.connections for w in result.workers] == [4]
+
+
+def test_windows_agree_with_the_server_log() -> None:
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), connections=4)
+        result = drive_load(load, SHORT)
+        begun = time.perf_counter_ns() - (time.time_ns() - result.started_at_ns)
+    for k, completed in enumerate(result.windows):
+        begin = begun + int(k * SHORT.window_s * 1e9)
+        end = begin + int(SHORT.window_s * 1e9)
+        answered = sum(1 for e in server.log if begin <= e.answered_ns < end)
+        # At both edges a response may have left the server and not reached the client.
+        assert abs(completed - answered) <= 2 * load.connections + 4
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_several_workers_add_up(client: str) -> None:
+    with serving() as server:
+        result = count_of(server, client, 50, connections=5, processes=2)
+    assert [worker.connections for worker in result.workers] == [3, 2]
+    assert len({worker.pid for worker in result.workers}) == 2
+    assert result.total.completed == 50 == len(server.log)
+
+
+def test_latency_is_the_servers_delay() -> None:
+    with serving(delay_s=0.02) as server:
+        result = count_of(server, "raw", 30)
+    spent = [e.answered_ns - e.received_ns for e in server.log]
+    assert result.latency.min is not None and result.latency.max is not None
+    assert result.latency.min >= min(spent)
+    assert result.latency.max >= max(spent)
+    assert result.latency.percentile(0.5) == pytest.approx(sorted(spent)[14], rel=0.1)
+
+
+def test_capacity_limits_the_rate() -> None:
+    with serving(delay_s=0.01, capacity=2) as server:
+        result = count_of(server, "raw", 60, connections=6)
+    log = sorted(e.answered_ns for e in server.log)
+    served = (len(log) - 1) / ((log[-1] - log[0]) / 1e9)
+    assert result.rate == pytest.approx(served, rel=0.1)
+    # Little's law: six clients wait for two slots.
+    assert result.latency.mean is not None
+    assert result.rate * result.latency.mean / 1e9 == pytest.approx(6, rel=0.15)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_refused_raises_one_line(client: str) -> None:
+    with serving() as server:
+        pass
+    line = rf"^connect: 127\.0\.0\.1:{server.port}: connection refused$"
+    with pytest.raises(LoadError, match=line):
+        count_of(server, client, 5)
+
+
+def test_unresolvable_host_raises_one_line() -> None:
+    load = Load(Request("http://no-such-host.invalid/"))
+    with pytest.raises(LoadError, match=r"^connect: no-such-host\.invalid:80: cannot resolve"):
+        drive_load(load, SHORT)
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return [p for p in psutil.Process(pid).children() if "serve_bench.load.worker" in p.cmdline()]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_dead_worker_is_a_value(client: str) -> None:
+    killed: list[int] = []
+
+    def kill_one(progress: Progress) -> None:
+        if progress.phase == "measure" and not killed:
+            killed.append(children_of(os.getpid())[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), client=client, connections=2, processes=2)  # type: ignore[arg-type]
+        timing = Timing(0.1, 0.1, windows=2, window_s=0.4)
+        result = drive_load(load, timing, on_progress=kill_one)
+    assert [failure.pid for failure in result.failures] == killed
+    assert "signal 9" in result.failures[0].reason
+    assert len(result.workers) == 1
+    assert result.measured.completed == sum(result.windows) > 0
+
+
+def test_all_workers_dead_raises() -> None:
+    def kill_all(progress: Progress) -> None:
+        for child in children_of(os.getpid()):
+            os.kill(child.pid, signal.SIGKILL)
+
+    with serving() as server, pytest.raises(LoadError, match=r"no worker is left: .*signal 9"):
+        load = Load(Request(server.url))
+        drive_load(load, Timing(0.1, 0.1, 1, 5.0), on_progress=kill_all)
+
+
+def test_an_exception_in_the_parent_leaves_no_worker() -> None:
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with serving() as server, pytest.raises(KeyboardInterrupt):
+        drive_load(Load(Request(server.url)), Timing(0.1, 0.1, 1, 5.0), on_progress=interrupt)
+    assert children_of(os.getpid()) == []
+
+
+PARENT = """
+import sys
+from serve_bench.load import drive_load
+from serve_bench.load_spec import Load, Request, Timing
+load = Load(Request(sys.argv[1]), client=sys.argv[2], connections=2, processes=2)
+drive_load(load, Timing(0.1, 0.1, 1, 60.0), mark={"SERVE_BENCH_RUN": "marked"})
+"""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_workers_end_when_the_parent_is_killed(client: str) -> None:
+    with serving() as server:
+        parent = subprocess.Popen([sys.executable, "-c", PARENT, server.url, client], cwd=ROOT)
+        try:
+            wait_until(lambda: len(server.log) > 20)
+            workers = children_of(parent.pid)
+            assert len(workers) == 2
+            assert workers[0].environ()["SERVE_BENCH_RUN"] == "marked"
+        finally:
+            parent.kill()
+            parent.wait()
+        assert psutil.wait_procs(workers, timeout=5)[1] == []
+
+
+def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    from serve_bench.load.connect import allow_descriptors
+
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1000))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
+    assert allow_descriptors(100) is None and asked == []
+    assert allow_descriptors(900) is None and asked == [(932, 1000)]
+    line = allow_descriptors(1000)
+    assert line is not None and "ulimit -Hn 1032" in line and "\n" not in line

@@ -1,0 +1,111 @@
+"""Pacing: due times as numbers, without a clock and without sleeping."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import islice, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve_bench.load_spec import Stage
+from serve_bench.pacing import due_times, rate_at, segments
+
+ENDLESS = Stage(1000.0, 1e9)
+
+
+def take(n: int, *args: object, **options: object) -> list[int]:
+    return list(islice(due_times(*args, **options), n))  # type: ignore[arg-type]
+
+
+def test_a_constant_rate_is_a_comb() -> None:
+    assert take(4, [ENDLESS]) == [0, 1_000_000, 2_000_000, 3_000_000]
+
+
+def test_a_constant_rate_does_not_drift() -> None:
+    last = take(100_001, [Stage(3.0, 1e9)])[-1]
+    assert last == pytest.approx(100_000 / 3 * 1e9, abs=10_000)
+
+
+@given(st.integers(1, 7), st.floats(1, 50_000), st.sampled_from([True, False]))
+def test_workers_share_a_constant_rate_without_a_gap(n: int, rate: float, ramp: bool) -> None:
+    stages = [Stage(rate, 0.01), Stage(2 * rate, 0.02)]
+    whole = list(due_times(stages, ramp=ramp))
+    parts = [list(due_times(stages, ramp=ramp, worker=i, workers=n)) for i in range(n)]
+    assert sorted(t for part in parts for t in part) == whole
+
+
+def test_stages_follow_each_other() -> None:
+    times = list(due_times([Stage(100.0, 1.0), Stage(500.0, 1.0)]))
+    assert len(times) == 600
+    assert sum(1 for t in times if t < 1e9) == 100
+    assert {round((b - a) / 1e6) for a, b in pairwise(times[:100])} == {10}
+    assert {round((b - a) / 1e6) for a, b in pairwise(times[100:])} == {2}
+    assert times[-1] < 2e9
+
+
+def test_a_ramp_climbs_linearly() -> None:
+    stages = [Stage(100.0, 1.0), Stage(300.0, 2.0)]
+    times = list(due_times(stages, ramp=True))
+    assert len(times) == 100 + 400  # 1 s at 100, then 2 s at 200 in the mean
+    # N(t) in the ramp is 100 + 100 t + 50 t^2, and the k-th request is due when N(t) = k.
+    for k in (100, 150, 250, 499):
+        t = times[k] / 1e9 - 1
+        assert 100 + 100 * t + 50 * t * t == pytest.approx(k, abs=1e-3)
+    assert rate_at(stages, True, 2.0) == pytest.approx(200.0)
+
+
+def test_a_ramp_may_fall() -> None:
+    times = list(due_times([Stage(300.0, 1.0), Stage(100.0, 2.0)], ramp=True))
+    assert len(times) == 300 + 400
+    gaps = [b - a for a, b in pairwise(times[300:])]
+    assert gaps == sorted(gaps)
+
+
+def test_poisson_gaps_are_exponential() -> None:
+    times = take(20_000, [ENDLESS], "poisson", seed=3)
+    gaps = [b - a for a, b in pairwise(times)]
+    assert statistics.fmean(gaps) == pytest.approx(1e6, rel=0.03)
+    assert statistics.pstdev(gaps) == pytest.approx(1e6, rel=0.05)
+    assert sum(1 for gap in gaps if gap > 1e6) / len(gaps) == pytest.approx(0.3679, abs=0.01)
+
+
+def test_poisson_workers_add_up_to_the_rate() -> None:
+    parts = [take(5_000, [ENDLESS], "poisson", worker=i, workers=4) for i in range(4)]
+    assert len({tuple(part) for part in parts}) == 4
+    together = sorted(t for part in parts for t in part)
+    until = min(part[-1] for part in parts)
+    together = [t for t in together if t <= until]
+    gaps = [b - a for a, b in pairwise(together)]
+    assert statistics.fmean(gaps) == pytest.approx(1e6, rel=0.03)
+    assert statistics.pstdev(gaps) == pytest.approx(1e6, rel=0.05)
+
+
+def test_poisson_follows_the_stages() -> None:
+    times = list(due_times([Stage(1000.0, 2.0), Stage(4000.0, 2.0)], "poisson", seed=5))
+    early = sum(1 for t in times if t < 2e9)
+    assert early == pytest.approx(2000, rel=0.1)
+    assert len(times) - early == pytest.approx(8000, rel=0.06)
+
+
+def test_the_seed_decides() -> None:
+    assert take(50, [ENDLESS], "poisson", seed=1) == take(50, [ENDLESS], "poisson", seed=1)
+    assert take(50, [ENDLESS], "poisson", seed=1) != take(50, [ENDLESS], "poisson", seed=2)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.builds(Stage, st.floats(0.5, 2000), st.floats(0.01, 2)), min_size=1, max_size=4),
+    st.sampled_from(["constant", "poisson"]),
+    st.booleans(),
+)
+def test_due_times_never_go_back_and_stay_inside(
+    stages: list[Stage], arrivals: str, ramp: bool
+) -> None:
+    times = list(due_times(stages, arrivals, ramp))  # type: ignore[arg-type]
+    assert times == sorted(times)
+    assert all(0 <= t <= sum(s.duration_s for s in stages) * 1e9 + 1 for t in times)
+    if arrivals == "constant":
+        expected = sum(segment.gain for segment in segments(stages, ramp))
+        assert abs(len(times) - expected) <= 1

