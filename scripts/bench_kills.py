@@ -23,7 +23,7 @@ from serve_bench.strays import DIRECTORY_PREFIX, temp_root
 
 STAGES = {
     "launch": "note: launching",
-    "warm-up": "launch: serve_start done",
+    "warm-up": "launch: Serve is up",
     "trial": "[1/4]",
     "teardown": "[4/4]",
 }
@@ -85,7 +85,7 @@ def _round(
     print(
         f"{number:2} {variant:9} {victim:5} in {stage:8} +{delay_s:.2f} s: "
         f"{'killed' if target else 'no child then'}, {finished} finished before, "
-        f"{'nothing left' if not left else left}, resume {'ok' if resumed else 'FAILED'}",
+        f"{left if left else 'nothing left'}, resume {'ok' if resumed else 'FAILED'}",
         flush=True,
     )
     return int(bad)

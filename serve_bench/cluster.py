@@ -66,6 +66,21 @@ def check_flags(requested: dict[str, str], known: set[str], version: str) -> Non
             raise Refused(f"Ray {version} knows no flag {name}{hint}")
 
 
+def check_http_options(asked: dict[str, Any]) -> None:
+    """Raises Refused on a name that this Serve does not have: it would pass it over."""
+    import difflib
+
+    from ray.serve.config import HTTPOptions
+
+    declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
+    fields = sorted(declared)
+    for name in asked:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(fields)}"
+            raise Refused(f"http_options: Serve has no option {name}{hint}")
+
+
 def _constants_in_force(_: Any) -> dict[str, Any]:
     """Runs inside a Serve actor: what the flags resolved to there."""
     from ray.serve._private import constants
@@ -119,12 +134,24 @@ class Cluster:
         )
         self._phase("ray_init")
         self._http = {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
+        check_http_options(spec["http_options"])
         try:
             serve.start(proxy_location="HeadOnly", http_options=self._http)
         except (TypeError, ValueError) as error:
             raise Refused(f"http_options: {_one_line(error)}") from error
         self._phase("serve_start")
-        return {"versions": _versions(), "ray_address": ray.get_runtime_context().gcs_address}
+        return {"versions": _versions(), "http_options": self._http_in_force(spec)}
+
+    def _http_in_force(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """What the controller says of the options asked for. Raises Refused if it is another."""
+        client = _serve_client()
+        found = {name: getattr(client.http_config, name) for name in spec["http_options"]}
+        for name, asked in spec["http_options"].items():
+            if found[name] != asked:
+                raise Refused(
+                    f"http_options.{name}: asked for {asked!r}, Serve has {found[name]!r}"
+                )
+        return found
 
     def proof(self) -> dict[str, Any]:
         """The flags as the Serve actors resolved them: proxy, fallback proxy, replica."""
@@ -160,7 +187,6 @@ class Cluster:
         self._say(event="phase", name=name)
 
     def _apply(self, spec: dict[str, Any]) -> None:
-        from ray.serve.context import _get_global_client
         from ray.serve.schema import ServeDeploySchema
 
         deployments = [dict(item) for item in spec["deployments"]]
@@ -178,10 +204,7 @@ class Cluster:
             ],
         }
         parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
-        client = _get_global_client()
-        if client is None:
-            raise Refused("Serve is not running in this cluster")
-        client.deploy_apps(parse(config))
+        _serve_client().deploy_apps(parse(config))
 
     def _wait_running(self, spec: dict[str, Any]) -> None:
         from ray import serve
@@ -260,6 +283,15 @@ class Cluster:
         import ray
 
         return ray.get(actor.__ray_call__.remote(question), timeout=10)
+
+
+def _serve_client() -> Any:
+    from ray.serve.context import _get_global_client
+
+    client = _get_global_client()
+    if client is None:
+        raise Refused("Serve is not running in this cluster")
+    return client
 
 
 def _serve_actors() -> list[tuple[str, Any]]:
@@ -360,7 +392,7 @@ def main() -> None:
             say(event="done", **answer)
         except Refused as refused:
             say(event="refused", message=str(refused), detail=refused.detail)
-        except Exception as error:  # whatever Ray raises must reach the parent, with its traceback
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent
             traceback.print_exc()
             detail = traceback.format_exc().splitlines()[-12:]
             say(event="refused", message=_one_line(error), detail=detail)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -27,13 +27,28 @@ from serve_bench.result import (
     Teardown,
     Trial,
 )
-from serve_bench.scenario import Cell, LaunchPlan, Suite, expected_s, expected_trial_s, label_of
+from serve_bench.scenario import (
+    LAUNCH_S,
+    Cell,
+    LaunchPlan,
+    Suite,
+    expected_s,
+    expected_trial_s,
+    label_of,
+)
 from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.store import RunFolder
 from serve_bench.strays import RUN_MARK
 
 #: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
 _HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
+
+#: What is done next when a phase of a launch has ended.
+_NEXT_PHASE = {
+    "import": "launch: starting Ray",
+    "ray_init": "launch: starting Serve",
+    "serve_start": "launch: Serve is up",
+}
 
 
 @dataclass(frozen=True)
@@ -110,18 +125,22 @@ class Runner:
             port=self.port,
         )
         started_at = now_iso()
-        with Serving(spec) as serving:
-            try:
-                serving.start(lambda phase: self._say(launch, None, None, f"launch: {phase} done"))
-            except LaunchFailed as error:
-                self._fail("launch", error, launch)
-            else:
-                self._work_off(launch, number, serving, started_at, log)
+        serving = Serving(spec)
+        try:
+            self._say(launch, None, None, "launch: loading Ray")
+            serving.start(lambda phase: self._say(launch, None, None, _NEXT_PHASE[phase]))
+            self._work_off(launch, number, serving, started_at, log)
+        except LaunchFailed as error:
+            self._fail("launch", error, launch, number)
+        finally:  # Ctrl-C comes this way too
             self._say(launch, None, None, "teardown")
-            reaped = serving.close()
+            self._teardown(serving, str(number))
+
+    def _teardown(self, serving: Serving, launch: str) -> None:
+        reaped = serving.close()
         self.folder.append(
             Teardown(
-                launch=str(number),
+                launch=launch,
                 seconds=round(reaped.seconds, 4),
                 killed=reaped.killed,
                 clean=not reaped.leftovers,
@@ -130,49 +149,55 @@ class Runner:
         )
         if reaped.leftovers:
             message = f"something of the launch is left: {', '.join(reaped.leftovers)}"
-            self._append_failure(Failure("teardown", message, now_iso(), launch=str(number)))
+            self._append_failure(Failure("teardown", message, now_iso(), launch=launch))
 
     def _work_off(
         self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
     ) -> None:
+        """Deploys and measures cell after cell. Raises LaunchFailed when the launch is no good."""
         proven = False
-        for cell, trials in launch.cells:
+        for place, (cell, trials) in enumerate(launch.cells):
+            rest = replace(launch, cells=launch.cells[place:])
+            later = self.launches[self.launches.index(launch) + 1 :]
+            self._left_s = expected_s(self.suite, [rest, *later]) - LAUNCH_S
             self._say(launch, cell, None, "deploy")
             try:
                 deployed = serving.deploy(self.suite.app, cell)
-                if not proven:
-                    began = time.monotonic()
-                    proof = serving.prove()
-                    serving.seconds["proof"] = round(time.monotonic() - began, 4)
-                    self.folder.append(
-                        Launch(
-                            id=str(number),
-                            variant=launch.variant,
-                            round=launch.round,
-                            started_at=started_at,
-                            seconds=dict(serving.seconds),
-                            proof=proof,
-                            paths={"log": log},
-                        )
-                    )
-                    proven = True
             except LaunchFailed as error:
                 if not proven or not serving.alive():
-                    self._fail("launch", error, launch, number)
-                    return
+                    raise
                 self._fail("deploy", error, launch, number, cell)
                 continue
+            if not proven:
+                self._prove(launch, number, serving, started_at, log)
+                proven = True
             self.folder.append(_deploy_record(str(number), cell, deployed))
             measured = []
             for planned in trials:
                 trial = self._trial(launch, number, serving, cell, planned)
                 measured += [] if trial is None else [trial]
                 if not serving.alive():
-                    ended = LaunchFailed("the cluster process ended during a trial")
-                    self._fail("launch", ended, launch, number)
-                    return
+                    raise LaunchFailed("the cluster process ended during a trial")
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
+
+    def _prove(
+        self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
+    ) -> None:
+        began = time.monotonic()
+        proof = serving.prove()
+        seconds = {**serving.seconds, "proof": round(time.monotonic() - began, 4)}
+        self.folder.append(
+            Launch(
+                id=str(number),
+                variant=launch.variant,
+                round=launch.round,
+                started_at=started_at,
+                seconds=seconds,
+                proof=proof,
+                paths={"log": log},
+            )
+        )
 
     def _trial(
         self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell, planned: PlannedTrial

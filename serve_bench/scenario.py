@@ -48,13 +48,16 @@ class Suite:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
-        """The reverse of `to_json`, for going on with a stored run."""
+        """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
         given = dict(data)
-        given["app"] = app_named(given["app"], "suite")
-        given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
-        given["cells"] = tuple(given["cells"])
-        given["rows"] = tuple(Row(**row) for row in given["rows"])
-        return cls(**given)
+        try:
+            given["app"] = app_named(given["app"], "suite")
+            given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
+            given["cells"] = tuple(given["cells"])
+            given["rows"] = tuple(Row(**row) for row in given["rows"])
+            return cls(**given)
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
 
 
 @dataclass(frozen=True)

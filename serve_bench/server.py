@@ -100,6 +100,7 @@ class Serving:
     spec: LaunchSpec
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    http_options: dict[str, Any] = field(default_factory=dict)
     port: int = 0
     _child: Child | None = None
     _closed: Reaped | None = None
@@ -146,6 +147,7 @@ class Serving:
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
         self.versions = answer["versions"]
+        self.http_options = answer["http_options"]
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
         """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
@@ -171,6 +173,7 @@ class Serving:
             "flags": answer["flags"],
             "environment": answer["environment"],
             "versions": self.versions,
+            "http_options": self.http_options,
             "logical_cpus": self.spec.logical_cpus,
             "open_to_network": open_to_network({p.pid: p.role for p in processes}),
         }

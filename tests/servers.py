@@ -27,12 +27,16 @@ Script = Callable[[int], str]
 
 @dataclass
 class Exchange:
-    """One request as the server saw it (perf_counter_ns, the clock of all processes)."""
+    """One request as the server saw it (perf_counter_ns, the clock of all processes).
+
+    `answered_ns` is just before the response was written, `sent_ns` just after.
+    """
 
     number: int
     action: str
     received_ns: int
     answered_ns: int = 0
+    sent_ns: int = 0
     method: str = ""
     body: bytes = b""
     head: bytes = b""
@@ -195,10 +199,12 @@ async def _handle(
             server.log.append(exchange)
             await _wait(settings, begun)
             exchange.answered_ns = time.perf_counter_ns()
-            if not await ACTIONS[exchange.action](writer):
+            keep = await ACTIONS[exchange.action](writer)
+            exchange.sent_ns = time.perf_counter_ns()
+            if not keep:
                 break
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # the client went away, as it may
+    except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        pass  # the client went away, as it may, or the server ends
     finally:
         writer.close()
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.cores import enough_processes
 from serve_bench.load.evidence import Usage, client_verdict, shares_between
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.share import divide, shares
 from serve_bench.load.shared import COMPLETED, MEASURE, Shared
-from serve_bench.load.tally import PUBLISH_AHEAD_NS, TICK_NS, Tally
+from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
 from serve_bench.load.warmup import is_steady
 from serve_bench.load_result import WorkerReport
 from serve_bench.load_spec import Load, Request, Stage
@@ -214,3 +215,30 @@ def test_retries_and_failures_keep_the_identity() -> None:
     final = bench.tally.report()["snapshots"]["final"]
     assert final["sent"] == 2 and final["failed"]["reset"] == 1 and final["retried"] == 1
     assert bench.shared.read(0, "rest", "failed_latency").count == 1
+
+
+# -- arrivals -------------------------------------------------------------------------------------
+
+
+def dues(clock: ArrivalClock, n: int) -> list[int]:
+    out = []
+    for _ in range(n):
+        out.append(clock.due)
+        clock.step()
+    return out
+
+
+def test_the_schedule_starts_anew_with_the_first_window() -> None:
+    load = Load(Request("http://h/"), stages=(Stage(100.0, 0.02), Stage(1000.0, 0.003)))
+    clock = ArrivalClock(load, start=7, worker=0, workers=1)
+    assert dues(clock, 3) == [7, 7 + 10 * MS, 7 + 20 * MS]
+    clock.measure_from(7 + 43 * MS)
+    assert dues(clock, 2) == [7 + 30 * MS, 7 + 40 * MS]  # due before it, so still sent
+    measured = [7 + (43 + t) * MS for t in (0, 10, 20, 21, 22)]
+    assert dues(clock, 7) == [*measured, NEVER, NEVER]
+
+
+def test_a_load_without_warmup_starts_with_the_schedule() -> None:
+    load = Load(Request("http://h/"), rate=100.0)
+    clock = ArrivalClock(load, start=5, worker=1, workers=2, measure=5)
+    assert dues(clock, 3) == [5 + 10 * MS, 5 + 30 * MS, 5 + 50 * MS]

@@ -13,7 +13,10 @@ from serve_bench.scenario import Suite
 from serve_bench.shipped import read_toml, shipped, suite_file
 from serve_bench.suite import Overrides, read_suite
 
-PUBLISHED_ORDER = [(1, 1, 1), (1, 10000, 1), (10000, 10000, 1)] + [
+PUBLISHED_ORDER = [
+    (1, 1, 1),
+    (1, 10000, 1),
+    (10000, 10000, 1),
     (1, 1, 8),
     (1, 10000, 8),
     (10000, 10000, 8),
@@ -154,5 +157,5 @@ def test_broken_toml_and_missing_files_name_the_file(tmp_path: Path) -> None:
         read_toml(broken)
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read: no such file"):
         read_toml(tmp_path / "none.toml")
-    with pytest.raises(BadInput, match="no file 'nosuch'; a path, or one of: .*micro"):
+    with pytest.raises(BadInput, match=r"no file 'nosuch'; a path, or one of: .*micro"):
         suite_file("nosuch")

@@ -56,14 +56,14 @@ def cell_text(cell: Mapping[str, object]) -> str:
 
 def step_text(step: Step) -> str:
     """One line on where the run is."""
-    parts = [f"[{step.number}/{step.of}]", step.launch.variant.name]
+    parts = [f"[{step.number}/{step.of}] {clock(step.left_s)} left", step.launch.variant.name]
     if step.cell is not None:
         parts.append(cell_text(label_of(step.cell)))
     if step.row is not None:
         parts.append(step.row.label)
     rate = f" {step.rate:,.0f} req/s" if step.rate is not None else ""
     parts.append(f"{step.phase}{rate}")
-    return " | ".join(parts) + f" | {clock(step.left_s)} left"
+    return " | ".join(parts)
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:

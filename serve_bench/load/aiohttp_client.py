@@ -312,7 +312,8 @@ class AiohttpEngine:
     async def _run(self, start: int) -> None:
         self._turn(perf())
         if self.load.open_loop:
-            self._clock = ArrivalClock(self.load, start, self.share.worker, self.share.workers)
+            share, known = self.share, self.tally.measure_known
+            self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
             for client in self._clients:
                 client.task = self._loop.create_task(self._serve(client, None))
             await asyncio.sleep(0)

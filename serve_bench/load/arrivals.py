@@ -17,16 +17,17 @@ from serve_bench.pacing import due_times
 class ArrivalClock:
     """`due` is the next due time (perf_counter_ns), NEVER after the last one."""
 
-    def __init__(self, load: Load, start: int, worker: int, workers: int) -> None:
+    def __init__(self, load: Load, start: int, worker: int, workers: int, measure: int = 0) -> None:
         self._load = load
         self._worker = worker
         self._workers = workers
-        self._measure = 0
+        self._measure = measure
         self._base = start
         first = Stage(load.schedule[0].rate, 1e9)
         self._times = self._schedule((first,), load.seed)
         self._warm = True
         self.due = start + next(self._times)
+        self._settle()
 
     def _schedule(self, stages: tuple[Stage, ...], seed: int) -> Iterator[int]:
         load = self._load

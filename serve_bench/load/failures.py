@@ -46,6 +46,10 @@ def reason_of(error: BaseException) -> str:
         return f"cannot resolve the host ({error.strerror})"
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if type(error).__module__ == "ssl":  # an OSError too, with a number of its own
+        message = getattr(error, "verify_message", "") or getattr(error, "reason", "") or ""
+        failed = "certificate verify failed: " if hasattr(error, "verify_message") else ""
+        return f"TLS failure ({failed}{message.lower().replace('_', ' ')})"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__

@@ -83,7 +83,8 @@ class RawEngine(Exchanges):
         self._running = True
         self._drain_ns = drain_ns
         if self.load.open_loop:
-            self._clock = ArrivalClock(self.load, start, self.share.worker, self.share.workers)
+            share, known = self.share, self.tally.measure_known
+            self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
         self.tally.advance(perf())
         self._fill()
         self._loop()

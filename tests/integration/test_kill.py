@@ -43,8 +43,8 @@ def readable_records(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("stage", "pattern"),
     [
-        ("launch", r"launch: import done"),
-        ("deploy", r"launch: serve_start done"),
+        ("launch", r"launch: starting Ray"),
+        ("deploy", r"launch: Serve is up"),
         ("trial", r"\[1/2\].*single client.*req/s"),
     ],
 )
@@ -73,7 +73,7 @@ def test_sigkill_leaves_nothing_and_resume_completes(
 
 def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, cwd=tmp_path)
-    wait_for_line(process, r"launch: serve_start done")
+    wait_for_line(process, r"launch: Serve is up")
     wardens = [
         child
         for child in psutil.Process(process.pid).children()

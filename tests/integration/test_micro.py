@@ -66,8 +66,18 @@ def test_two_cells_both_variants_all_rows_with_proof(tmp_path: Path) -> None:
 
 def test_batch_size_is_changed_in_place_and_batches_are_formed(tmp_path: Path) -> None:
     done = run_to_end(
-        ["micro", "--max-batch-size", "1,16", "--num-replicas", "1", *SHORT]
-        + ["--clients", "raw:32", "--out", "run"],
+        [
+            "micro",
+            "--max-batch-size",
+            "1,16",
+            "--num-replicas",
+            "1",
+            *SHORT,
+            "--clients",
+            "raw:32",
+            "--out",
+            "run",
+        ],
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -79,9 +89,23 @@ def test_batch_size_is_changed_in_place_and_batches_are_formed(tmp_path: Path) -
 
 def test_large_bodies_strings_and_the_intermediate_handle(tmp_path: Path) -> None:
     done = run_to_end(
-        ["micro", "--num-replicas", "1", *SHORT, "--clients", "2,raw:4", "--data-size", "large"]
-        + ["--body-type", "str", "--intermediate-handle", "--variant", "default,optimized"]
-        + ["--out", "run"],
+        [
+            "micro",
+            "--num-replicas",
+            "1",
+            *SHORT,
+            "--clients",
+            "2,raw:4",
+            "--data-size",
+            "large",
+            "--body-type",
+            "str",
+            "--intermediate-handle",
+            "--variant",
+            "default,optimized",
+            "--out",
+            "run",
+        ],
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -93,8 +117,18 @@ def test_large_bodies_strings_and_the_intermediate_handle(tmp_path: Path) -> Non
 
 def test_an_unknown_flag_fails_the_launch_and_names_the_nearest(tmp_path: Path) -> None:
     done = run_to_end(
-        ["micro", *SHORT, "--num-replicas", "1", "--clients", "1", "--out", "run"]
-        + ["--env", "RAY_SERVE_THROUGHPUT_OPTIMISED=1"],
+        [
+            "micro",
+            *SHORT,
+            "--num-replicas",
+            "1",
+            "--clients",
+            "1",
+            "--out",
+            "run",
+            "--env",
+            "RAY_SERVE_THROUGHPUT_OPTIMISED=1",
+        ],
         tmp_path,
     )
     assert done.returncode == 1
@@ -105,17 +139,20 @@ def test_an_unknown_flag_fails_the_launch_and_names_the_nearest(tmp_path: Path) 
     assert "not measured" in done.stdout
 
 
-def test_wrong_http_options_fail_the_launch_and_the_log_is_named(tmp_path: Path) -> None:
+def test_http_options_are_in_force_and_unknown_ones_fail_the_launch(tmp_path: Path) -> None:
     suite = tmp_path / "mine.toml"
-    suite.write_text(
-        'variant = ["v"]\nload.clients = ["1"]\n'
-        "[variants.v]\nhttp_options = {request_timeout_s = -5}\n"
-    )
-    done = run_to_end(["micro", "--suite", "./mine.toml", "--out", "run"], tmp_path)
-    assert done.returncode == 1
-    assert "request_timeout_s" in done.stderr
-    assert "launch-1.log" in done.stderr
-    assert (tmp_path / "run" / "logs" / "launch-1.log").exists()
+    text = 'variant = ["v"]\nload.clients = ["1"]\n[variants.v.http_options]\n'
+    suite.write_text(text + "request_timeout_s = 7.5\n")
+    arguments = ["micro", "--suite", "./mine.toml", *SHORT, "--out"]
+    good = run_to_end([*arguments, "good"], tmp_path)
+    assert good.returncode == 0, good.stderr
+    assert read(tmp_path / "good").launches[0].proof["http_options"] == {"request_timeout_s": 7.5}
+    suite.write_text(text + "reqest_timeout_s = 7.5\n")
+    bad = run_to_end([*arguments, "bad"], tmp_path)
+    assert bad.returncode == 1
+    assert "Serve has no option reqest_timeout_s; did you mean request_timeout_s?" in bad.stderr
+    assert "launch-1.log" in bad.stderr
+    assert (tmp_path / "bad" / "logs" / "launch-1.log").exists()
 
 
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
@@ -150,7 +187,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
 
 def test_a_run_that_is_being_written_cannot_be_resumed(tmp_path: Path) -> None:
     process = start("micro", *TWO_CELLS, "--out", "run", cwd=tmp_path)
-    wait_for_line(process, r"launch: ray_init")
+    wait_for_line(process, r"launch: starting Serve")
     other = run_to_end(["micro", "--resume", "run"], tmp_path)
     assert other.returncode == 2 and other.stderr.count("\n") == 1
     process.send_signal(signal.SIGTERM)

@@ -1,0 +1,74 @@
+"""Slices: two targets in turn over connections that stay."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from serve_bench.load.slices import drive_slices
+from serve_bench.load_result import SlicedResult
+from serve_bench.load_spec import Load, Request, Slices, SpecError
+from tests import servers
+from tests.servers import serving
+
+CLIENTS = ("raw", "aiohttp")
+
+
+def load_of(url: str, client: str = "raw", **options: Any) -> Load:
+    return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_two_targets_in_turn(client: str) -> None:
+    plan = Slices(pairs=8, slice_s=0.03, warmup_s=0.1, seed=4)
+    with serving(delay_s=0.002) as fast, serving(delay_s=0.006) as slow:
+        result = drive_slices((load_of(fast.url, client), load_of(slow.url, client)), plan)
+    assert len(result.slices) == 16
+    assert [one.pair for one in result.slices] == [k // 2 for k in range(16)]
+    orders = {tuple(one.side for one in result.slices[k : k + 2]) for k in range(0, 16, 2)}
+    assert orders == {(0, 1), (1, 0)}
+    # Each connection was opened once (and the address tried once), and kept through all slices.
+    assert fast.connections == slow.connections == 4
+    for side, server in zip(result.sides, (fast, slow), strict=True):
+        mine = [one for one in result.slices if one.side == result.sides.index(side)]
+        assert side.windows == tuple(one.completed for one in mine)
+        assert side.measured.completed == sum(side.windows) == side.latency.count
+        assert side.measured.carried_in == side.measured.in_flight == 0
+        assert side.total.completed == len(server.log)
+        assert side.duration_s == pytest.approx(sum(one.length_s for one in mine))
+    assert len(result.pair_rates()) == 8
+    assert result.sides[0].rate > 1.2 * result.sides[1].rate
+    assert SlicedResult.from_json(result.to_json()) == result
+
+
+def test_only_one_side_is_loaded_at_a_time() -> None:
+    plan = Slices(pairs=5, slice_s=0.02, warmup_s=0.0)
+    with serving(delay_s=0.005) as one, serving(delay_s=0.005) as two:
+        result = drive_slices((load_of(one.url), load_of(two.url)), plan)
+    spans = [(s.begun_s, s.begun_s + s.length_s) for s in result.slices]
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+    assert all(s.length_s >= 0.02 for s in result.slices)
+    busy = sorted(
+        (e.received_ns, e.answered_ns, k) for k, v in enumerate((one, two)) for e in v.log
+    )
+    for (_, answered, side), (received, _, other) in pairwise(busy):
+        assert side == other or received >= answered
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_failures_do_not_stop_the_turns(client: str) -> None:
+    plan = Slices(pairs=4, slice_s=0.03, warmup_s=0.0)
+    with serving() as good, serving(servers.every(5, "close_before")) as bad:
+        result = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)
+    assert result.sides[0].total.failed == {}
+    assert result.sides[1].total.failed == {"reset": bad.actions["close_before"]}
+    assert sum(one.failed for one in result.slices) == bad.actions["close_before"]
+
+
+@pytest.mark.parametrize("options", [{"rate": 5.0}, {"count": 9}])
+def test_slices_are_for_closed_loops(options: dict[str, Any]) -> None:
+    load = load_of("http://127.0.0.1:1/", **options)
+    with pytest.raises(SpecError, match="closed loop"):
+        drive_slices((load, load), Slices(pairs=1))

@@ -1,0 +1,232 @@
+"""Transports and options: TLS, IPv6, unix sockets, bodies, headers, retries, no keep-alive."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load_result import LoadResult
+from serve_bench.load_spec import Load, Request, Timing
+from tests import servers
+from tests.servers import serving
+
+CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
+
+
+def run(request: Request, client: str, **options: Any) -> LoadResult:
+    settings = {"connections": 3, "count": 30, "timeout_s": 2.0} | options
+    load = Load(request, client=client, **settings)  # type: ignore[arg-type]
+    return drive_load(load, Timing(windows=1, window_s=20.0))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A self-signed certificate for localhost, and a server's settings with it."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context
+
+
+@CLIENTS
+def test_https(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
+    cert, context = certificate
+    script = servers.every(5, "connection_close")
+    with serving(script, tls=context) as server:
+        request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
+        result = run(request, client)
+    assert result.total.completed == 30 == len(server.log)
+    assert result.total.failed == {}
+
+
+@CLIENTS
+def test_https_that_cannot_be_verified(
+    client: str, certificate: tuple[Path, ssl.SSLContext]
+) -> None:
+    with serving(tls=certificate[1]) as server:
+        with pytest.raises(LoadError, match=r"^connect: .*certificate verify failed") as caught:
+            run(Request(server.url), client)
+        assert "\n" not in str(caught.value)
+        result = run(Request(server.url, verify_tls=False), client)
+    assert result.total.completed == 30
+
+
+@CLIENTS
+def test_tls_to_a_server_without_it(client: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_plainly() -> None:
+            for _ in range(4):  # the one that tries the address, and three
+                connection = listener.accept()[0]
+                connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                opened.append(connection)
+
+        opened: list[socket.socket] = []
+        thread = threading.Thread(target=answer_plainly, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises(LoadError, match=r"^connect: .*TLS failure") as caught:
+            run(Request(url), client)
+        assert "\n" not in str(caught.value)
+        thread.join(5)
+        for connection in opened:
+            connection.close()
+
+
+def test_a_missing_ca_file_is_one_line(certificate: tuple[Path, ssl.SSLContext]) -> None:
+    with (
+        serving(tls=certificate[1]) as server,
+        pytest.raises(LoadError, match=r"CA file none\.pem"),
+    ):
+        run(Request(server.url, ca_file="none.pem"), "raw")
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+@CLIENTS
+def test_ipv6(client: str) -> None:
+    if not has_ipv6():
+        assert not Path("/proc/net/if_inet6").read_text(encoding="ascii").startswith("0" * 31 + "1")
+        return
+    with serving(host="::1") as server:
+        result = run(Request(server.url), client)
+    assert result.total.completed == 30
+    assert f"Host: [::1]:{server.port}".encode() in server.log[0].head
+
+
+@CLIENTS
+def test_a_unix_socket(client: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with serving(servers.every(7, "close_before"), unix_path=path) as server:
+        request = Request("http://localhost/x", unix_socket=path)
+        result = run(request, client, timeout_s=2.0)
+    assert result.total.sent == 30 == len(server.log)
+    assert result.total.failed == {"reset": 4}
+    assert b"GET /x HTTP/1.1" in server.log[0].head
+
+
+@CLIENTS
+def test_bodies_are_cycled(client: str) -> None:
+    big = bytes(range(256)) * 8192  # 2 MiB: more than the socket takes at once
+    with serving() as server:
+        request = Request(server.url, method="POST", bodies=(b"one", big, b"three"))
+        result = run(request, client, connections=1)
+    assert result.total.completed == 30
+    assert [e.body for e in server.log] == [b"one", big, b"three"] * 10
+    assert {e.method for e in server.log} == {"POST"}
+
+
+@CLIENTS
+def test_bodies_are_drawn(client: str) -> None:
+    def bodies(seed: int) -> list[bytes]:
+        with serving() as server:
+            request = Request(server.url, method="POST", bodies=(b"a", b"b"), draw="random")
+            run(request, client, connections=1, count=60, seed=seed)
+        return [e.body for e in server.log]
+
+    first = bodies(1)
+    assert min(Counter(first)[b"a"], Counter(first)[b"b"]) > 15
+    assert bodies(1) == first != bodies(2)
+
+
+@CLIENTS
+def test_headers_are_sent(client: str) -> None:
+    headers = (("Authorization", "Bearer token"), ("X-Two", "2"))
+    with serving() as server:
+        run(Request(server.url, headers=headers), client, count=3)
+    assert b"Authorization: Bearer token\r\n" in server.log[0].head
+    assert b"X-Two: 2\r\n" in server.log[0].head
+
+
+@CLIENTS
+def test_without_keepalive_every_request_has_its_connection(client: str) -> None:
+    with serving(servers.always("connection_close"), delay_s=0.001) as server:
+        result = run(Request(server.url), client, keepalive=False)
+    assert result.total.completed == 30
+    assert 30 <= server.connections <= 34
+    assert all(b"connection: close" in e.head.lower() for e in server.log)
+
+
+@CLIENTS
+@pytest.mark.parametrize("action", ["close_before", "error500", "reset", "silent"])
+def test_retries_are_counted_apart(client: str, action: str) -> None:
+    nth = 10
+    with serving(servers.every(nth, action), delay_s=0.002) as server:
+        result = run(Request(server.url), client, retries=1, connections=2, timeout_s=0.15)
+    injected = server.actions[action]
+    assert injected >= 3
+    assert result.total.failed == {}
+    assert result.total.sent == result.total.completed == 30
+    assert result.total.completed + result.retried == len(server.log)
+    assert result.retried == injected
+    # The latency of a retried request runs from its first attempt, the service time from its last.
+    longest, served = result.latency.max, result.service_time.max
+    assert longest is not None and served is not None and longest > served
+
+
+@CLIENTS
+def test_retries_end(client: str) -> None:
+    with serving(servers.always("error500")) as server:
+        result = run(Request(server.url), client, retries=2, count=6, connections=2)
+    assert result.total.failed == {"status": 6}
+    assert result.retried == 12
+    assert len(server.log) == 18
+
+
+def test_a_server_that_goes_away_is_connect_failures() -> None:
+    def stop_after(number: int) -> str:
+        return "ok" if number < 20 else "close_before"
+
+    with serving(stop_after) as server:
+        load = Load(Request(server.url), connections=2)
+        seen: list[int] = []
+
+        def progress(_: object) -> None:
+            seen.append(len(server.log))
+
+        timing = Timing(0.1, 0.1, windows=1, window_s=0.3)
+        result = drive_load(load, timing, on_progress=progress)
+    assert set(result.total.failed) == {"reset"}
+    assert result.total.balanced
+
+
+def test_the_engine_works_on_selectors_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import select
+
+    from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
+
+    monkeypatch.delattr(select, "epoll", raising=False)
+    poller = make_poller()
+    assert isinstance(poller, SelectorsPoller)
+    near, far = socket.socketpair()
+    with near, far:
+        poller.register(near.fileno(), READ | WRITE)
+        assert poller.poll(0.0, 8) == [(near.fileno(), WRITE)]
+        far.send(b"x")
+        assert poller.poll(0.1, 8) == [(near.fileno(), READ | WRITE)]
+        poller.modify(near.fileno(), READ)
+        assert poller.poll(0.1, 8) == [(near.fileno(), READ)]
+        poller.unregister(near.fileno())
+        assert poller.poll(0.0, 8) == []
+        assert ERROR & (READ | WRITE) == 0
+    poller.close()

@@ -1,0 +1,79 @@
+"""The README is true: its commands are understood as they stand, and its output is the tool's.
+
+Commands are run as far as they cost seconds: those that measure are run with `--dry-run`, which
+reads every flag. `make micro` and the tests of tests/integration run them for real.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.jsonl import to_line
+from serve_bench.result import Run
+from serve_bench.shipped import read_toml, suite_file
+from serve_bench.suite import read_suite
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
+COMMANDS = re.findall(r"^    (serve-bench .*?)(?: +#.*)?$", README, re.MULTILINE)
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench micro")])
+def test_micro_commands_are_understood(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line)[1:]
+    if "--resume" in words:
+        folder = Path(words[words.index("--resume") + 1])
+        folder.mkdir(parents=True)
+        suite = read_suite(read_toml(suite_file("micro")), "micro.toml")
+        stored = Run("id", (), "micro", "2026-01-02T03:04:05+00:00", "0", suite=suite.to_json())
+        (folder / "records.jsonl").write_text(to_line(stored))
+    code = run([*words, "--dry-run"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert "trials of" in captured.out
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench report")])
+def test_report_commands_work(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line)[1:]
+    folder = Path(words[1])
+    folder.mkdir(parents=True)
+    fixture = (ROOT / "tests" / "formats" / "format-1.jsonl").read_text()
+    (folder / "records.jsonl").write_text(fixture)
+    assert run(words) == 0, capsys.readouterr().err
+    assert "requests/s" in capsys.readouterr().out
+
+
+def test_the_suite_shown_is_a_suite() -> None:
+    (block,) = [block for block in BLOCKS if "[variants.mine]" in block]
+    text = "\n".join(line[4:] for line in block.splitlines())
+    suite = read_suite(tomllib.loads(text), "README")
+    assert [variant.name for variant in suite.variants] == ["default", "mine"]
+
+
+def test_make_targets_shown_exist() -> None:
+    shown = set(re.findall(r"^    make (\S+)$", README, re.MULTILINE))
+    targets = set(re.findall(r"^(\S+?):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert shown == {"micro", "test"} and shown <= targets
+
+
+def test_every_command_is_shown() -> None:
+    help_lines = {"micro", "noop", "report", "clean"}
+    assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
