@@ -38,7 +38,7 @@ from serve_bench.scenario import (
 )
 from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.store import RunFolder
-from serve_bench.strays import RUN_MARK
+from serve_bench.strays import marks
 
 #: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
 _HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
@@ -215,7 +215,7 @@ class Runner:
                 load_of(self.suite, planned.row, serving.url),
                 timing_of(self.suite),
                 on_progress=progress,
-                mark={RUN_MARK: self.run_id},
+                mark=marks(self.run_id),
             )
         except LoadError as error:
             failure = Failure("trial", str(error), now_iso(), **_about(launch, number, planned))

@@ -27,7 +27,7 @@ from serve_bench.errors import BadInput, RunFailed
 from serve_bench.ports import free_block, free_port, open_to_network, port_owner
 from serve_bench.proof import contradictions, role_of
 from serve_bench.result import VariantUsed
-from serve_bench.strays import LAUNCH_MARK, RUN_MARK, Reaped, reap, run_directory
+from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
 LAUNCH_TIMEOUT_S = 120.0
 
@@ -241,8 +241,8 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
     http, grpc = free_block(width), free_block(width)
     return (
         env
+        | marks(spec.run_id)
         | {
-            RUN_MARK: spec.run_id,
             LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
             "PYTHONPATH": str(spec.directory / "p"),
             "RAY_USAGE_STATS_ENABLED": "0",

@@ -1,9 +1,10 @@
 """Whatever a run started, found by its mark and ended: no process or directory of ours stays.
 
-Every process of a run carries SERVE_BENCH_RUN=<id> in its environment, and every process of a
-launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents overwrite the memory that shows their
-environment; they are known by being descendants of a marked process, or by holding a file open in
-the run's directory. Rule: nothing is ended that is not known in one of these ways.
+Every process of a run carries SERVE_BENCH_RUN=<id> and SERVE_BENCH_DIRECTORY in its environment,
+and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents overwrite the
+memory that shows their environment; they are known by being descendants of a marked process, or by
+holding a file open in the run's directory. Rule: nothing is ended that is not known in one of these
+ways.
 
 The warden (`python -m serve_bench.strays RUN`) waits for the end of its stdin, which comes with
 the death of the CLI by any signal, and then ends the run. What outlives even that is found by the
@@ -31,6 +32,9 @@ from serve_bench.errors import RunFailed
 
 RUN_MARK = "SERVE_BENCH_RUN"
 LAUNCH_MARK = "SERVE_BENCH_LAUNCH"
+
+#: Where the run's directory is: another shell may have another TMPDIR.
+DIRECTORY_MARK = "SERVE_BENCH_DIRECTORY"
 DIRECTORY_PREFIX = "sb-"
 OWNER_FILE = "owner.json"
 _DIRECTORY_NAME = re.compile(re.escape(DIRECTORY_PREFIX) + r"([0-9a-f]{6})")
@@ -58,6 +62,11 @@ def run_directory(run_id: str) -> Path:
     return temp_root() / f"{DIRECTORY_PREFIX}{run_id}"
 
 
+def marks(run_id: str) -> dict[str, str]:
+    """The environment that every process of the run must carry."""
+    return {RUN_MARK: run_id, DIRECTORY_MARK: str(run_directory(run_id))}
+
+
 def new_run() -> str:
     """Makes a run id and its directory, which names this process as the owner."""
     while True:
@@ -74,10 +83,10 @@ def new_run() -> str:
         return run_id
 
 
-def owner_alive(run_id: str) -> bool:
-    """Whether the CLI that made the run still lives (same pid and same start time)."""
+def owner_alive(directory: Path) -> bool:
+    """Whether the CLI that made this run directory still lives (same pid and same start time)."""
     try:
-        owner = json.loads((run_directory(run_id) / OWNER_FILE).read_text())
+        owner = json.loads((directory / OWNER_FILE).read_text())
         process = psutil.Process(int(owner["pid"]))
         same = abs(process.create_time() - float(owner["create_time"])) < 1.0
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
@@ -106,11 +115,12 @@ def _holds_file_under(process: psutil.Process, directory: str) -> bool:
         return False
 
 
-def find(run_id: str, launch: str | None = None) -> list[psutil.Process]:
-    """The living processes of a run, or of one launch of it, the caller itself excepted."""
-    directory = str(run_directory(run_id))
-    if launch is not None:
-        directory = os.path.join(directory, launch)
+def find(run_id: str, launch: str | None = None, place: Path | None = None) -> list[psutil.Process]:
+    """The living processes of a run, or of one launch of it, the caller itself excepted.
+
+    `place` is the run's directory, where it is not the one that this process would make.
+    """
+    directory = str((place or run_directory(run_id)) / (launch or ""))
     uid = os.getuid()
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["pid", "status"]):
@@ -146,7 +156,12 @@ class Reaped:
     leftovers: tuple[str, ...] = field(default=())
 
 
-def reap(run_id: str, launch: str | None = None, deadline_s: float = REAP_DEADLINE_S) -> Reaped:
+def reap(
+    run_id: str,
+    launch: str | None = None,
+    deadline_s: float = REAP_DEADLINE_S,
+    place: Path | None = None,
+) -> Reaped:
     """SIGKILLs the run (or one launch), until two looks in a row find nothing, then its directory.
 
     A process that is just being started can escape one look, so one empty look does not suffice.
@@ -157,7 +172,7 @@ def reap(run_id: str, launch: str | None = None, deadline_s: float = REAP_DEADLI
     quiet = 0
     left: list[psutil.Process] = []
     while quiet < 2 and time.monotonic() - began < deadline_s:
-        known.update({process.pid: process for process in find(run_id, launch)})
+        known.update({process.pid: process for process in find(run_id, launch, place)})
         left = [process for process in known.values() if _living(process)]
         quiet = 0 if left else quiet + 1
         for process in left:
@@ -171,7 +186,7 @@ def reap(run_id: str, launch: str | None = None, deadline_s: float = REAP_DEADLI
         if left:  # not psutil.wait_procs: it would take the exit codes of our own children
             time.sleep(_POLL_S)
     left = [process for process in left if _living(process)]
-    directory = run_directory(run_id) / launch if launch else run_directory(run_id)
+    directory = (place or run_directory(run_id)) / (launch or "")
     _remove(directory)
     leftovers = [f"process {_title(process)}" for process in left]
     if directory.exists():
@@ -200,9 +215,9 @@ def _remove(directory: Path) -> None:
             return
 
 
-def known_runs() -> list[str]:
-    """Runs that left a directory of ours (same user) or a marked process behind, or still go on."""
-    runs: set[str] = set()
+def known_runs() -> dict[str, Path]:
+    """Runs of this user that left a directory or a marked process, or still go on; by their id."""
+    runs: dict[str, Path] = {}
     for directory in temp_root().iterdir():
         name = _DIRECTORY_NAME.fullmatch(directory.name)
         if name is None or directory.is_symlink():
@@ -215,19 +230,21 @@ def known_runs() -> list[str]:
             time.time() - status.st_mtime > _OWNERLESS_AFTER_S
         )
         if status.st_uid == os.getuid() and settled:
-            runs.add(name.group(1))
+            runs[name.group(1)] = directory
     for process in psutil.process_iter():
-        mark = _mark_of(process, RUN_MARK)
-        if mark and mark.isalnum():
-            runs.add(mark)
-    return sorted(runs)
+        run_id, place = _mark_of(process, RUN_MARK), _mark_of(process, DIRECTORY_MARK)
+        if run_id and place and Path(place).name == f"{DIRECTORY_PREFIX}{run_id}":
+            runs[run_id] = Path(place)
+    return runs
 
 
 def sweep() -> dict[str, Reaped]:
     """Ends every run whose owner is dead. Returns what was done, by run id."""
     own = os.environ.get(RUN_MARK)
     return {
-        run_id: reap(run_id) for run_id in known_runs() if run_id != own and not owner_alive(run_id)
+        run_id: reap(run_id, place=place)
+        for run_id, place in known_runs().items()
+        if run_id != own and not owner_alive(place)
     }
 
 
@@ -236,7 +253,8 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
 
     Raises RunFailed when it does not come up: a run without it could leave processes behind.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in (RUN_MARK, LAUNCH_MARK)}
+    own_marks = (RUN_MARK, LAUNCH_MARK, DIRECTORY_MARK)
+    environment = {k: v for k, v in os.environ.items() if k not in own_marks}
     warden = subprocess.Popen(
         [sys.executable, "-m", "serve_bench.strays", run_id],
         stdin=subprocess.PIPE,

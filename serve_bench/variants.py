@@ -28,7 +28,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 #: Environment names that the tool sets itself: a variant that changed them would break the run.
-RESERVED_ENV: Final = ("SERVE_BENCH_RUN", "SERVE_BENCH_LAUNCH", "RAY_ADDRESS", "PYTHONPATH")
+RESERVED_ENV: Final = (
+    "SERVE_BENCH_RUN",
+    "SERVE_BENCH_LAUNCH",
+    "SERVE_BENCH_DIRECTORY",
+    "RAY_ADDRESS",
+    "PYTHONPATH",
+)
 
 
 def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from serve_bench.cli import run
 
 
 def no_runs_started() -> list[str]:
-    return strays.known_runs()
+    return sorted(strays.known_runs())
 
 
 BAD = [

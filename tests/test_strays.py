@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,7 +23,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 def marked(
     run_id: str, launch: str | None = None, argv: list[str] = SLEEP
 ) -> subprocess.Popen[bytes]:
-    env = {**os.environ, RUN_MARK: run_id}
+    env = {**os.environ, **strays.marks(run_id)}
     if launch:
         env[LAUNCH_MARK] = f"{run_id}.{launch}"
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
@@ -37,7 +39,7 @@ def run_id() -> Iterator[str]:
 def test_a_run_has_a_directory_that_names_this_process_as_its_owner(run_id: str) -> None:
     owner = json.loads((strays.run_directory(run_id) / strays.OWNER_FILE).read_text())
     assert owner["pid"] == os.getpid()
-    assert strays.owner_alive(run_id)
+    assert strays.owner_alive(strays.run_directory(run_id))
 
 
 def test_the_directory_is_short_enough_for_a_socket_of_haproxy(run_id: str) -> None:
@@ -108,12 +110,40 @@ def test_sweep_spares_runs_whose_owner_lives_and_ends_the_others(run_id: str) ->
     mine.wait()
 
 
+def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() -> None:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as other:
+        code = (
+            "import os, subprocess, sys, time\n"
+            "from serve_bench import strays\n"
+            "run = strays.new_run()\n"
+            "env = dict(os.environ, **strays.marks(run))\n"
+            "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"
+            "print(run, p.pid, flush=True); time.sleep(60)"
+        )
+        owner = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": other},
+        )
+        assert owner.stdout is not None
+        run_id, pid = owner.stdout.readline().split()
+        worker = psutil.Process(int(pid))
+        assert strays.known_runs()[run_id].parent == Path(other)
+        assert run_id not in strays.sweep()
+        assert worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE
+        owner.kill()
+        owner.wait()
+        assert strays.sweep()[run_id].killed == 1
+        assert list(Path(other).iterdir()) == []
+
+
 def test_a_pid_that_was_given_to_another_process_is_no_owner(run_id: str) -> None:
     owner = strays.run_directory(run_id) / strays.OWNER_FILE
     owner.write_text(json.dumps({"pid": os.getpid(), "create_time": 1.0}))
-    assert not strays.owner_alive(run_id)
+    assert not strays.owner_alive(owner.parent)
     owner.write_text("{")
-    assert not strays.owner_alive(run_id)
+    assert not strays.owner_alive(owner.parent)
 
 
 def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:

@@ -1,11 +1,17 @@
-"""Real Ray, real programs. Every test here must leave no process and no directory behind."""
+"""Real Ray, real programs. Every test here must leave no process and no directory behind.
+
+Each test has a TMPDIR of its own, by which all that it starts is known; other runs on the machine
+do not meet it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,25 +19,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench import strays
-
-#: Titles and programs that a run starts; load workers are told by their mark.
-OURS = re.compile(r"raylet|gcs_server|ray::|haproxy|cluster\.py")
+from serve_bench.strays import _holds_file_under, _mark_of
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
 
 def remains() -> list[str]:
-    """Processes and directories of serve-bench runs, zombies excepted."""
-    found = []
-    for process in psutil.process_iter(["pid", "name", "cmdline", "status"]):
-        line = " ".join(process.info["cmdline"] or [process.info["name"] or ""])
-        marked = strays._mark_of(process, strays.RUN_MARK) is not None
-        if process.info["status"] != psutil.STATUS_ZOMBIE and (marked or OURS.search(line)):
-            found.append(f"{process.pid} {line[:100]}")
-    for directory in strays.temp_root().glob(f"{strays.DIRECTORY_PREFIX}*"):
-        if strays._DIRECTORY_NAME.fullmatch(directory.name):
-            found.append(str(directory))
+    """Processes and directories of this test's runs, zombies excepted."""
+    place = os.environ["TMPDIR"]
+    found = [str(path) for path in Path(place).iterdir()]
+    for process in psutil.process_iter(["pid", "name", "status"]):
+        if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        if _mark_of(process, "TMPDIR") == place or _holds_file_under(process, place):
+            found.append(f"process {process.pid} {process.info['name']}")
     return found
 
 
@@ -44,10 +45,13 @@ def wait_until_clean(seconds: float = 10.0) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _leaves_nothing() -> Iterator[None]:
-    assert remains() == [], "something of an earlier run is still there"
+def _leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    place = tempfile.mkdtemp(prefix="t", dir="/tmp")  # short: HAProxy's socket paths are limited
+    monkeypatch.setenv("TMPDIR", place)
     yield
-    assert wait_until_clean() == []
+    left = wait_until_clean()
+    shutil.rmtree(place)
+    assert left == []
 
 
 def start(

@@ -1,0 +1,161 @@
+"""From readings of processes and the host to what they used in a span of time. Pure.
+
+A reading is a running total at an instant (CPU time, time spent waiting for a CPU) or a level
+(memory, threads). Rule: 100 % is one core; times are nanoseconds of one clock; a figure that the
+readings do not carry is None, never 0. How readings are got belongs to sampler.py and gpu.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+SHORTEST_NS: Final = 100_000_000
+"""A CPU share over less than 0.1 s is noise: it neither counts as a maximum nor stands alone."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads of a process at an instant: running totals by thread id.
+
+    `run_ns` on a CPU, `wait_ns` ready but waiting for one, `turns` times put on one (schedstat).
+    """
+
+    at_ns: int
+    run_ns: Mapping[int, int]
+    wait_ns: Mapping[int, int]
+    turns: Mapping[int, int]
+
+
+@dataclass
+class Track:
+    """All readings of one process, oldest first."""
+
+    pid: int
+    role: str
+    title: str
+    cpu_ns: list[tuple[int, int]] = field(default_factory=list)  # (at, total)
+    rss_bytes: list[tuple[int, int]] = field(default_factory=list)  # (at, level)
+    threads: list[Threads] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)  # of threads that were once the busiest
+    pss_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """The whole host at an instant: running totals of all its cores."""
+
+    at_ns: int
+    busy_ns: int
+    steal_ns: int | None  # None where the system does not tell
+
+
+def summary_of(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
+    """What a process used between two instants, as plain content of a Trial's `usage`."""
+    rss = [value for at, value in track.rss_bytes if begin_ns <= at <= end_ns]
+    rss = rss or [value for _, value in track.rss_bytes[-1:]]
+    share, seen_ns = cpu_percent(track.cpu_ns, begin_ns, end_ns)
+    return {
+        "pid": track.pid,
+        "role": track.role,
+        "title": track.title,
+        "cpu_percent": rounded(share),
+        "cpu_percent_max": rounded(cpu_percent_max(track.cpu_ns, begin_ns, end_ns)),
+        "seen_s": round(seen_ns / 1e9, 3),
+        "rss_mb": rounded(max(rss) / 1e6 if rss else None),
+        "pss_mb": rounded(None if track.pss_bytes is None else track.pss_bytes / 1e6),
+        **_of_threads(track, begin_ns, end_ns),
+    }
+
+
+def cpu_percent(
+    totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: int
+) -> tuple[float | None, int]:
+    """The CPU share between two instants, and the nanoseconds that readings cover of them.
+
+    The totals at the two instants are interpolated between the readings around them. A process
+    that came later or ended earlier counts for the time it was seen.
+    """
+    if len(totals) < 2:
+        return None, 0
+    begin, end = max(begin_ns, totals[0][0]), min(end_ns, totals[-1][0])
+    if end - begin < SHORTEST_NS:
+        return None, max(0, end - begin)
+    used = total_at(totals, end) - total_at(totals, begin)
+    return 100.0 * used / (end - begin), end - begin
+
+
+def cpu_percent_max(totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
+    """The highest share between two readings that follow each other."""
+    shares = [
+        100.0 * (after - before) / (later - at)
+        for (at, before), (later, after) in zip(totals, totals[1:], strict=False)
+        if at >= begin_ns and later <= end_ns and later - at >= SHORTEST_NS
+    ]
+    return max(shares, default=None)
+
+
+def total_at(totals: Sequence[tuple[int, int]], at_ns: int) -> float:
+    """A running total at an instant within the readings (at least one), interpolated."""
+    right = bisect_left(totals, at_ns, key=lambda reading: reading[0])
+    if right == 0:
+        return totals[0][1]
+    if right == len(totals):
+        return totals[-1][1]
+    (before, low), (after, high) = totals[right - 1], totals[right]
+    return low + (high - low) * (at_ns - before) / (after - before)
+
+
+def host_summary(
+    readings: Sequence[HostReading], begin_ns: int, end_ns: int, cores: int
+) -> dict[str, Any]:
+    """CPU of all cores together (so at most 100 x cores) and what a hypervisor took."""
+    busy = [(reading.at_ns, reading.busy_ns) for reading in readings]
+    steal = [(one.at_ns, one.steal_ns) for one in readings if one.steal_ns is not None]
+    return {
+        "cores": cores,
+        "cpu_percent": rounded(cpu_percent(busy, begin_ns, end_ns)[0]),
+        "cpu_percent_max": rounded(cpu_percent_max(busy, begin_ns, end_ns)),
+        "steal_percent": rounded(cpu_percent(steal, begin_ns, end_ns)[0]),
+    }
+
+
+def rounded(value: float | None) -> float | None:
+    """One decimal: the readings carry no more."""
+    return None if value is None else round(value, 1)
+
+
+def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
+    """Threads, waiting and turns between the readings nearest to the two instants."""
+    nothing = {
+        "threads": len(track.threads[-1].run_ns) if track.threads else None,
+        "busiest_thread": None,
+        "busiest_thread_percent": None,
+        "run_queue_wait_percent": None,
+        "turns_per_s": None,
+    }
+    if len(track.threads) < 2:
+        return nothing
+    first = min(track.threads, key=lambda reading: abs(reading.at_ns - begin_ns))
+    last = min(track.threads, key=lambda reading: abs(reading.at_ns - end_ns))
+    span_ns = last.at_ns - first.at_ns
+    if span_ns < SHORTEST_NS:
+        return nothing
+    busiest = max(last.run_ns, key=lambda tid: last.run_ns[tid] - first.run_ns.get(tid, 0))
+    run = last.run_ns[busiest] - first.run_ns.get(busiest, 0)
+    wait = _grown(first.wait_ns, last.wait_ns)
+    turns = _grown(first.turns, last.turns)
+    return {
+        "threads": len(last.run_ns),
+        "busiest_thread": track.names.get(busiest),
+        "busiest_thread_percent": rounded(100.0 * run / span_ns),
+        "run_queue_wait_percent": rounded(100.0 * wait / span_ns),
+        "turns_per_s": rounded(1e9 * turns / span_ns),
+    }
+
+
+def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+    """By how much a total grew, over the threads that are still there; new ones count whole."""
+    return sum(value - before.get(tid, 0) for tid, value in after.items())
