@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from serve_bench.axes import body_bytes
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load_result import LoadResult
+from serve_bench.load.external import ExternalResult, drive_external
+from serve_bench.load_result import Counts, LoadResult, Warmup
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.load_spec import Load, Request, Timing
 from serve_bench.result import (
@@ -42,6 +43,9 @@ from serve_bench.strays import marks
 
 #: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
 _HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
+
+#: A load by count ends with its last response; this bounds one against a server that hangs.
+LONGEST_QUERY_S = 30.0
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -302,7 +306,9 @@ def load_of(suite: Suite, row: Row, url: str) -> Load:
 
 
 def timing_of(suite: Suite) -> Timing:
-    """The suite's warm-up and windows."""
+    """The suite's warm-up and windows; a number of requests is one window, as long as it takes."""
+    if suite.requests is not None:
+        return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
     return Timing(
         warmup_min_s=suite.warmup_min_s,
         warmup_max_s=suite.warmup_max_s,
@@ -343,6 +349,65 @@ def trial_of(
             "warmup": round(result.warmup.seconds, 4),
             "measured": round(result.duration_s, 4),
         },
+    )
+
+
+def row_of(load: Load) -> Row:
+    """The row that a load of its own makes."""
+    things = "client" if load.client == "aiohttp" else "connection"
+    label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
+    return Row(
+        label=label,
+        client=load.client,
+        connections=load.connections,
+        processes=load.processes,
+        loop="open" if load.open_loop else "closed",
+        rate_per_s=load.rate,
+        data_size=str(max(len(body) for body in load.request.all_bodies)),
+    )
+
+
+def drive_url(
+    load: Load,
+    timing: Timing,
+    planned: PlannedTrial,
+    run_id: str,
+    progress: Callable[[LoadProgress], None],
+) -> Trial:
+    """A load against a server that is already there. Raises LoadError or ExternalError."""
+    started_at, began = now_iso(), time.monotonic()
+    if load.client in ("wrk", "ab"):
+        told = drive_external(load, timing, mark=marks(run_id))
+        trial = _external_trial(planned, started_at, told)
+    else:
+        result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+        trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
+    asked = load.to_json()
+    asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
+    return replace(trial, client={**trial.client, "asked": asked})
+
+
+def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:
+    """What another program told, as a record: it has no windows and no histogram of its own."""
+    metrics = {"throughput": Metric("requests/s", "higher", windows=(told.rate,))}
+    for share, value_ns in told.percentiles_ns.items():
+        metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
+    failed = {name: n for name, n in (*told.errors.items(), ("status", told.non_2xx)) if n}
+    good = told.completed - told.non_2xx
+    return Trial(
+        key=planned.key,
+        launch="",
+        round=planned.round,
+        variant=planned.variant,
+        cell=planned.cell,
+        row=planned.row,
+        started_at=started_at,
+        window_s=told.seconds,
+        warmup=Warmup(0.0, False, 0),
+        metrics=metrics,
+        counts=Counts(good + sum(failed.values()), good, failed, 0),
+        client={"external": told.to_json(), "bytes_received": told.bytes_received},
+        seconds={"total": told.seconds, "measured": told.seconds},
     )
 
 

@@ -270,7 +270,7 @@ def threads_of(pid: int) -> Threads | None:
 
 
 def host_reading() -> HostReading | None:
-    """Busy time of all cores so far (user, nice, system, irq, softirq; not idle, I/O wait, steal)."""
+    """Busy time of all cores so far: all but idle, waiting for I/O, and what was stolen."""
     try:
         user, nice, system, _, _, irq, soft, steal = map(int, _text("/proc/stat").split()[1:9])
     except (OSError, ValueError):

@@ -30,6 +30,7 @@ from serve_bench.result import VariantUsed
 from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
 LAUNCH_TIMEOUT_S = 120.0
+OWNER_TIMEOUT_S = 10.0
 
 #: Words in lines of Ray's log that tell nothing about a failure.
 _CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
@@ -162,7 +163,7 @@ class Serving:
         To be called once an app is deployed, since a replica is part of the proof.
         """
         answer = self._ask("proof", {}, LAUNCH_TIMEOUT_S)
-        owner = port_owner(self.port)
+        owner = self._owner()
         processes = self.processes()
         proof: dict[str, Any] = {
             "port": self.port,
@@ -180,8 +181,16 @@ class Serving:
         wrong = contradictions(self.spec.variant, proof)
         if wrong:
             name = self.spec.variant.name
-            raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong)
+            raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
         return proof
+
+    def _owner(self) -> psutil.Process | None:
+        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy, and
+        for a moment nobody can be found."""
+        deadline = time.monotonic() + OWNER_TIMEOUT_S
+        while (owner := port_owner(self.port)) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return owner
 
     def processes(self) -> list[Process]:
         """The processes of the launch now, with their roles. HAProxy's pid changes at a deploy."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 SHORTEST_NS: Final = 100_000_000
@@ -91,7 +92,7 @@ def cpu_percent_max(totals: Sequence[tuple[int, int]], begin_ns: int, end_ns: in
     """The highest share between two readings that follow each other."""
     shares = [
         100.0 * (after - before) / (later - at)
-        for (at, before), (later, after) in zip(totals, totals[1:], strict=False)
+        for (at, before), (later, after) in pairwise(totals)
         if at >= begin_ns and later <= end_ns and later - at >= SHORTEST_NS
     ]
     return max(shares, default=None)

@@ -201,7 +201,7 @@ async def _handle(
             exchange.answered_ns = time.perf_counter_ns()
             keep = await ACTIONS[exchange.action](writer)
             exchange.sent_ns = time.perf_counter_ns()
-            if not keep:
+            if not keep or b" HTTP/1.0\r\n" in head:
                 break
     except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
         pass  # the client went away, as it may, or the server ends

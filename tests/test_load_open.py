@@ -16,9 +16,6 @@ from tests.servers import KnownServer, serving
 CLIENTS = ("raw", "aiohttp")
 NOW = {"warmup_min_s": 0.0, "warmup_max_s": 0.0}
 PERIOD_S, STALL_S = 0.5, 0.1
-REACH_NS = 5e6
-"""After a stall twenty responses come at once, and each waits for those before it: up to 0.1 ms a
-response in aiohttp, more where the test's server shares the core."""
 
 
 def periodic(since: float) -> float:
@@ -53,21 +50,27 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: str, most: int) -> None
             max_connections=most,
             rate=rate,
             count=int(rate * 2 * PERIOD_S),
+            pickup_every=1,
         )
         result = drive_load(load, Timing(windows=1, window_s=30.0))
     assert result.measured.failed == {}
     truth = true_latencies(result, server, rate)
+    # The log ends where the server writes. What comes after it is the client's: the time until it
+    # reads, which the raw client measures (pickup) and aiohttp cannot tell (a fifth of the stall
+    # then; a closed loop would be off by half of it).
+    late = result.pickup.max if client == "raw" else STALL_S / 5 * 1e9
+    assert late is not None
     for q in (0.5, 0.9, 0.99):
         got = result.latency.percentile(q)
         assert got is not None
-        assert got == pytest.approx(at(truth, q), rel=0.02, abs=REACH_NS), f"p{q * 100:g}"
+        assert got == pytest.approx(at(truth, q), rel=0.02, abs=1e6 + late), f"p{q * 100:g}"
     # A fifth of the time is stalled, so the top fifth of latencies is spread evenly up to the
     # length of a stall: p90 is half of it.
     assert at(truth, 0.9) == pytest.approx(STALL_S / 2 * 1e9, rel=0.3)
     if most == 4:
         assert result.waited > 0
         lag = result.send_lag.percentile(0.9)
-        assert lag is not None and lag > STALL_S / 4 * 1e9
+        assert lag is not None and lag > STALL_S / 10 * 1e9
         assert not any("sent late" in reason for reason in result.verdict.reasons)
 
 

@@ -172,7 +172,7 @@ def test_without_keepalive_every_request_has_its_connection(client: str) -> None
 def test_retries_are_counted_apart(client: str, action: str) -> None:
     nth = 10
     with serving(servers.every(nth, action), delay_s=0.002) as server:
-        result = run(Request(server.url), client, retries=1, connections=2, timeout_s=0.15)
+        result = run(Request(server.url), client, retries=1, connections=2, timeout_s=0.5)
     injected = server.actions[action]
     assert injected >= 3
     assert result.total.failed == {}

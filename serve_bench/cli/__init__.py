@@ -14,6 +14,7 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.clean import clean
+from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
 from serve_bench.cli.report import report
@@ -32,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (micro, noop, report, clean):
+for command in (micro, noop, load, report, clean):
     app.command()(command)
 
 

@@ -116,12 +116,10 @@ class ResponseFramer:
 
     def on_message_complete(self) -> None:
         """llhttp's callback. Keep-alive may be asked only in here."""
-        status = self._status_now()
-        keep_alive = self._keep_alive_now()
-        if status == 200 and keep_alive and not self.done:
+        if self.done == WAITING and self._status_now() == 200 and self._keep_alive_now():
             self.done = PLAIN
         else:
-            self._complete(status, keep_alive)
+            self._complete(self._status_now(), self._keep_alive_now())
 
     def _complete(self, status: int, keep_alive: bool) -> None:
         if status < 200 and status != 101:
@@ -207,13 +205,16 @@ class CheckedFramer(ResponseFramer):
 
     def on_message_complete(self) -> None:
         """As in the plain framer, and PLAIN only when the body is the expected one."""
-        status = self._status_now()
-        keep_alive = self._keep_alive_now()
-        if self._body == self.expected and status == 200 and keep_alive and not self.done:
+        if (
+            self._body == self.expected
+            and self.done == WAITING
+            and self._status_now() == 200
+            and self._keep_alive_now()
+        ):
             self.done = PLAIN
             self._body = b""
         else:
-            self._complete(status, keep_alive)
+            self._complete(self._status_now(), self._keep_alive_now())
 
     def _complete(self, status: int, keep_alive: bool) -> None:
         self.body_ok = b"".join((self._body, *self._parts)) == self.expected

@@ -31,7 +31,7 @@ COUNT_MARGIN = 20_000
 """With a count, requests are checked one by one when fewer than this are left. Between two calls
 of `advance` (10 ms) no Python client sends 20,000."""
 
-MAX_EVENTS = 256
+MAX_EVENTS = 512
 
 perf = time.perf_counter_ns
 
@@ -145,6 +145,8 @@ class RawEngine(Exchanges):
             return IDLE_S
         now = perf()
         while clock.due <= now:
+            if clock.due >= tally.edge:
+                return 0.0  # due in the part that begins at the edge: `_turn` comes first
             left = tally.left_to_send
             if left is not None and left <= len(self._backlog):
                 return IDLE_S
@@ -202,7 +204,6 @@ class RawEngine(Exchanges):
                         slots = tally.slots
                     self._dispatch(fd, mask)
                     continue
-                trouble = None
                 try:
                     countdown -= 1
                     if countdown:
@@ -212,9 +213,17 @@ class RawEngine(Exchanges):
                         data = stamped(conn)
                     conn.feed(data)
                 except (OSError, HttpParserError, HttpParserUpgrade) as error:
-                    trouble = error
+                    now = perf()
+                    if now >= edge:
+                        tally.add_plain(n, nbytes, longest)
+                        n = nbytes = longest = 0
+                        edge = turn(now)
+                        slots = tally.slots
+                    self._trouble(conn, error, now)
+                    continue
                 now = perf()
-                if conn.framer.done == plain and now < edge and conn.state == FAST and not trouble:
+                framer = conn.framer
+                if framer.done == plain and now < edge and conn.state == FAST:
                     value = now - conn.due
                     e = value.bit_length() - 11
                     if e > 0:
@@ -225,7 +234,7 @@ class RawEngine(Exchanges):
                         longest = value
                     n += 1
                     nbytes += len(data)
-                    conn.framer.done = 0
+                    framer.done = 0
                     conn.due = now
                     try:
                         sent = conn.send(request)
@@ -242,9 +251,6 @@ class RawEngine(Exchanges):
                     n = nbytes = longest = 0
                     edge = turn(now)
                     slots = tally.slots
-                if trouble is not None:
-                    self._trouble(conn, trouble, now)
-                else:
-                    tally.bytes += len(data)
-                    self._fed(conn, data, now)
+                tally.bytes += len(data)
+                self._fed(conn, data, now)
         tally.add_plain(n, nbytes, longest)

@@ -13,6 +13,7 @@ from serve_bench.errors import BadInput
 from serve_bench.report.classic import classic
 from serve_bench.report.csv import csv_text
 from serve_bench.report.json import json_text
+from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Page, page_of
 from serve_bench.result import Result
@@ -39,10 +40,13 @@ def render(
 
     `published` sets published figures beside the measured ones. `where` is the place of the
     records, as it is shown. `width` (characters) and `color` are for the table alone; see
-    `table.terminal()`. Raises BadInput for an unknown format, FormatError for damaged records.
+    `table.terminal()`. The table of a single load is its summary. Raises BadInput for an unknown
+    format, FormatError for damaged records.
     """
     if format not in FORMATS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    if format == "table" and result.run.command == "load":
+        return load_text(result, where, width)
     page = page_of(result, published=published, where=where)
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone

@@ -1,0 +1,444 @@
+"""The load engine held against wrk and other clients; the figures of docs/benchmarks.md.
+
+Every comparison is interleaved (one run of each client to a round), servers and clients are pinned
+to different cores, and what is printed is the median over rounds of the ratio within a round.
+Peers are used when they are on PATH: wrk, ab, hey, oha, locust. Servers: nginx, when it is
+on PATH, and scripts/bench_servers/tiny.c, when there is a C compiler.
+
+    scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag] [--serve-url URL] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from serve_bench.load import drive_load
+from serve_bench.load.external import program_version
+from serve_bench.load.slices import drive_slices
+from serve_bench.load_result import LoadResult
+from serve_bench.load_spec import Client, Load, Request, Slices, Timing
+
+HERE = Path(__file__).parent
+REPORT = HERE.parent / "docs" / "benchmarks.md"
+CONNECTIONS = (1, 8, 100, 1000)
+SERVER_CORE, CLIENT_CORE = 0, 1
+ALL_CORES = os.sched_getaffinity(0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one client: requests/s and CPU microseconds a request."""
+
+    rate: float
+    cpu_us: float
+
+
+# -- servers --------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(command: Sequence[str], port: int) -> Iterator[str]:
+    """A server on its core until the block ends; gives its URL."""
+    process = subprocess.Popen(command, preexec_fn=lambda: pin(SERVER_CORE))
+    try:
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline or process.poll() is not None:
+                    raise SystemExit(f"bench: {command[0]} did not start") from None
+                time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def nginx(folder: Path) -> Iterator[str]:
+    port = free_port()
+    config = folder / "nginx.conf"
+    config.write_text(
+        "daemon off; master_process off; worker_processes 1; error_log /dev/null;\n"
+        f"pid {folder}/nginx.pid;\n"
+        "events { worker_connections 8192; }\n"
+        "http { access_log off; keepalive_requests 1000000000;\n"
+        f"  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;\n"
+        f"  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
+        f"  server {{ listen 127.0.0.1:{port} backlog=4096;\n"
+        '    location / { default_type text/plain; return 200 "ok"; } } }\n'
+    )
+    with running(["nginx", "-p", str(folder), "-c", str(config)], port) as url:
+        yield url
+
+
+@contextmanager
+def tiny(folder: Path, form: str) -> Iterator[str]:
+    program = folder / "tiny"
+    if not program.exists():
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            raise SystemExit("bench: no C compiler (cc) on PATH for the small server")
+        source = str(HERE / "bench_servers" / "tiny.c")
+        subprocess.run([compiler, "-O2", "-o", str(program), source], check=True)
+    port = free_port()
+    with running([str(program), str(port), form], port) as url:
+        yield url
+
+
+def servers(folder: Path) -> dict[str, Callable[[], AbstractContextManager[str]]]:
+    """The servers that can be had here."""
+    out: dict[str, Callable[[], AbstractContextManager[str]]] = {}
+    if shutil.which("nginx"):
+        out["nginx"] = lambda: nginx(folder)
+    out["chunked C"] = lambda: tiny(folder, "chunked")
+    return out
+
+
+def pin(*cores: int) -> None:
+    """Keep this process, and what it starts, on these cores where the machine has them."""
+    os.sched_setaffinity(0, set(cores) & ALL_CORES or ALL_CORES)
+
+
+# -- clients --------------------------------------------------------------------------------------
+
+
+def ours(client: Client, url: str, c: int, seconds: float) -> Run:
+    """One of our clients with everything on: body and status checked, diagnosis sampled."""
+    result = load_result(url, seconds, client=client, connections=c, processes=1)
+    return Run(result.rate, result.cpu_s / max(1, result.measured.completed) * 1e6)
+
+
+def load_result(url: str, seconds: float, **options: object) -> LoadResult:
+    load = Load(Request(url, expect_body=b"ok"), **options)  # type: ignore[arg-type]
+    result = drive_load(load, Timing(0.2, 0.2, windows=1, window_s=seconds))
+    if result.measured.failed:
+        raise SystemExit(f"bench: {load.client} on {url}: failures {result.measured.failed}")
+    return result
+
+
+LOCUSTFILE = """
+from locust import FastHttpUser, constant, task
+class User(FastHttpUser):
+    wait_time = constant(0)
+    @task
+    def get(self):
+        self.client.get("/")
+"""
+
+PEERS: dict[str, tuple[Callable[[str, int, float], list[str]], str]] = {
+    "wrk": (
+        lambda url, c, s: ["wrk", "-t", "1", "-c", str(c), "-d", f"{s:.0f}s", "--latency", url],
+        r"Requests/sec:\s+([\d.]+)",
+    ),
+    "ab": (
+        lambda url, c, s: [*f"ab -k -q -c {c} -t {s:.0f} -n 100000000".split(), url],
+        r"Requests per second:\s+([\d.]+)",
+    ),
+    "hey": (
+        lambda url, c, s: ["hey", "-c", str(c), "-z", f"{s:.0f}s", url],
+        r"Requests/sec:\s+([\d.]+)",
+    ),
+    "oha": (
+        lambda url, c, s: ["oha", "--no-tui", "-c", str(c), "-z", f"{s:.0f}s", url],
+        r"Requests/sec:\s+([\d.]+)",
+    ),
+    "locust": (
+        lambda url, c, s: [
+            *f"locust -f locustfile.py --headless -u {c} -r {c} -t {s:.0f}s --only-summary".split(),
+            *("-H", url.rstrip("/")),
+        ],
+        r"Aggregated\s+\d+\s+\S+ \|[^|]*\|\s+([\d.]+)",
+    ),
+}
+
+
+def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
+    """One of the other programs; its CPU by the kernel's account of the child."""
+    command, pattern = PEERS[name]
+    seconds = max(1.0, round(seconds))
+    (folder / "locustfile.py").write_text(LOCUSTFILE)
+    with open(folder / "peer.out", "w+b") as out:
+        process = subprocess.Popen(
+            command(url, c, seconds), stdout=out, stderr=subprocess.STDOUT, cwd=folder
+        )
+        _, _, used = os.wait4(process.pid, 0)
+        process.returncode = 0
+        out.seek(0)
+        text = out.read().decode(errors="replace")
+    found = re.search(pattern, text)
+    if found is None:
+        raise SystemExit(f"bench: {name} printed no rate: {text.strip()[-200:]}")
+    rate = float(found[1])
+    return Run(rate, (used.ru_utime + used.ru_stime) / max(1.0, rate * seconds) * 1e6)
+
+
+def available() -> list[str]:
+    return [name for name in PEERS if shutil.which(name)]
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+Rows = list[list[str]]
+
+
+def median_ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    """The median over rounds of a ratio."""
+    return statistics.median(a / b for a, b in pairs)
+
+
+def verdict(value: float, goal: float, at_least: bool) -> str:
+    good = value >= goal if at_least else value <= goal
+    return f"{'>=' if at_least else '<='} {goal:g}: {'met' if good else 'MISSED'}"
+
+
+def ratios(args: argparse.Namespace, folder: Path) -> Rows:
+    """raw against wrk: requests/s and CPU a request."""
+    rows = [["server", "c", "raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio"]]
+    for server, start in servers(folder).items():
+        with start() as url:
+            for c in CONNECTIONS:
+                pairs = []
+                for _ in range(args.rounds):
+                    wrk = peer("wrk", url, c, args.seconds, folder)
+                    pairs.append((ours("raw", url, c, args.seconds), wrk))
+                rate = median_ratio([(a.rate, b.rate) for a, b in pairs])
+                cpu = median_ratio([(a.cpu_us, b.cpu_us) for a, b in pairs])
+                mid = [
+                    statistics.median(values)
+                    for values in (
+                        [a.rate for a, _ in pairs],
+                        [b.rate for _, b in pairs],
+                        [a.cpu_us for a, _ in pairs],
+                        [b.cpu_us for _, b in pairs],
+                    )
+                ]
+                goal = 1.0 if server == "nginx" and c == 100 else 0.95
+                rows.append(
+                    [
+                        server,
+                        str(c),
+                        f"{mid[0]:,.0f}",
+                        f"{mid[1]:,.0f}",
+                        f"{rate:.2f} ({verdict(rate, goal, True)})",
+                        f"{mid[2]:.1f}, {mid[3]:.1f}",
+                        f"{cpu:.2f}" + (f" ({verdict(cpu, 1.15, False)})" if c == 100 else ""),
+                    ]
+                )
+                show(rows[-1])
+    return rows
+
+
+def peers(args: argparse.Namespace, folder: Path) -> Rows:
+    """Every client that is here, c=100, on the small C server with Content-Length."""
+    clients: dict[str, Callable[[str], Run]] = {
+        name: lambda url, name=name: peer(name, url, 100, args.seconds, folder)  # type: ignore[misc]
+        for name in available()
+    }
+    for own in ("raw", "aiohttp"):
+        clients[own] = lambda url, own=own: ours(own, url, 100, args.seconds)  # type: ignore[misc]
+    with tiny(folder, "length") as url:
+        rounds = [{k: call(url) for k, call in clients.items()} for _ in range(args.rounds)]
+    rows = [["client", "req/s", "of raw", "CPU us a request", "of raw"]]
+    for name in clients:
+        rate = median_ratio([(r[name].rate, r["raw"].rate) for r in rounds])
+        cpu = median_ratio([(r[name].cpu_us, r["raw"].cpu_us) for r in rounds])
+        rows.append(
+            [
+                name,
+                f"{statistics.median(r[name].rate for r in rounds):,.0f}",
+                f"{rate:.2f}",
+                f"{statistics.median(r[name].cpu_us for r in rounds):.1f}",
+                f"{cpu:.2f}",
+            ]
+        )
+        show(rows[-1])
+    return rows
+
+
+def lag(args: argparse.Namespace, folder: Path) -> Rows:
+    """Send lag of an open loop at 10,000 requests/s, constant."""
+    rows = [["timer", "send lag p50 us", "p99 us", "goal"]]
+    with tiny(folder, "length") as url:
+        for name, spin, goal in (("timerfd", False, 60.0), ("spin", True, 3.0)):
+            found = []
+            for _ in range(args.rounds):
+                result = load_result(
+                    url, args.seconds, connections=100, rate=10_000.0, spin=spin, processes=1
+                )
+                found.append(result.send_lag.percentiles((0.5, 0.99)))
+            p50, p99 = (statistics.median(f[k] or 0 for f in found) / 1e3 for k in (0, 1))
+            rows.append([name, f"{p50:.1f}", f"{p99:.1f}", verdict(p99, goal, False)])
+            show(rows[-1])
+    return rows
+
+
+def memory(args: argparse.Namespace, folder: Path) -> Rows:
+    """Resident memory of a raw worker with 1,000 connections after many requests."""
+    with tiny(folder, "length") as url:
+        load = Load(Request(url, expect_body=b"ok"), connections=1000, count=args.requests)
+        result = drive_load(load, Timing(windows=1, window_s=3600.0))
+    peak = max(worker.max_rss_mb for worker in result.workers)
+    rows = [["requests", "connections", "peak RSS MB", "goal"]]
+    rows.append([f"{args.requests:,}", "1000", f"{peak:.1f}", verdict(peak, 25.0, False)])
+    show(rows[-1])
+    return rows
+
+
+def recording(args: argparse.Namespace, folder: Path) -> Rows:
+    """One value into a histogram in shared memory, as the inner loop does it."""
+    code = "e=v.bit_length()-11\nif e>0: s[(e<<10)+(v>>e)]+=1\nelse: s[v]+=1"
+    setup = (
+        "from serve_bench.load.shared import Shared\n"
+        "s=Shared.create(1).histogram(0,'measured','equal')[1:]; v=1234567"
+    )
+    import timeit
+
+    ns = min(timeit.repeat(code, setup, number=200_000, repeat=10)) / 200_000 * 1e9
+    rows = [["ns a value", "goal"], [f"{ns:.0f}", verdict(ns, 150.0, False)]]
+    show(rows[-1])
+    return rows
+
+
+def slicing(args: argparse.Namespace, folder: Path) -> Rows:
+    """What slices of 50 ms cost against a steady window: the rate to the last response."""
+    rows = [["slice ms", "rate of slices / steady", "ratio of two equal servers, SD over rounds"]]
+    with tiny(folder, "length") as one, tiny(folder, "length") as two:
+        loads = [Load(Request(url, expect_body=b"ok"), connections=100) for url in (one, two)]
+        for slice_s in (0.02, 0.05, 0.1):
+            costs, logs = [], []
+            for _ in range(args.rounds):
+                steady = load_result(one, args.seconds, connections=100, processes=1).rate
+                pairs = max(2, round(args.seconds / slice_s / 2))
+                sliced = drive_slices((loads[0], loads[1]), Slices(pairs, slice_s, 0.2))
+                costs.append(sliced.sides[0].rate / steady)
+                logs.append(sliced.sides[1].rate / sliced.sides[0].rate)
+            spread = statistics.stdev(logs) if len(logs) > 1 else 0.0
+            rows.append(
+                [
+                    f"{slice_s * 1e3:.0f}",
+                    f"{statistics.median(costs):.2f}",
+                    f"{statistics.median(logs):.3f}, {spread:.1%}",
+                ]
+            )
+            show(rows[-1])
+    return rows
+
+
+def serve(args: argparse.Namespace, folder: Path) -> Rows:
+    """raw against wrk on a running Serve, cores shared, c=100 (`--serve-url`)."""
+    pin(*ALL_CORES)
+    pairs = []
+    for _ in range(args.rounds):
+        wrk = peer("wrk", args.serve_url, 100, args.seconds, folder)
+        pairs.append((ours("raw", args.serve_url, 100, args.seconds).rate, wrk.rate))
+    pin(CLIENT_CORE)
+    ratio = median_ratio(pairs)
+    rows = [["raw req/s", "wrk req/s", "raw / wrk"]]
+    rows.append(
+        [
+            f"{statistics.median(a for a, _ in pairs):,.0f}",
+            f"{statistics.median(b for _, b in pairs):,.0f}",
+            f"{ratio:.2f} ({verdict(ratio, 1.05, True)})",
+        ]
+    )
+    show(rows[-1])
+    return rows
+
+
+FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
+    "ratios": ratios,
+    "peers": peers,
+    "lag": lag,
+    "slices": slicing,
+    "recording": recording,
+    "memory": memory,
+    "serve": serve,
+}
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+def show(row: Sequence[str]) -> None:
+    print("  " + "  ".join(row), flush=True)
+
+
+def markdown(rows: Rows) -> str:
+    head, *rest = rows
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rest])
+
+
+def host_line() -> str:
+    from importlib.metadata import version
+
+    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    programs = [f"{name} {program_version(name)}" for name in ("wrk", "ab") if shutil.which(name)]
+    return (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {len(ALL_CORES)} cores, "
+        f"{model[1] if model else 'unknown CPU'}, Linux {os.uname().release}, "
+        f"Python {sys.version.split()[0]}, httptools {version('httptools')}, "
+        f"aiohttp {version('aiohttp')}, {', '.join(programs)}"
+    )
+
+
+def main() -> None:
+    """Measure what is asked for, print it, and write the report when told to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--requests", type=int, default=10_000_000, help="for the memory figure")
+    parser.add_argument("--only", default="", help=f"some of: {', '.join(FIGURES)}")
+    parser.add_argument("--serve-url", default="", help="a running Serve, for the serve figure")
+    parser.add_argument("--write", action="store_true", help=f"write {REPORT.name}")
+    args = parser.parse_args()
+    wanted = args.only.split(",") if args.only else list(FIGURES)
+    unknown = sorted(set(wanted) - set(FIGURES))
+    if unknown:
+        parser.error(f"--only: {', '.join(unknown)} unknown; allowed: {', '.join(FIGURES)}")
+    if "serve" in wanted and not args.serve_url:
+        wanted.remove("serve")
+    if "wrk" not in available():
+        parser.error("wrk is not on PATH")
+    pin(CLIENT_CORE)
+    parts = [
+        f"# Benchmarks of the load engine\n\n{host_line()}. Load average before: "
+        f"{os.getloadavg()[0]:.1f}. Medians of {args.rounds} interleaved rounds of "
+        f"{args.seconds:g} s."
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        for figure in wanted:
+            title = (FIGURES[figure].__doc__ or figure).splitlines()[0]
+            print(f"{figure}: {title}", flush=True)
+            parts.append(f"## {title}\n\n{markdown(FIGURES[figure](args, Path(name)))}")
+    if args.write:
+        REPORT.parent.mkdir(exist_ok=True)
+        REPORT.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        print(f"written: {REPORT.relative_to(HERE.parent)}")
+
+
+if __name__ == "__main__":
+    main()

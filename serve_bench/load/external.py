@@ -1,0 +1,281 @@
+"""wrk and ab, run as they are and read: a cross-check of our own clients.
+
+Rule: the real program does the measuring and this module only parses what it prints, so `parse_wrk`
+and `parse_ab` are pure and every unit form those programs print is known to them. What they do not
+tell (status codes in wrk, body checks in both) is None here, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from serve_bench.load.failures import LoadError
+from serve_bench.load.http1 import request_headers
+from serve_bench.load_spec import Load, SpecError, Timing
+
+TIME_UNITS: Mapping[str, float] = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
+COUNT_UNITS: Mapping[str, float] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+SIZE_UNITS: Mapping[str, float] = {
+    "B": 1,
+    "KB": 1 << 10,
+    "MB": 1 << 20,
+    "GB": 1 << 30,
+    "TB": 1 << 40,
+    "PB": 1 << 50,
+}
+"""wrk's units (its units.c): times in us, ms, s, m, h; counts by 1000; sizes by 1024."""
+
+EXTRA_S = 30.0
+"""How much longer than asked the program may run, beyond a request's time-out."""
+
+
+@dataclass(frozen=True)
+class ExternalResult:
+    """What the other program said. Times in ns; None where it does not tell.
+
+    `percentiles_ns`: share (0 to 1) -> latency. `errors`: its own classes, by its own names.
+    """
+
+    program: str
+    version: str
+    argv: tuple[str, ...]
+    seconds: float
+    completed: int
+    rate: float
+    errors: Mapping[str, int]
+    non_2xx: int
+    bytes_received: int | None
+    latency_mean_ns: float | None
+    latency_std_ns: float | None
+    latency_max_ns: float | None
+    percentiles_ns: Mapping[float, float]
+
+    @property
+    def failed(self) -> int:
+        """Responses and connections that failed, of whatever kind."""
+        return self.non_2xx + sum(self.errors.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content."""
+        out = asdict(self)
+        out["argv"] = list(self.argv)
+        out["percentiles_ns"] = {str(q): v for q, v in self.percentiles_ns.items()}
+        return out
+
+
+class ExternalError(Exception):
+    """The program is not there, or what it printed cannot be read. One line."""
+
+
+def _scaled(text: str, units: Mapping[str, float]) -> float:
+    match = re.fullmatch(r"\s*(-?[\d.]+)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2] not in units:
+        raise ExternalError(f"cannot read {text!r}; known units: {', '.join(units)}")
+    return float(match[1]) * units[match[2]]
+
+
+def parse_time_ns(text: str) -> float:
+    """`250.00us`, `1.20ms`, `2.00s`, `1.5m` -> nanoseconds."""
+    return _scaled(text, TIME_UNITS)
+
+
+def parse_count(text: str) -> float:
+    """`512`, `12.34k`, `1.50M` -> a number."""
+    return _scaled(text, COUNT_UNITS)
+
+
+def parse_size(text: str) -> float:
+    """`100.00B`, `1.50KB`, `20.00MB` -> bytes."""
+    return _scaled(text, SIZE_UNITS)
+
+
+def _find(pattern: str, text: str, what: str) -> re.Match[str]:
+    match = re.search(pattern, text, re.MULTILINE)
+    if match is None:
+        raise ExternalError(f"no {what} in the output: {text.strip()[-200:]!r}")
+    return match
+
+
+def parse_wrk(text: str, argv: tuple[str, ...] = (), version: str = "") -> ExternalResult:
+    """What `wrk --latency` prints. Raises ExternalError."""
+    summary = _find(r"^\s*(\d+) requests in ([\d.]+\w+), ([\d.]+\w+) read", text, "summary")
+    stats = _find(r"^\s*Latency\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+%", text, "latency line")
+    percentiles = {
+        float(share) / 100: parse_time_ns(value)
+        for share, value in re.findall(r"^\s+([\d.]+)%\s+([\d.]+\w+)\s*$", text, re.MULTILINE)
+    }
+    errors: dict[str, int] = {}
+    if sockets := re.search(r"Socket errors: (.*)$", text, re.MULTILINE):
+        for part in sockets[1].split(","):
+            name, number = part.split()
+            errors[name] = int(number)
+    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+    return ExternalResult(
+        program="wrk",
+        version=version,
+        argv=argv,
+        seconds=parse_time_ns(summary[2]) / 1e9,
+        completed=int(summary[1]),
+        rate=float(_find(r"^Requests/sec:\s+([\d.]+)", text, "rate")[1]),
+        errors={name: n for name, n in errors.items() if n},
+        non_2xx=int(bad[1]) if bad else 0,
+        bytes_received=int(parse_size(summary[3])),
+        latency_mean_ns=parse_time_ns(stats[1]),
+        latency_std_ns=parse_time_ns(stats[2]),
+        latency_max_ns=parse_time_ns(stats[3]),
+        percentiles_ns=percentiles,
+    )
+
+
+def parse_ab(text: str, argv: tuple[str, ...] = (), version: str = "") -> ExternalResult:
+    """What `ab` prints (milliseconds throughout). Raises ExternalError."""
+
+    def number(pattern: str, what: str) -> float:
+        return float(_find(pattern, text, what)[1])
+
+    bad = re.search(r"^Non-2xx responses:\s+(\d+)", text, re.MULTILINE)
+    failed = int(number(r"^Failed requests:\s+(\d+)", "failed requests"))
+    kinds = re.search(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)", text)
+    names = ("connect", "receive", "length", "exceptions")
+    errors = dict(zip(names, map(int, kinds.groups()), strict=True)) if kinds else {}
+    if failed and not errors:
+        errors = {"failed": failed}
+    total = _find(r"^Total:\s+(\d+)\s+(\d+)\s+([\d.]+)\s+(\d+)\s+(\d+)", text, "connection times")
+    return ExternalResult(
+        program="ab",
+        version=version,
+        argv=argv,
+        seconds=number(r"^Time taken for tests:\s+([\d.]+) seconds", "time"),
+        completed=int(number(r"^Complete requests:\s+(\d+)", "complete requests")),
+        rate=number(r"^Requests per second:\s+([\d.]+)", "rate"),
+        errors={name: n for name, n in errors.items() if n},
+        non_2xx=int(bad[1]) if bad else 0,
+        bytes_received=int(number(r"^Total transferred:\s+(\d+) bytes", "transfer")),
+        latency_mean_ns=float(total[2]) * 1e6,
+        latency_std_ns=float(total[3]) * 1e6,
+        latency_max_ns=float(total[5]) * 1e6,
+        percentiles_ns={
+            float(share) / 100: float(value) * 1e6
+            for share, value in re.findall(r"^\s+(\d+)%\s+(\d+)", text, re.MULTILINE)
+        },
+    )
+
+
+def wrk_argv(load: Load, timing: Timing, script: str | None = None) -> list[str]:
+    """The wrk command of a load. wrk knows time only, so a count is refused with SpecError."""
+    if load.count is not None:
+        raise SpecError("wrk runs for a time: give a duration, not a count")
+    threads = load.processes or 1
+    argv = ["wrk", "--latency", "-t", str(threads), "-c", str(load.connections)]
+    argv += ["-d", f"{max(1, round(timing.measured_s))}s", "--timeout", f"{load.timeout_s:g}s"]
+    if script is not None:
+        argv += ["-s", script]
+    for name, value in _headers(load).items():
+        argv += ["-H", f"{name}: {value}"]
+    return [*argv, load.request.url]
+
+
+def _headers(load: Load) -> dict[str, str]:
+    own = {name for name, _ in load.request.headers}
+    every = request_headers(load.request, load.keepalive)
+    return {name: value for name, value in every.items() if name in own or name == "Connection"}
+
+
+def ab_argv(load: Load, timing: Timing, body: str | None = None) -> list[str]:
+    """The ab command of a load: by count, or by time (`-t`, which needs a high `-n` after it)."""
+    request = load.request
+    argv = ["ab", "-q", "-c", str(load.connections), "-s", f"{max(1, round(load.timeout_s))}"]
+    if load.count is not None:
+        argv += ["-n", str(load.count)]
+    else:
+        argv += ["-t", str(max(1, round(timing.measured_s))), "-n", "100000000"]
+    argv += ["-k"] if load.keepalive else []
+    if body is not None:
+        if request.method not in ("POST", "PUT"):
+            raise SpecError(f"ab sends a body with POST and PUT only, not {request.method}")
+        argv += ["-p" if request.method == "POST" else "-u", body]
+        argv += ["-T", "application/octet-stream"]
+    elif request.method == "HEAD":
+        argv += ["-i"]
+    elif request.method != "GET":
+        argv += ["-m", request.method]
+    for name, value in request.headers:
+        argv += ["-H", f"{name}: {value}"]
+    return [*argv, request.url]
+
+
+LUA = """wrk.method = "{method}"
+local file = io.open("{body}", "rb")
+wrk.body = file:read("*a")
+file:close()
+"""
+
+
+def drive_external(
+    load: Load, timing: Timing, *, mark: Mapping[str, str] | None = None
+) -> ExternalResult:
+    """Run the program that `load.client` names and return what it said.
+
+    Raises ExternalError when it is not on PATH or fails, LoadError when it cannot reach the target.
+    """
+    program = load.client
+    if program not in ("wrk", "ab"):
+        raise SpecError(f"client {program} is not an external program")
+    if shutil.which(program) is None:
+        raise ExternalError(f"{program} is not on PATH")
+    if len(load.request.all_bodies) > 1 or load.request.unix_socket or load.retries:
+        raise SpecError(f"{program} has one body, no unix sockets and no retries")
+    with tempfile.TemporaryDirectory() as folder:
+        argv = _argv(load, timing, folder)
+        limit_s = (load.count or 0) * load.timeout_s + timing.measured_s
+        limit_s = min(limit_s, 24 * 3600) + load.timeout_s + EXTRA_S
+        try:
+            ran = subprocess.run(
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                env=os.environ | dict(mark or {}),
+            )
+        except subprocess.TimeoutExpired:
+            raise ExternalError(f"{program} did not end within {limit_s:g} s") from None
+    if ran.returncode != 0:
+        said = (ran.stderr or ran.stdout).strip().splitlines()
+        reason = said[-1] if said else f"exit code {ran.returncode}"
+        if re.search(r"unable to connect|refused|could not resolve|unable to resolve", reason):
+            raise LoadError("connect", load.request.host, load.request.port, reason)
+        raise ExternalError(f"{program} failed: {reason}")
+    parse = parse_wrk if program == "wrk" else parse_ab
+    return parse(ran.stdout, tuple(argv), program_version(program))
+
+
+def _argv(load: Load, timing: Timing, folder: str) -> list[str]:
+    body = None
+    content = load.request.all_bodies[0]
+    if content:
+        body = os.path.join(folder, "body")
+        with open(body, "wb") as file:
+            file.write(content)
+    if load.client == "ab":
+        return ab_argv(load, timing, body)
+    if body is None and load.request.method == "GET":
+        return wrk_argv(load, timing)
+    script = os.path.join(folder, "request.lua")
+    with open(script, "w", encoding="ascii") as file:
+        file.write(LUA.format(method=load.request.method, body=body or os.devnull))
+    return wrk_argv(load, timing, script)
+
+
+def program_version(program: str) -> str:
+    """The version the program says it has; empty when it does not say."""
+    flag = "-v" if program == "wrk" else "-V"
+    ran = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
+    match = re.search(r"(?:wrk|Version)\s+(\S+)", ran.stdout + ran.stderr)
+    return match[1] if match else ""

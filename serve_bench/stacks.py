@@ -1,0 +1,292 @@
+"""Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, layers, change.
+
+Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
+profile, so two profiles of unlike length can be set against each other. Which frame belongs to
+which layer is data, in reference/layers.toml, and not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from serve_bench.errors import BadInput
+
+Stacks: TypeAlias = Mapping[tuple[str, ...], int]
+"""Samples by stack, the outermost frame first."""
+
+OTHER: Final = "other"
+IDLE: Final = "idle"
+USER_CODE: Final = "user code"
+_FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
+
+
+def parse_raw(text: str, where: str) -> Stacks:
+    """Stacks from raw (collapsed) text. BadInput names the line that is no stack."""
+    stacks: Counter[tuple[str, ...]] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        frames, _, count = line.rpartition(" ")
+        if not frames or not count.isascii() or not count.isdigit():
+            raise BadInput(
+                f"{where}: line {number} is no stack; raw stacks are lines `frame;frame count`"
+            )
+        stacks[tuple(frames.split(";"))] += int(count)
+    return stacks
+
+
+def to_raw(stacks: Stacks) -> str:
+    """The reverse of `parse_raw`, most samples first."""
+    ranked = sorted(stacks.items(), key=lambda item: (-item[1], item[0]))
+    return "".join(f"{';'.join(frames)} {count}\n" for frames, count in ranked)
+
+
+def total(stacks: Stacks) -> int:
+    """All samples."""
+    return sum(stacks.values())
+
+
+def merged(many: Iterable[Stacks]) -> Stacks:
+    """Several profiles as one (the replicas of a deployment, say)."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for stacks in many:
+        out.update(stacks)
+    return out
+
+
+@cache
+def split_frame(frame: str) -> tuple[str, str]:
+    """Function and file of a frame; the line is left out. The file is empty where there is none."""
+    found = _FRAME.fullmatch(frame)
+    return (found["function"], found["file"]) if found else (frame, "")
+
+
+@cache
+def function_of(frame: str) -> str:
+    """A frame without its line: `hot (app.py:12)` is `hot (app.py)`."""
+    function, file = split_frame(frame)
+    return f"{function} ({file})" if file else function
+
+
+def by_function(stacks: Stacks) -> Stacks:
+    """The same stacks without lines, so that a function is one frame wherever it was seen."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        out[tuple(function_of(frame) for frame in frames)] += count
+    return out
+
+
+# ------------------------------------------------------------------------- top functions
+
+
+@dataclass(frozen=True)
+class FunctionShare:
+    """A function and its percent of all samples: innermost in a stack, and anywhere in it."""
+
+    name: str
+    self_percent: float
+    total_percent: float
+
+
+def top_functions(stacks: Stacks, count: int = 15) -> list[FunctionShare]:
+    """The functions with most samples of their own. A recursive one counts once a stack."""
+    own, within = _self_and_total(stacks)
+    every = total(stacks) or 1
+    ranked = sorted(within, key=lambda name: (-own[name], -within[name], name))
+    return [
+        FunctionShare(name, 100.0 * own[name] / every, 100.0 * within[name] / every)
+        for name in ranked[:count]
+    ]
+
+
+def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
+    own: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    for frames, count in stacks.items():
+        names = [function_of(frame) for frame in frames]
+        own[names[-1]] += count
+        for name in set(names):
+            within[name] += count
+    return own, within
+
+
+# --------------------------------------------------------------------------------- layers
+
+
+@dataclass(frozen=True)
+class LayerRule:
+    """Frames that belong to a layer: patterns of files and of functions; empty means any.
+
+    `leaf`: only where the frame is the innermost. `under`: only where a function like one of these
+    is further out.
+    """
+
+    name: str
+    files: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    under: tuple[str, ...] = ()
+    leaf: bool = False
+
+
+@dataclass(frozen=True)
+class LayerRules:
+    """How stacks are split. See reference/layers.toml for what each part means."""
+
+    rules: tuple[LayerRule, ...]
+    passed: tuple[str, ...]
+    user_entry: tuple[str, ...]
+
+
+def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
+    """Rules from the content of a TOML file. BadInput names the rule that is wrong."""
+    rules = []
+    for number, table in enumerate(data.get("layer", ()), 1):
+        unknown = set(table) - {"name", "files", "functions", "under", "leaf"}
+        if unknown or not table.get("name") or not (table.get("files") or table.get("functions")):
+            raise BadInput(
+                f"{where}: layer {number}: it takes name, files, functions, under and leaf; name "
+                "and one of files and functions are needed"
+            )
+        rules.append(
+            LayerRule(
+                str(table["name"]),
+                tuple(table.get("files", ())),
+                tuple(table.get("functions", ())),
+                tuple(table.get("under", ())),
+                bool(table.get("leaf", False)),
+            )
+        )
+    return LayerRules(
+        tuple(rules), tuple(data.get("passed", ())), tuple(data.get("user_entry", ()))
+    )
+
+
+def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
+    """Percent of all samples by layer, the largest first."""
+    counts: Counter[str] = Counter()
+    for frames, count in stacks.items():
+        counts[layer_of(frames, rules)] += count
+    every = total(stacks) or 1
+    return {name: 100.0 * count / every for name, count in counts.most_common()}
+
+
+def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
+    """The layer of a stack: that of its innermost frame that a rule knows.
+
+    A frame that none knows is user code where Serve's replica called the user's callable further
+    out, else "other".
+    """
+    for depth, frame in enumerate(reversed(frames)):
+        if frame.startswith(("thread ", "process ")):
+            continue  # a heading that py-spy puts on top, no frame
+        function, file = split_frame(frame)
+        outer = frames[: len(frames) - depth - 1]
+        for rule in rules.rules:
+            if (depth == 0 or not rule.leaf) and _matches(rule, function, file, outer):
+                return rule.name
+        if file and not _any(file, rules.passed):
+            return USER_CODE if _under(outer, rules.user_entry) else OTHER
+    return OTHER
+
+
+def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
+    """The stacks but for those of one layer (idle, say)."""
+    return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
+
+
+def _matches(rule: LayerRule, function: str, file: str, outer: tuple[str, ...]) -> bool:
+    return (
+        (not rule.files or _any(file, rule.files))
+        and (not rule.functions or _any(function, rule.functions))
+        and (not rule.under or _under(outer, rule.under))
+    )
+
+
+def _under(outer: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    return any(_any(split_frame(frame)[0], patterns) for frame in outer)
+
+
+def _any(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+# ----------------------------------------------------------------------------- difference
+
+
+@dataclass(frozen=True)
+class Change:
+    """A function in two profiles, in percent of the samples of each."""
+
+    name: str
+    self_a: float
+    self_b: float
+    total_a: float
+    total_b: float
+
+    @property
+    def self_change(self) -> float:
+        """In percentage points; above 0 it grew from A to B."""
+        return self.self_b - self.self_a
+
+
+def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[Change]:
+    """Functions whose own share changed by `least_points` or more, the largest change first."""
+    own_a, within_a = _self_and_total(a)
+    own_b, within_b = _self_and_total(b)
+    all_a, all_b = total(a) or 1, total(b) or 1
+    every = [
+        Change(
+            name,
+            100.0 * own_a[name] / all_a,
+            100.0 * own_b[name] / all_b,
+            100.0 * within_a[name] / all_a,
+            100.0 * within_b[name] / all_b,
+        )
+        for name in within_a.keys() | within_b.keys()
+    ]
+    kept = [change for change in every if abs(change.self_change) >= least_points]
+    return sorted(kept, key=lambda change: (-abs(change.self_change), change.name))
+
+
+def noise_points(share_percent: float, samples: int) -> float:
+    """About two standard errors of a share that rests on so many samples, in percentage points.
+
+    Binomial: samples of one thread follow each other, so the true error is rather larger.
+    """
+    if samples <= 0:
+        return 100.0
+    share = min(max(share_percent, 0.0), 100.0) / 100.0
+    return float(200.0 * (share * (1.0 - share) / samples) ** 0.5)
+
+
+# ----------------------------------------------------------------------------------- tree
+
+
+@dataclass
+class Node:
+    """A frame in a call tree, with its samples in each of the profiles that were laid together."""
+
+    name: str
+    counts: list[int]
+    children: dict[str, Node]
+
+
+def tree(*profiles: Stacks) -> Node:
+    """Profiles laid over each other as one call tree; `counts` are in the order given."""
+    root = Node("all", [0] * len(profiles), {})
+    for at, stacks in enumerate(profiles):
+        for frames, count in stacks.items():
+            root.counts[at] += count
+            node = root
+            for frame in frames:
+                if frame not in node.children:
+                    node.children[frame] = Node(frame, [0] * len(profiles), {})
+                node = node.children[frame]
+                node.counts[at] += count
+    return root

@@ -1,0 +1,178 @@
+"""The sampler on real processes with a known use of the CPU."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serve_bench.sampler import (
+    Sampler,
+    Watched,
+    children_of_this,
+    cpu_ns,
+    pss_bytes,
+    rss_bytes,
+    threads_of,
+    write_samples,
+)
+
+#: Works and sleeps by its own CPU clock, so that its share is known on a busy host too: it says
+#: how much CPU it used and how long it lived.
+BURN = """
+import sys, time
+share, seconds = float(sys.argv[1]), float(sys.argv[2])
+print("ready", flush=True); sys.stdin.readline()
+began, used = time.perf_counter(), time.process_time()
+while (now := time.perf_counter()) < began + seconds:
+    if time.process_time() - used < share * (now - began):
+        sum(range(1000))
+    else:
+        time.sleep(0.002)
+print(time.process_time() - used, time.perf_counter() - began, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def burner() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def burn(share: float, seconds: float, into: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BURN, str(share), str(seconds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    into.append(process)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def go(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """Lets it burn; returns the CPU seconds and the wall seconds that it counted itself."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    used_s, lived_s = map(float, process.stdout.readline().split())
+    return used_s, lived_s
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_a_known_use_is_seen_within_three_points(
+    share: float, burner: list[subprocess.Popen[str]]
+) -> None:
+    process = burn(share, 1.5, burner)
+    with Sampler([Watched(process.pid, "replica", "burner")]) as sampler:
+        began_ns = time.time_ns()
+        used_s, lived_s = go(process)
+    summary = sampler.summary(began_ns, lived_s)
+    (seen,) = [one for one in summary["processes"] if one["pid"] == process.pid]
+    assert seen["cpu_percent"] == pytest.approx(100 * used_s / lived_s, abs=3)
+    assert seen["busiest_thread_percent"] == pytest.approx(100 * used_s / lived_s, abs=5)
+    assert seen["threads"] == 1 and seen["role"] == "replica"
+    assert 1 < seen["pss_mb"] <= seen["rss_mb"] < 100
+    assert seen["turns_per_s"] > 0
+
+
+def test_children_that_come_later_are_seen_and_may_end(
+    burner: list[subprocess.Popen[str]],
+) -> None:
+    with Sampler([]) as sampler:
+        began_ns = time.time_ns()
+        process = burn(0.5, 0.8, burner)
+        used_s, _ = go(process)
+        process.kill()
+        process.wait()
+        time.sleep(0.3)
+        seconds = (time.time_ns() - began_ns) / 1e9
+    processes = sampler.summary(began_ns, seconds)["processes"]
+    (worker,) = [one for one in processes if one["role"] == "load_worker"]
+    assert worker["pid"] == process.pid
+    assert 0 < worker["seen_s"] < seconds
+    assert worker["cpu_percent"] * worker["seen_s"] / 100 == pytest.approx(used_s, rel=0.5)
+    assert any(one["pid"] == os.getpid() for one in processes)
+
+
+def test_dear_ticks_become_rarer_so_that_the_sampler_stays_within_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dear(self: Sampler, budget_s: float = 0.0) -> int:
+        self._own_ns.append((time.perf_counter_ns(), 0))
+        return 6_000_000  # 6 ms at 1 % is a tick each 0.6 s
+
+    monkeypatch.setattr(Sampler, "_tick", dear)
+    monkeypatch.setattr(Sampler, "_read_threads", lambda self, track: None)
+    with Sampler([]) as sampler:
+        time.sleep(1.0)
+    assert sampler._own_ns[2][0] - sampler._own_ns[1][0] >= 0.59e9
+    interval_s = sampler.summary(time.time_ns(), 1.0)["interval_s"]
+    assert interval_s is not None and interval_s > 0.25
+
+
+def test_the_cost_of_sampling_is_told(burner: list[subprocess.Popen[str]]) -> None:
+    with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
+        began_ns = time.time_ns()
+        time.sleep(1.0)
+    summary = sampler.summary(began_ns, 1.0)
+    assert 0 < summary["own_cpu_percent"] < 100
+    assert summary["interval_s"] >= 0.1
+    assert 0 < summary["host"]["cpu_percent"] <= 110 * summary["host"]["cores"]
+
+
+def test_readings_agree_with_what_the_process_knows_of_itself() -> None:
+    before = time.process_time_ns()
+    told = cpu_ns(os.getpid())
+    assert told is not None and before <= told <= time.process_time_ns()
+    rss = rss_bytes(os.getpid())
+    assert rss is not None
+    assert rss / 1e6 < 1.3 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    pss = pss_bytes(os.getpid())
+    assert pss is not None and pss > 1_000_000
+    threads = threads_of(os.getpid())
+    assert threads is not None and threading.get_native_id() in threads.run_ns
+
+
+def test_a_process_that_is_gone_is_none() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert cpu_ns(gone.pid) is None
+    assert rss_bytes(gone.pid) is None
+    assert pss_bytes(gone.pid) is None
+    assert threads_of(gone.pid) is None
+
+
+def test_children_are_those_of_every_thread(burner: list[subprocess.Popen[str]]) -> None:
+    thread = threading.Thread(target=burn, args=(0.1, 0.1, burner))
+    thread.start()
+    thread.join()
+    (process,) = burner
+    assert process.pid in children_of_this()
+
+
+def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
+    import json
+
+    with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
+        time.sleep(0.3)
+    write_samples(tmp_path / "samples.jsonl", sampler.samples("v/r1/c/row"))
+    write_samples(tmp_path / "samples.jsonl", sampler.samples("v/r1/c/other"))
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"process", "host"}
+    assert {line["trial"] for line in lines} == {"v/r1/c/row", "v/r1/c/other"}
+    own = next(line for line in lines if line.get("pid") == os.getpid())
+    totals = [cpu for _, cpu in own["cpu_ms"]]
+    assert len(totals) >= 2 and totals == sorted(totals)

@@ -1,0 +1,79 @@
+"""From readings to figures, with readings made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from serve_bench.usage import (
+    HostReading,
+    Threads,
+    Track,
+    cpu_percent,
+    cpu_percent_max,
+    host_summary,
+    summary_of,
+    total_at,
+)
+
+S = 1_000_000_000
+#: Half a core for two seconds, then a whole one for two.
+TOTALS = [(0, 0), (1 * S, S // 2), (2 * S, S), (3 * S, 2 * S), (4 * S, 3 * S)]
+
+
+def test_a_total_between_two_readings_is_interpolated() -> None:
+    assert total_at(TOTALS, S // 2) == S / 4
+    assert total_at(TOTALS, 3 * S) == 2 * S
+    assert total_at(TOTALS, 9 * S) == 3 * S
+
+
+def test_the_share_is_of_one_core_and_of_the_span_alone() -> None:
+    assert cpu_percent(TOTALS, 0, 4 * S) == (75.0, 4 * S)
+    assert cpu_percent(TOTALS, 2 * S, 4 * S) == (100.0, 2 * S)
+    share, _ = cpu_percent(TOTALS, 3 * S // 2, 5 * S // 2)
+    assert share == pytest.approx(75.0)
+
+
+def test_a_process_counts_for_the_time_that_it_was_seen() -> None:
+    share, seen = cpu_percent(TOTALS, 3 * S, 10 * S)
+    assert (share, seen) == (100.0, S)
+    assert cpu_percent(TOTALS, 5 * S, 6 * S) == (None, 0)
+    assert cpu_percent(TOTALS[:1], 0, S) == (None, 0)
+
+
+def test_the_maximum_passes_over_readings_that_are_too_close() -> None:
+    close = [*TOTALS, (4 * S + 1000, 3 * S + 9000)]
+    assert cpu_percent_max(close, 0, 5 * S) == 100.0
+    assert cpu_percent_max(close, 0, 2 * S) == 50.0
+    assert cpu_percent_max([], 0, S) is None
+
+
+def test_what_is_not_known_is_none_and_never_zero() -> None:
+    summary = summary_of(Track(7, "replica", "ray::ServeReplica:a:B"), 0, S)
+    assert summary["pid"] == 7 and summary["role"] == "replica" and summary["seen_s"] == 0
+    for name in ("cpu_percent", "rss_mb", "pss_mb", "threads", "run_queue_wait_percent"):
+        assert summary[name] is None
+
+
+def test_threads_the_busiest_its_waiting_and_a_thread_that_is_new() -> None:
+    track = Track(7, "replica", "r", cpu_ns=TOTALS, names={2: "loop"})
+    track.rss_bytes += [(0, 10_000_000), (2 * S, 90_000_000), (9 * S, 990_000_000)]
+    track.threads += [
+        Threads(0, {1: 0, 2: 5 * S}, {1: 0, 2: 0}, {1: 0, 2: 100}),
+        Threads(2 * S, {1: S // 10, 2: 6 * S, 3: S // 5}, {1: 0, 2: S, 3: 0}, {1: 0, 2: 300, 3: 2}),
+    ]
+    summary = summary_of(track, 0, 2 * S)
+    assert summary["threads"] == 3
+    assert summary["busiest_thread"] == "loop"
+    assert summary["busiest_thread_percent"] == 50.0
+    assert summary["run_queue_wait_percent"] == 50.0
+    assert summary["turns_per_s"] == 101.0
+    assert summary["rss_mb"] == 90.0
+
+
+def test_the_host_counts_all_cores_and_says_when_steal_is_not_told() -> None:
+    readings = [HostReading(0, 0, None), HostReading(2 * S, 3 * S, None)]
+    told = host_summary(readings, 0, 2 * S, cores=2)
+    assert told["cpu_percent"] == 150.0 and told["cores"] == 2
+    assert told["steal_percent"] is None
+    stolen = [HostReading(0, 0, 0), HostReading(2 * S, 0, S)]
+    assert host_summary(stolen, 0, 2 * S, cores=2)["steal_percent"] == 50.0
