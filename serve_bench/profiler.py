@@ -148,6 +148,12 @@ class Recording:
         return self._process is not None
 
     @property
+    def py_spy_pid(self) -> int:
+        """The pid of py-spy itself."""
+        assert self._process is not None, "start() first"
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether py-spy still runs; it ends by itself when its process does."""
         return self._process is not None and self._process.poll() is None

@@ -158,6 +158,9 @@ class Trial:
     served: Mapping[str, int] = field(default_factory=dict)  # requests by replica, where known
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled
+    usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
+    serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
+    profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
 
     @property
     def profiled(self) -> bool:

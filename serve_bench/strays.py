@@ -1,10 +1,10 @@
 """Whatever a run started, found by its mark and ended: no process or directory of ours stays.
 
-Every process of a run carries SERVE_BENCH_RUN=<id> and SERVE_BENCH_DIRECTORY in its environment,
-and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents overwrite the
-memory that shows their environment; they are known by being descendants of a marked process, or by
-holding a file open in the run's directory. Rule: nothing is ended that is not known in one of these
-ways.
+Every process of a run carries SERVE_BENCH_RUN=<id>, SERVE_BENCH_DIRECTORY and SERVE_BENCH_OWNER in
+its environment, and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents
+overwrite the memory that shows their environment; they are known by being descendants of a marked
+process, or by holding a file open in the run's directory. Rule: nothing is ended that is not known
+in one of these ways, and no run whose owner may be alive.
 
 The warden (`python -m serve_bench.strays RUN`) waits for the end of its stdin, which comes with
 the death of the CLI by any signal, and then ends the run. What outlives even that is found by the
@@ -13,7 +13,6 @@ next start (`sweep`) or by `serve-bench clean`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -33,10 +32,13 @@ from serve_bench.errors import RunFailed
 RUN_MARK = "SERVE_BENCH_RUN"
 LAUNCH_MARK = "SERVE_BENCH_LAUNCH"
 
-#: Where the run's directory is: another shell may have another TMPDIR.
+#: Where the run's directory is (another shell may have another TMPDIR), and who owns the run (the
+#: directory may be out of sight, in a chroot or a container).
 DIRECTORY_MARK = "SERVE_BENCH_DIRECTORY"
+OWNER_MARK = "SERVE_BENCH_OWNER"
+MARKS = (RUN_MARK, LAUNCH_MARK, DIRECTORY_MARK, OWNER_MARK)
 DIRECTORY_PREFIX = "sb-"
-OWNER_FILE = "owner.json"
+OWNER_FILE = "owner"
 _DIRECTORY_NAME = re.compile(re.escape(DIRECTORY_PREFIX) + r"([0-9a-f]{6})")
 
 #: A directory of ours without an owner file is being made, or its maker died just then.
@@ -48,6 +50,9 @@ LONGEST_TEMP_ROOT = 15
 
 REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
+
+#: Start times are made of the boot time, which moves when the clock is set.
+_SAME_START_S = 2.0
 _WARDEN_READY = b"ready\n"
 
 
@@ -63,8 +68,42 @@ def run_directory(run_id: str) -> Path:
 
 
 def marks(run_id: str) -> dict[str, str]:
-    """The environment that every process of the run must carry."""
-    return {RUN_MARK: run_id, DIRECTORY_MARK: str(run_directory(run_id))}
+    """The environment that every process of the run must carry. For the owner's process alone."""
+    return {
+        RUN_MARK: run_id,
+        DIRECTORY_MARK: str(run_directory(run_id)),
+        OWNER_MARK: owner_of(psutil.Process()),
+    }
+
+
+def owner_of(process: psutil.Process) -> str:
+    """Who a process is, beyond its pid: pid, start time, and the pid namespace it counts in."""
+    return f"{process.pid}:{process.create_time():.2f}:{_pid_namespace(process.pid)}"
+
+
+def _pid_namespace(pid: int) -> int:
+    """The inode of the pid namespace; 0 where there is no such thing."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def owner_alive(owner: str) -> bool:
+    """Whether the owner of a run still lives.
+
+    True too where that cannot be known: in another pid namespace a pid means another process, so
+    a run in a container is for that container to clean up.
+    """
+    try:
+        pid, created, namespace = owner.split(":")
+        if int(namespace) != _pid_namespace(os.getpid()):
+            return True
+        process = psutil.Process(int(pid))
+        same = abs(process.create_time() - float(created)) < _SAME_START_S
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except (ValueError, psutil.NoSuchProcess):
+        return False
 
 
 def new_run() -> str:
@@ -75,23 +114,10 @@ def new_run() -> str:
             run_directory(run_id).mkdir(mode=0o700)
         except FileExistsError:
             continue
-        me = psutil.Process()
-        owner = {"pid": me.pid, "create_time": me.create_time()}
         draft = run_directory(run_id) / "owner.new"
-        draft.write_text(json.dumps(owner))
+        draft.write_text(owner_of(psutil.Process()))
         draft.rename(run_directory(run_id) / OWNER_FILE)  # at once: a sweep never reads half of it
         return run_id
-
-
-def owner_alive(directory: Path) -> bool:
-    """Whether the CLI that made this run directory still lives (same pid and same start time)."""
-    try:
-        owner = json.loads((directory / OWNER_FILE).read_text())
-        process = psutil.Process(int(owner["pid"]))
-        same = abs(process.create_time() - float(owner["create_time"])) < 1.0
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
-        return False
 
 
 def _mark_of(process: psutil.Process, name: str) -> str | None:
@@ -215,26 +241,36 @@ def _remove(directory: Path) -> None:
             return
 
 
-def known_runs() -> dict[str, Path]:
+@dataclass(frozen=True)
+class KnownRun:
+    """A run that left something, or still goes on: its directory and its owner."""
+
+    directory: Path
+    owner: str
+
+
+def known_runs() -> dict[str, KnownRun]:
     """Runs of this user that left a directory or a marked process, or still go on; by their id."""
-    runs: dict[str, Path] = {}
+    runs: dict[str, KnownRun] = {}
     for directory in temp_root().iterdir():
         name = _DIRECTORY_NAME.fullmatch(directory.name)
         if name is None or directory.is_symlink():
             continue
         try:
             status = directory.stat()
+            has_owner = (directory / OWNER_FILE).exists()
+            owner = (directory / OWNER_FILE).read_text() if has_owner else ""
         except FileNotFoundError:
-            continue
-        settled = (directory / OWNER_FILE).exists() or (
-            time.time() - status.st_mtime > _OWNERLESS_AFTER_S
-        )
+            continue  # its run ended just now
+        settled = has_owner or time.time() - status.st_mtime > _OWNERLESS_AFTER_S
         if status.st_uid == os.getuid() and settled:
-            runs[name.group(1)] = directory
+            runs[name.group(1)] = KnownRun(directory, owner)
     for process in psutil.process_iter():
-        run_id, place = _mark_of(process, RUN_MARK), _mark_of(process, DIRECTORY_MARK)
-        if run_id and place and Path(place).name == f"{DIRECTORY_PREFIX}{run_id}":
-            runs[run_id] = Path(place)
+        run_id, place, owner_mark = (
+            _mark_of(process, name) for name in (RUN_MARK, DIRECTORY_MARK, OWNER_MARK)
+        )
+        if run_id and owner_mark and place and Path(place).name == f"{DIRECTORY_PREFIX}{run_id}":
+            runs[run_id] = KnownRun(Path(place), owner_mark)
     return runs
 
 
@@ -242,9 +278,9 @@ def sweep() -> dict[str, Reaped]:
     """Ends every run whose owner is dead. Returns what was done, by run id."""
     own = os.environ.get(RUN_MARK)
     return {
-        run_id: reap(run_id, place=place)
-        for run_id, place in known_runs().items()
-        if run_id != own and not owner_alive(place)
+        run_id: reap(run_id, place=run.directory)
+        for run_id, run in known_runs().items()
+        if run_id != own and not owner_alive(run.owner)
     }
 
 
@@ -253,8 +289,7 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
 
     Raises RunFailed when it does not come up: a run without it could leave processes behind.
     """
-    own_marks = (RUN_MARK, LAUNCH_MARK, DIRECTORY_MARK)
-    environment = {k: v for k, v in os.environ.items() if k not in own_marks}
+    environment = {k: v for k, v in os.environ.items() if k not in MARKS}
     warden = subprocess.Popen(
         [sys.executable, "-m", "serve_bench.strays", run_id],
         stdin=subprocess.PIPE,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +23,8 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 def marked(
     run_id: str, launch: str | None = None, argv: list[str] = SLEEP
 ) -> subprocess.Popen[bytes]:
-    env = {**os.environ, **strays.marks(run_id)}
+    owner = (strays.run_directory(run_id) / strays.OWNER_FILE).read_text()
+    env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: owner}
     if launch:
         env[LAUNCH_MARK] = f"{run_id}.{launch}"
     return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
@@ -37,9 +38,9 @@ def run_id() -> Iterator[str]:
 
 
 def test_a_run_has_a_directory_that_names_this_process_as_its_owner(run_id: str) -> None:
-    owner = json.loads((strays.run_directory(run_id) / strays.OWNER_FILE).read_text())
-    assert owner["pid"] == os.getpid()
-    assert strays.owner_alive(strays.run_directory(run_id))
+    owner = (strays.run_directory(run_id) / strays.OWNER_FILE).read_text()
+    assert owner.split(":")[0] == str(os.getpid())
+    assert strays.owner_alive(owner)
 
 
 def test_the_directory_is_short_enough_for_a_socket_of_haproxy(run_id: str) -> None:
@@ -129,7 +130,7 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
         assert owner.stdout is not None
         run_id, pid = owner.stdout.readline().split()
         worker = psutil.Process(int(pid))
-        assert strays.known_runs()[run_id].parent == Path(other)
+        assert strays.known_runs()[run_id].directory.parent == Path(other)
         assert run_id not in strays.sweep()
         assert worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE
         owner.kill()
@@ -138,12 +139,27 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
         assert list(Path(other).iterdir()) == []
 
 
-def test_a_pid_that_was_given_to_another_process_is_no_owner(run_id: str) -> None:
-    owner = strays.run_directory(run_id) / strays.OWNER_FILE
-    owner.write_text(json.dumps({"pid": os.getpid(), "create_time": 1.0}))
-    assert not strays.owner_alive(owner.parent)
-    owner.write_text("{")
-    assert not strays.owner_alive(owner.parent)
+def test_a_pid_that_was_given_to_another_process_is_no_owner() -> None:
+    pid, created, namespace = strays.owner_of(psutil.Process()).split(":")
+    assert strays.owner_alive(f"{pid}:{created}:{namespace}")
+    assert not strays.owner_alive(f"{pid}:{float(created) - 60}:{namespace}")
+    assert not strays.owner_alive("")
+
+
+def test_the_run_of_another_pid_namespace_is_left_alone() -> None:
+    assert strays.owner_alive("999999999:1.0:1")
+
+
+def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
+    directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcdef"
+    directory.mkdir()
+    try:
+        assert "abcdef" not in strays.known_runs()
+        os.utime(directory, (1, 1))
+        assert "abcdef" in strays.sweep()
+        assert not directory.exists()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
@@ -151,7 +167,7 @@ def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
         "import os, subprocess, sys, time\n"
         "from serve_bench import strays\n"
         "run = strays.new_run(); warden = strays.start_warden(run)\n"
-        f"env = dict(os.environ, {RUN_MARK}=run)\n"
+        "env = dict(os.environ, **strays.marks(run))\n"
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"
         "print(run, p.pid, flush=True); time.sleep(60)"
     )

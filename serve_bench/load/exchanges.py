@@ -69,6 +69,7 @@ class Exchanges:
         self._timeout_ns = int(load.timeout_s * 1e9)
         self._connect_timeout_ns = int(load.connect_timeout_s * 1e9)
         self._scan_ns = min(SCAN_NS, self._timeout_ns // 10, self._connect_timeout_ns // 10)
+        self._next_scan = 0
         self._hot = (
             not load.open_loop
             and load.keepalive
@@ -258,6 +259,25 @@ class Exchanges:
 
     # -- events -------------------------------------------------------------------------------
 
+    def _handle(
+        self,
+        conn: Connection | None,
+        fd: int,
+        mask: int,
+        data: bytes | None,
+        error: Exception | None,
+        now: int,
+    ) -> None:
+        """An event that the short path does not end: nothing read yet, read and fed, or raised."""
+        if data is not None:
+            self.tally.bytes += len(data)
+        if conn is None or (data is None and error is None):
+            self._dispatch(fd, mask)
+        elif error is not None:
+            self._trouble(conn, error, now)
+        elif data is not None:
+            self._fed(conn, data, now)
+
     def _dispatch(self, fd: int, mask: int) -> None:
         """Something happened on a descriptor that the loop does not handle itself."""
         conn = self._by_fd.get(fd)
@@ -315,6 +335,13 @@ class Exchanges:
             self.tally.record("pickup", pickup_ns)
         return data
 
+    def _unsent(self, conn: Connection, error: OSError, now: int) -> int:
+        """The short path could not send at all; returns what counts as sent (bytes)."""
+        if would_block(error):
+            return 0
+        self._broken(conn, connection_class(error), now)
+        return len(self.requests[0])  # nothing is left to send: the connection is another one
+
     def _sent_partly(self, conn: Connection, sent: int) -> None:
         """The short path could not send the whole request: the poller says when to go on."""
         conn.sent_at = conn.due
@@ -333,7 +360,12 @@ class Exchanges:
         self._renew(conn, now)
 
     def _scan(self, now: int) -> None:
-        """Look for time-outs and for pauses that are over."""
+        """Look for time-outs and for pauses that are over.
+
+        Never while a batch of events is being handled: a connection opened here may be given the
+        number of a descriptor that the batch still names.
+        """
+        self._next_scan = now + self._scan_ns
         for conn in self.connections:
             state = conn.state
             if state == FAST:

@@ -17,7 +17,6 @@ from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address
 from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ_SIZE
 from serve_bench.load.exchanges import Exchanges
-from serve_bench.load.failures import connection_class
 from serve_bench.load.poller import READ
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
@@ -48,7 +47,6 @@ class RawEngine(Exchanges):
         self._clock: ArrivalClock | None = None
         self._drain_ns = 0
         self._drain_until = NEVER
-        self._next_scan = 0
         if self.timer.fd >= 0 and load.open_loop:
             self.watch(self.timer.fd, self.timer.clear)
 
@@ -123,9 +121,6 @@ class RawEngine(Exchanges):
         tally.advance(now)
         if self._clock is not None and tally.measure_known:
             self._clock.measure_from(tally.measure_known)
-        if now >= self._next_scan:
-            self._next_scan = now + self._scan_ns
-            self._scan(now)
         if tally.count_done:
             tally.end_by_count()
         if not tally.refill:
@@ -182,6 +177,7 @@ class RawEngine(Exchanges):
         sleep = IDLE_S
         n = nbytes = longest = edge = 0
         slots = tally.slots
+        now = 0
         while not self._over:
             if paced:
                 sleep = pump()
@@ -193,64 +189,50 @@ class RawEngine(Exchanges):
                     n = nbytes = longest = 0
                     edge = turn(now)
                     slots = tally.slots
+            if now >= self._next_scan:
+                self._scan(now)
             for fd, mask in events:
                 conn = by_fd.get(fd)
-                if conn is None or mask != READ or conn.state < FAST or not whole:
-                    now = perf()
-                    if now >= edge:
-                        tally.add_plain(n, nbytes, longest)
-                        n = nbytes = longest = 0
-                        edge = turn(now)
-                        slots = tally.slots
-                    self._dispatch(fd, mask)
-                    continue
-                try:
-                    countdown -= 1
-                    if countdown:
-                        data = conn.recv(READ_SIZE)
-                    else:
-                        countdown = every
-                        data = stamped(conn)
-                    conn.feed(data)
-                except (OSError, HttpParserError, HttpParserUpgrade) as error:
-                    now = perf()
-                    if now >= edge:
-                        tally.add_plain(n, nbytes, longest)
-                        n = nbytes = longest = 0
-                        edge = turn(now)
-                        slots = tally.slots
-                    self._trouble(conn, error, now)
-                    continue
-                now = perf()
-                framer = conn.framer
-                if framer.done == plain and now < edge and conn.state == FAST:
-                    value = now - conn.due
-                    e = value.bit_length() - 11
-                    if e > 0:
-                        slots[(e << 10) + (value >> e)] += 1
-                    else:
-                        slots[value] += 1
-                    if value > longest:
-                        longest = value
-                    n += 1
-                    nbytes += len(data)
-                    framer.done = 0
-                    conn.due = now
+                data = error = None
+                if conn is not None and mask == READ and (state := conn.state) >= FAST and whole:
                     try:
-                        sent = conn.send(request)
-                    except BlockingIOError:
-                        sent = 0
-                    except OSError as error:
-                        self._broken(conn, connection_class(error), now)
-                        continue
-                    if sent != size:
-                        self._sent_partly(conn, sent)
-                    continue
+                        countdown -= 1
+                        if countdown:
+                            data = conn.recv(READ_SIZE)
+                        else:
+                            countdown = every
+                            data = stamped(conn)
+                        conn.feed(data)
+                    except (OSError, HttpParserError, HttpParserUpgrade) as caught:
+                        error = caught
+                    else:
+                        now = perf()
+                        framer = conn.framer
+                        if framer.done == plain and now < edge and state == FAST:
+                            value = now - conn.due
+                            e = value.bit_length() - 11
+                            if e > 0:
+                                slots[(e << 10) + (value >> e)] += 1
+                            else:
+                                slots[value] += 1
+                            if value > longest:
+                                longest = value
+                            n += 1
+                            nbytes += len(data)
+                            framer.done = 0
+                            conn.due = now
+                            try:
+                                sent = conn.send(request)
+                            except OSError as caught:
+                                sent = self._unsent(conn, caught, now)
+                            if sent != size:
+                                self._sent_partly(conn, sent)
+                            continue
+                now = perf()
                 if now >= edge:
                     tally.add_plain(n, nbytes, longest)
                     n = nbytes = longest = 0
                     edge = turn(now)
                     slots = tally.slots
-                tally.bytes += len(data)
-                self._fed(conn, data, now)
+                self._handle(conn, fd, mask, data, error, now)
         tally.add_plain(n, nbytes, longest)

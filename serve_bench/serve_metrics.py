@@ -1,0 +1,280 @@
+"""Serve's own metrics around a trial, from the Prometheus endpoint of the node: what grew.
+
+Ray exports at an interval, each process by itself, so a scrape shows how things stood some time
+ago. Rule: a delta is given only where both of its ends are known to be fresh, and it is known by
+counting: the requests that a deployment says it took must be those that the client sent. Where
+they are not, the group reads "stale", never 0. Absent metrics are no reason for a run to fail.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+Series: TypeAlias = Mapping[tuple[str, Labels], float]
+"""Values by name (without `ray_serve_`) and labels, the buckets of histograms left out."""
+
+PREFIX: Final = "ray_serve_"
+SCRAPE_TIMEOUT_S: Final = 5.0
+POLL_S: Final = 0.25
+
+#: Field of a deployment, what it is, its name in Ray 2.60. A mean is of a histogram, in its unit.
+DEPLOYMENT: Final = (
+    ("requests", "counter", "deployment_request_counter_total"),
+    ("errors", "counter", "deployment_error_counter_total"),
+    ("processing_ms", "mean", "deployment_processing_latency_ms"),
+    ("batches", "counter", "batches_processed_total"),
+    ("batch_size", "mean", "actual_batch_size"),
+    ("batch_wait_ms", "mean", "batch_wait_time_ms"),
+    ("batch_execution_ms", "mean", "batch_execution_time_ms"),
+    ("router_requests", "counter", "num_router_requests_total"),
+    ("router_wait_ms", "mean", "request_router_fulfillment_time_ms"),
+)
+HTTP: Final = (
+    ("requests", "counter", "num_http_requests_total"),
+    ("errors", "counter", "num_http_error_requests_total"),
+    ("latency_ms", "mean", "http_request_latency_ms"),
+)
+#: Levels, as exported last while the load ran.
+LEVELS: Final = (
+    ("ongoing", "replica_processing_queries"),
+    ("queued", "deployment_queued_queries"),
+    ("router_queue", "request_router_queue_len"),
+    ("ongoing_http", "num_ongoing_http_requests"),
+)
+EVENT_LOOP: Final = "event_loop_scheduling_latency_ms"
+
+_LINE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?")
+_LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+_ESCAPES: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+_UNUSED: Final = frozenset({"NodeAddress", "SessionName", "Version", "Component"})
+
+
+class MetricsAbsent(Exception):
+    """The endpoint does not answer, or not with metrics: one line."""
+
+
+def parse(text: str) -> Series:
+    """Serve's series of a Prometheus text. Raises MetricsAbsent on a line that is none."""
+    series: dict[tuple[str, Labels], float] = {}
+    for line in text.splitlines():
+        if not line.startswith(PREFIX):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise MetricsAbsent(f"a line that is no metric: {line[:60]!r}")
+        name = found[1].removeprefix(PREFIX)
+        if not name.endswith("_bucket"):
+            series[(name, _labels(found[2] or ""))] = float(found[3])
+    return series
+
+
+def _labels(text: str) -> Labels:
+    pairs = ((name, _unescaped(value)) for name, value in _LABEL.findall(text))
+    return tuple(
+        (name, value)
+        for name, value in pairs
+        if name not in _UNUSED and not name.startswith("otel_")
+    )
+
+
+def _unescaped(value: str) -> str:
+    if "\\" not in value:
+        return value
+    return re.sub(r"\\.", lambda found: _ESCAPES.get(found[0], found[0]), value)
+
+
+def scrape(url: str) -> Series:
+    """Serve's series now. Raises MetricsAbsent."""
+    try:
+        with urllib.request.urlopen(url, timeout=SCRAPE_TIMEOUT_S) as response:
+            return parse(response.read().decode("utf-8", "replace"))
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise MetricsAbsent(f"{url}: {reason}") from None
+
+
+# ------------------------------------------------------------------------- around a trial
+
+
+@dataclass
+class Meter:
+    """The metrics of one cell: `begin` before each load, `end` after it.
+
+    `interval_s` is how often Ray exports; `get`, `clock` and `sleep` are for tests.
+    """
+
+    url: str
+    interval_s: float
+    get: Callable[[str], Series] = scrape
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _before: Series = field(default_factory=dict)
+    _settled: bool = False
+
+    @property
+    def patience_s(self) -> float:
+        """How long an export is waited for: two intervals, and what it takes to be seen."""
+        return 2 * self.interval_s + 0.5
+
+    def begin(self) -> str | None:
+        """The state before a load. Returns why there is none, else None.
+
+        The first of a cell waits until what the deploy itself caused has been exported; later ones
+        begin where the load before ended, if that end was fresh.
+        """
+        try:
+            if not self._settled:
+                self._before = self._unchanged()
+                self._settled = True
+        except MetricsAbsent as error:
+            return str(error)
+        return None
+
+    def end(self, least: int, most: int) -> dict[str, Any]:
+        """What the load changed; it made `least` to `most` requests arrive at each deployment."""
+        began = self.clock()
+        try:
+            after = under_load = self.get(self.url)
+            while not fresh(self._before, after, least, most):
+                if self.clock() - began > self.patience_s:
+                    break
+                self.sleep(POLL_S)
+                after = self.get(self.url)
+        except MetricsAbsent as error:
+            self._settled = False
+            return {"status": "absent", "why": str(error)}
+        answer = {
+            "status": "fresh" if fresh(self._before, after, least, most) else "stale",
+            "interval_s": self.interval_s,
+            "waited_s": round(self.clock() - began, 2),
+            **deltas(self._before, after, least, most),
+            "levels": levels(self._before, under_load, after),
+        }
+        self._settled = answer["status"] == "fresh"
+        self._before = after
+        return answer
+
+    def _unchanged(self) -> Series:
+        """The state once no deployment has counted a request for longer than an export takes."""
+        began = since = self.clock()
+        state = self.get(self.url)
+        while (now := self.clock()) - since < 1.2 * self.interval_s:
+            if now - began > self.patience_s:
+                break
+            self.sleep(POLL_S)
+            later = self.get(self.url)
+            if _requests(later) != _requests(state):
+                since = self.clock()
+            state = later
+        return state
+
+
+def fresh(before: Series, after: Series, least: int, most: int) -> bool:
+    """Whether every deployment that took requests counts as many as the client sent."""
+    grown = {
+        group: count - _requests(before).get(group, 0.0)
+        for group, count in _requests(after).items()
+    }
+    at_work = [count for count in grown.values() if count]
+    return bool(at_work) and all(least <= count <= most for count in at_work)
+
+
+def deltas(before: Series, after: Series, least: int, most: int) -> dict[str, Any]:
+    """Deployments, HTTP and event loops: what grew, or "stale" for a group that is not fresh."""
+    deployments: dict[str, Any] = {}
+    for group, count in sorted(_requests(after).items()):
+        grown = count - _requests(before).get(group, 0.0)
+        if grown or not least:
+            where = dict(zip(("application", "deployment"), group, strict=True))
+            is_fresh = least <= grown <= most
+            name = "#".join(group)
+            deployments[name] = _grown(before, after, DEPLOYMENT, where) if is_fresh else "stale"
+    http: Any = _grown(before, after, HTTP, {})
+    if not least <= http.get("requests", -1) <= most:
+        http = "stale"
+    return {
+        "deployments": deployments or "stale",
+        "http": http,
+        "event_loop_lag_ms": {
+            component: mean
+            for component in sorted(_values_of(after, f"{EVENT_LOOP}_count", "component"))
+            if (mean := _mean(before, after, EVENT_LOOP, {"component": component})) is not None
+        },
+    }
+
+
+def levels(before: Series, under_load: Series, after: Series) -> dict[str, Any] | str:
+    """Gauges as exported last before the load ended; "stale" if that export came after its end.
+
+    An export shows the end when its counts are already the final ones.
+    """
+    if _requests(under_load) == _requests(after) or _requests(under_load) == _requests(before):
+        return "stale"
+    found = {}
+    for name, metric in LEVELS:
+        values = [value for (of, _), value in under_load.items() if of == metric]
+        if values:
+            found[name] = sum(values)
+    return found
+
+
+def _grown(
+    before: Series, after: Series, fields: tuple[tuple[str, str, str], ...], where: dict[str, str]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, kind, metric in fields:
+        value = (
+            _delta(before, after, metric, where)
+            if kind == "counter"
+            else _mean(before, after, metric, where)
+        )
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _delta(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
+    """By how much a counter grew, all its series together; one that restarted counts from 0."""
+    found = [
+        value - before.get((metric, labels), 0.0)
+        if value >= before.get((metric, labels), 0.0)
+        else value
+        for labels, value in _series(after, metric, where)
+    ]
+    return sum(found) if found else None
+
+
+def _mean(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
+    """The mean of what a histogram took in; None if it took in nothing."""
+    count = _delta(before, after, f"{metric}_count", where)
+    total = _delta(before, after, f"{metric}_sum", where)
+    return round(total / count, 4) if count and total is not None else None
+
+
+def _series(
+    series: Series, metric: str, where: Mapping[str, str]
+) -> Iterator[tuple[Labels, float]]:
+    for (name, labels), value in series.items():
+        if name == metric and where.items() <= dict(labels).items():
+            yield labels, value
+
+
+def _values_of(series: Series, metric: str, label: str) -> set[str]:
+    return {dict(labels).get(label, "") for labels, _ in _series(series, metric, {})}
+
+
+def _requests(series: Series) -> dict[tuple[str, str], float]:
+    """Requests taken so far, by (application, deployment)."""
+    out: dict[tuple[str, str], float] = {}
+    for labels, value in _series(series, "deployment_request_counter_total", {}):
+        at = dict(labels)
+        group = (at.get("application", ""), at.get("deployment", ""))
+        out[group] = out.get(group, 0.0) + value
+    return out

@@ -1,0 +1,109 @@
+"""Is the client the bottleneck? Four planted cases: fast and slow server, with and without hogs.
+
+The client is the aiohttp one, pinned to one core: it costs several times what the server here costs,
+so that with a fast server it is the bottleneck on any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from serve_bench.load import drive_load
+from serve_bench.load_result import ClientVerdict
+from serve_bench.load_spec import Load, Request, Timing
+from tests.servers import serving
+
+FAST_SERVER = """
+import asyncio, sys
+ANSWER = b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok"
+class Answers(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(ANSWER * data.count(b"\\r\\n\\r\\n"))
+async def main():
+    server = await asyncio.get_running_loop().create_server(Answers, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+HOG = "while True: pass"
+
+
+@contextmanager
+def running(code: str, core: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """This thread, and the workers it starts, run on this core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def cores() -> tuple[int, int]:
+    """A core for the client and one for the server (the same one on a machine with one)."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[-1], allowed[0]
+
+
+def verdict_on(url: str, core: int, **options: Any) -> ClientVerdict:
+    load = Load(Request(url), connections=8, processes=1, **options)
+    with pinned(core):
+        return drive_load(load, Timing(0.2, 0.2, windows=1, window_s=0.6)).verdict
+
+
+@pytest.mark.parametrize("hogs", [0, 2])
+def test_a_fast_server_leaves_the_client_no_slack(cores: tuple[int, int], hogs: int) -> None:
+    client, server = cores
+    with running(FAST_SERVER, server) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
+        with hogging(hogs, client):
+            verdict = verdict_on(url, client, client="aiohttp")
+    assert verdict.client_bound
+    assert verdict.non_idle is not None and verdict.non_idle > 0.85
+    if hogs:  # CPU time alone would say that the client was idle most of the time
+        assert verdict.run_queue_wait is not None and verdict.run_queue_wait > 0.3
+
+
+@pytest.mark.parametrize("hogs", [0, 2])
+def test_a_slow_server_leaves_the_client_idle(cores: tuple[int, int], hogs: int) -> None:
+    with serving(delay_s=0.1) as server, hogging(hogs, cores[0]):
+        verdict = verdict_on(server.url, cores[0])
+    assert not verdict.client_bound, verdict.reasons
+    assert verdict.pickup_p50_ns is None or verdict.pickup_p50_ns < 10e6
+
+
+@contextmanager
+def hogging(hogs: int, core: int) -> Iterator[None]:
+    """So many processes that use up this core."""
+    if not hogs:
+        yield
+        return
+    with running(HOG, core), hogging(hogs - 1, core):
+        yield
