@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.proof import contradictions
@@ -58,6 +58,7 @@ class Warning:
     hint: str
     key: str | None = None
     variant: str | None = None
+    profiled: bool = False  # about the profiled repetition of the trial
 
 
 def checks(result: Result) -> tuple[Warning, ...]:
@@ -67,7 +68,7 @@ def checks(result: Result) -> tuple[Warning, ...]:
         found += about_run(result)
     for trial in (*result.trials, *result.profiled):
         for about_trial in TRIAL_CHECKS:
-            found += about_trial(trial)
+            found += [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are in no figure: measure the row again"

@@ -125,7 +125,7 @@ class Cluster:
 
         self._phase("import")
         check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
-        ray.init(
+        context: Any = ray.init(
             address="local",
             include_dashboard=False,
             num_cpus=spec["num_cpus"],
@@ -140,7 +140,11 @@ class Cluster:
         except (TypeError, ValueError) as error:
             raise Refused(f"http_options: {_one_line(error)}") from error
         self._phase("serve_start")
-        return {"versions": _versions(), "http_options": self._http_in_force(spec)}
+        return {
+            "versions": _versions(),
+            "http_options": self._http_in_force(spec),
+            "metrics_url": _metrics_url(context.address_info),
+        }
 
     def _http_in_force(self, spec: dict[str, Any]) -> dict[str, Any]:
         """What the controller says of the options asked for. Raises Refused if it is another."""
@@ -321,6 +325,12 @@ def _settled(deployment: Any, count: int) -> bool:
         return False
     states = {str(getattr(k, "value", k)): n for k, n in deployment.replica_states.items()}
     return states.get("RUNNING") == count and sum(states.values()) == count
+
+
+def _metrics_url(address_info: dict[str, Any]) -> str | None:
+    """Where the node shows metrics; None where this Ray does not say."""
+    node, port = address_info.get("node_ip_address"), address_info.get("metrics_export_port")
+    return f"http://{node}:{port}/metrics" if node and port else None
 
 
 def _versions() -> dict[str, str]:

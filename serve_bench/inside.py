@@ -61,7 +61,10 @@ class Inside:
         """A cell is deployed: its counters are new."""
         self._meter = None
         if self.sample and serving.metrics_url is not None:
-            self._meter = Meter(serving.metrics_url, serving.metrics_interval_s)
+            behind_haproxy = any(one.role == "haproxy" for one in serving.processes())
+            self._meter = Meter(
+                serving.metrics_url, serving.metrics_interval_s, http=not behind_haproxy
+            )
 
     @contextmanager
     def around(

@@ -7,7 +7,7 @@ or judges; the client's verdict is made in `load/evidence.py`, statistics in `st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from serve_bench.histogram import Histogram
@@ -187,8 +187,7 @@ class LoadResult:
     failures: tuple[WorkerFailure, ...] = ()
     started_at_ns: int = 0
     time_to_connect_s: float = 0.0
-    interrupted: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:

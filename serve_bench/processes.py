@@ -47,7 +47,8 @@ def serve_processes() -> list[ServeProcess]:
     for process in psutil.process_iter():
         try:
             line = process.cmdline()
-            title = line[0] if len(line) == 1 else " ".join(line)
+            # A title that Ray sets takes the place of the command line, padded with blanks.
+            title = " ".join(line).strip()
             role = role_of(title or process.name())
             if role not in SERVE_ROLES:
                 continue

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from serve_bench.axes import body_bytes
+from serve_bench.inside import Inside, Look
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load_result import Counts, LoadResult, Warmup
@@ -100,6 +102,7 @@ class Runner:
     host: str = "127.0.0.1"
     port: int = 0  # 0: a free one
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
+    inside: Inside | None = None  # None: nothing is looked at beside the load
     failed: bool = False
     _done: int = 0
     _left_s: float = 0.0
@@ -107,7 +110,8 @@ class Runner:
     @property
     def planned(self) -> int:
         """How many trials this sitting has to measure."""
-        return sum(len(trials) for launch in self.launches for _, trials in launch.cells)
+        trials = sum(len(trials) for launch in self.launches for _, trials in launch.cells)
+        return trials * (2 if self.inside is not None and self.inside.profile else 1)
 
     def run(self) -> bool:
         """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
@@ -176,14 +180,21 @@ class Runner:
                 self._prove(launch, number, serving, started_at, log)
                 proven = True
             self.folder.append(_deploy_record(str(number), cell, deployed))
+            if self.inside is not None:
+                self.inside.deployed(serving)
             measured = []
-            for planned in trials:
-                trial = self._trial(launch, number, serving, cell, planned)
-                measured += [] if trial is None else [trial]
+            for planned, profiled in self._repeated(trials):
+                trial = self._trial(launch, number, serving, cell, planned, profiled)
+                measured += [] if trial is None or profiled else [trial]
                 if not serving.alive():
                     raise LaunchFailed("the cluster process ended during a trial")
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
+
+    def _repeated(self, trials: Sequence[PlannedTrial]) -> list[tuple[PlannedTrial, bool]]:
+        """The trials of a cell; then each once more with profilers, if that is asked for."""
+        again = trials if self.inside is not None and self.inside.profile else ()
+        return [(planned, False) for planned in trials] + [(planned, True) for planned in again]
 
     def _prove(
         self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
@@ -204,7 +215,13 @@ class Runner:
         )
 
     def _trial(
-        self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell, planned: PlannedTrial
+        self,
+        launch: LaunchPlan,
+        number: int,
+        serving: Serving,
+        cell: Cell,
+        planned: PlannedTrial,
+        profiled: bool = False,
     ) -> Trial | None:
         left_s = self._left_s
 
@@ -212,18 +229,22 @@ class Runner:
             self._left_s = left_s - now.elapsed_s
             self._say(launch, cell, planned.row, now.phase, now.rate)
 
-        self._say(launch, cell, planned.row, "connect")
+        about = _about(launch, number, planned)
+        what = "trial"
+        if profiled:  # no trial of the plan: what fails here leaves the measured one as it is
+            what, about["key"] = "profile", None
+        self._say(launch, cell, planned.row, "profiled load" if profiled else "connect")
         started_at, began = now_iso(), time.monotonic()
         try:
-            result = drive_load(
-                load_of(self.suite, planned.row, serving.url),
-                timing_of(self.suite),
-                on_progress=progress,
-                mark=marks(self.run_id),
-            )
+            with self._looking(serving, planned, profiled) as look:
+                result = drive_load(
+                    load_of(self.suite, planned.row, serving.url),
+                    timing_of(self.suite),
+                    on_progress=progress,
+                    mark=marks(self.run_id),
+                )
         except LoadError as error:
-            failure = Failure("trial", str(error), now_iso(), **_about(launch, number, planned))
-            self._append_failure(failure)
+            self._append_failure(Failure(what, str(error), now_iso(), **about))
             return None
         finally:
             self._left_s = left_s - expected_trial_s(self.suite)
@@ -232,19 +253,26 @@ class Runner:
                 None  # the caller records why; what was counted is no measure of a living cluster
             )
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
+        if look is not None:
+            trial = look.add_to(trial, result)
         self._done += 1
         self.folder.append(trial)
         self.observer.trial(trial, self._done, self.planned)
         for lost in result.failures:
             message = f"load worker {lost.pid} failed: {lost.reason}"
-            about = _about(launch, number, planned)
             self._append_failure(Failure("worker", message, now_iso(), **about))
         if trial.counts.completed == 0:
             classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())
             message = f"no request succeeded ({classes or 'none was answered in time'})"
-            about = _about(launch, number, planned)
-            self._append_failure(Failure("trial", message, now_iso(), **about))
+            self._append_failure(Failure(what, message, now_iso(), **about))
         return trial
+
+    def _looking(
+        self, serving: Serving, planned: PlannedTrial, profiled: bool
+    ) -> AbstractContextManager[Look | None]:
+        if self.inside is None:
+            return nullcontext()
+        return self.inside.around(serving, planned, profiled=profiled)
 
     def _fail(
         self,

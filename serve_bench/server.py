@@ -30,6 +30,11 @@ from serve_bench.result import VariantUsed
 from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
 LAUNCH_TIMEOUT_S = 120.0
+
+METRICS_INTERVAL = "RAY_metrics_report_interval_ms"
+METRICS_INTERVAL_MS = "2000"
+"""Ray's default is 10 s: too long to wait for after each trial. What the shorter interval costs is
+in docs/profiling.md; `--env` sets another."""
 OWNER_TIMEOUT_S = 10.0
 
 #: Words in lines of Ray's log that tell nothing about a failure.
@@ -103,6 +108,7 @@ class Serving:
     versions: dict[str, str] = field(default_factory=dict)
     http_options: dict[str, Any] = field(default_factory=dict)
     port: int = 0
+    metrics_url: str | None = None  # where the node shows its metrics, once it has started
     _child: Child | None = None
     _closed: Reaped | None = None
 
@@ -117,6 +123,12 @@ class Serving:
         """The address of the HTTP port, without a path."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.spec.host, self.spec.host)
         return f"http://{host}:{self.port}"
+
+    @property
+    def metrics_interval_s(self) -> float:
+        """How often Ray exports metrics in this launch."""
+        given = self.spec.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)
+        return float(given) / 1000.0
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
@@ -148,6 +160,7 @@ class Serving:
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
         self.versions = answer["versions"]
+        self.metrics_url = answer.get("metrics_url")
         self.http_options = answer["http_options"]
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
@@ -255,6 +268,7 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
             LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
             "PYTHONPATH": str(spec.directory / "p"),
             "RAY_USAGE_STATS_ENABLED": "0",
+            METRICS_INTERVAL: METRICS_INTERVAL_MS,
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),

@@ -22,6 +22,8 @@ Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 
 OTHER: Final = "other"
 IDLE: Final = "idle"
+NO_FRAME: Final = "no Python frame"
+"""A stack that py-spy writes without frames: a thread of C or C++ that Python knows of."""
 USER_CODE: Final = "user code"
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
 
@@ -32,12 +34,12 @@ def parse_raw(text: str, where: str) -> Stacks:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        frames, _, count = line.rpartition(" ")
-        if not frames or not count.isascii() or not count.isdigit():
+        frames, space, count = line.rpartition(" ")
+        if not space or not count.isascii() or not count.isdigit():
             raise BadInput(
                 f"{where}: line {number} is no stack; raw stacks are lines `frame;frame count`"
             )
-        stacks[tuple(frames.split(";"))] += int(count)
+        stacks[tuple(frames.split(";")) if frames else (NO_FRAME,)] += int(count)
     return stacks
 
 
@@ -182,6 +184,8 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
     A frame that none knows is user code where Serve's replica called the user's callable further
     out, else "other".
     """
+    if frames == (NO_FRAME,):
+        return NO_FRAME
     for depth, frame in enumerate(reversed(frames)):
         if frame.startswith(("thread ", "process ")):
             continue  # a heading that py-spy puts on top, no frame

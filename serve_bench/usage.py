@@ -160,3 +160,44 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
 def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
     """By how much a total grew, over the threads that are still there; new ones count whole."""
     return sum(value - before.get(tid, 0) for tid, value in after.items())
+
+
+# --------------------------------------------------------------- what a report says of it
+
+ORDER: Final = (
+    "load_worker haproxy haproxy_manager proxy fallback_proxy replica controller raylet gcs "
+    "dashboard_agent serve_bench"
+).split()
+"""Roles in the order of a request's way; what else runs comes behind."""
+
+
+@dataclass(frozen=True)
+class RoleUse:
+    """The processes of one role in a trial: CPU of all and of the busiest, % of a core; memory."""
+
+    role: str
+    processes: int
+    cpu_percent: float
+    busiest_percent: float
+    memory_mb: float | None
+
+
+def by_role(usage: Mapping[str, Any]) -> dict[str, RoleUse]:
+    """The `usage` of a trial by role. Memory is proportional, None unless known of each process."""
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
+    for one in usage.get("processes", ()):
+        if one.get("cpu_percent") is not None:
+            grouped.setdefault(one["role"], []).append(one)
+    out = {}
+    for role in sorted(grouped, key=lambda name: (_place(name), name)):
+        every = grouped[role]
+        shares = [float(one["cpu_percent"]) for one in every]
+        memory = [one.get("pss_mb") for one in every]
+        known = [float(value) for value in memory if value is not None]
+        whole = sum(known) if len(known) == len(every) else None
+        out[role] = RoleUse(role, len(every), sum(shares), max(shares), whole)
+    return out
+
+
+def _place(role: str) -> int:
+    return ORDER.index(role) if role in ORDER else len(ORDER)

@@ -113,6 +113,13 @@ async def _reset(writer: asyncio.StreamWriter) -> bool:
     return False
 
 
+async def _close_later(writer: asyncio.StreamWriter) -> bool:
+    """A good answer that promises keep-alive, and the end of the connection soon after."""
+    await _send(writer, OK)
+    await asyncio.sleep(0.01)
+    return False
+
+
 async def _silent(writer: asyncio.StreamWriter) -> bool:
     """No answer at all, on an open connection."""
     await asyncio.sleep(3600)
@@ -137,6 +144,7 @@ ACTIONS: dict[str, Action] = {
     "bad_chunk": _bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n"),
     "surplus": _bytes(OK + OK),
     "close_before": _close,
+    "close_later": _close_later,
     "close_in_head": _bytes(OK[:20], keep=False),
     "close_in_body": _bytes(OK[:-1], keep=False),
     "close_in_chunks": _bytes(CHUNKED[:-5], keep=False),

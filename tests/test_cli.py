@@ -144,7 +144,7 @@ def test_dry_run_prints_the_plan_and_starts_nothing(
 def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
-    for command in ("micro", "noop", "report", "clean"):
+    for command in ("micro", "noop", "load", "report", "clean"):
         assert command in out
         assert run([command, "--help"]) == 0
         assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())

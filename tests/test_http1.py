@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
 from httptools import HttpParserError, HttpParserUpgrade
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve_bench.load import http1
+from serve_bench.load.aiohttp_client import AiohttpEngine
+from serve_bench.load.connect import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
-from serve_bench.load_spec import Request
+from serve_bench.load.share import Share
+from serve_bench.load_spec import Load, Request
+from tests import servers
 
 URL = "http://127.0.0.1:8000/noop"
 CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -259,3 +266,53 @@ def test_a_header_of_the_request_replaces_the_default() -> None:
     assert b"Authorization: Bearer t\r\n" in data
     (six,) = http1.request_bytes(Request("http://[::1]:8000/"))
     assert b"Host: [::1]:8000\r\n" in six
+
+
+@settings(max_examples=40, deadline=None)
+@given(responses(), st.lists(st.integers(0, 10_000), max_size=4))
+def test_raw_and_aiohttp_frame_alike(
+    aiohttp_reads: Callable[[list[bytes], bool], tuple[str | None, int]],
+    response: tuple[bytes, int, bytes, str],
+    cuts: list[int],
+) -> None:
+    data, status, body, ending = response
+    pieces = split(data, cuts)
+    framer, request = checked(b"ok")
+    take(framer, *pieces)
+    if ending == "eof":
+        assert framer.eof()
+    raw = http1.judge(framer, request), framer.status
+    assert aiohttp_reads(pieces, ending != "eof") == raw
+    assert raw[1] == status
+    assert raw[0] == ("status" if status >= 300 else None if body == b"ok" else "body")
+
+
+@pytest.fixture(scope="module")
+def aiohttp_reads() -> Iterator[Callable[[list[bytes], bool], tuple[str | None, int]]]:
+    """Sends the pieces from a real server; gives what the aiohttp client makes of them."""
+    pieces: list[bytes] = []
+    keep = True
+
+    async def scripted(writer: asyncio.StreamWriter) -> bool:
+        mine, kept = list(pieces), keep  # the next example may come before this one returns
+        for piece in mine:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        return kept
+
+    servers.ACTIONS["scripted"] = scripted
+    with servers.serving(servers.always("scripted")) as server:
+        load = Load(Request(server.url, expect_body=b"ok"), client="aiohttp", timeout_s=5.0)
+        address = Address(socket.AF_INET, ("127.0.0.1", server.port))
+        engine = AiohttpEngine(load, address, Share(0, 1, 1, 1, None))
+        engine.connect()
+
+        def reads(given: list[bytes], kept: bool) -> tuple[str | None, int]:
+            nonlocal keep
+            pieces[:], keep = given, kept
+            return engine.try_once()
+
+        yield reads
+        engine.close()
+    del servers.ACTIONS["scripted"]

@@ -18,11 +18,12 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """app_spec axes checks errors histogram jsonl load_result load_spec pacing proof result
-    scenario statistics suite variants""".split()
+    """app_spec axes checks errors histogram jsonl load_result load_spec pacing proof recipes result
+    scenario stacks statistics suite usage variants""".split()
 )
 MACHINES: Final = frozenset(
-    """apps child cluster host load ports server shipped store strays""".split()
+    """apps child cluster gpu host inside load perf ports processes profiler recording rights
+    sampler serve_metrics server shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -42,7 +43,7 @@ ALLOWED: Final = {
 
 #: What words may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
-    """__future__ abc base64 bisect collections dataclasses difflib enum functools heapq itertools
+    """__future__ abc base64 bisect collections dataclasses difflib enum fnmatch functools heapq itertools
     json math random re statistics string types typing urllib""".split()
 )
 

@@ -15,10 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
+from serve_bench.histogram import slot_middle
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Request, Timing
 from tests import servers
+from tests.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
 
 CLIENTS = ("raw", "aiohttp")
@@ -31,7 +33,7 @@ def count_of(server: KnownServer, client: str, count: int, **options: Any) -> Lo
     request = {"expect_body": b"ok"} | options.pop("request", {})
     settings = {"connections": 3, "timeout_s": 0.4} | options
     load = Load(Request(server.url, **request), client=client, count=count, **settings)  # type: ignore[arg-type]
-    return drive_load(load, Timing(windows=1, window_s=20.0))
+    return run_here(load)
 
 
 def mixed(every: int) -> servers.Script:
@@ -122,7 +124,9 @@ def test_windows_agree_with_the_server_log() -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_several_workers_add_up(client: str) -> None:
     with serving() as server:
-        result = count_of(server, client, 50, connections=5, processes=2)
+        request = Request(server.url)
+        load = Load(request, client=client, count=50, connections=5, processes=2)  # type: ignore[arg-type]
+        result = drive_load(load, TIMING)
     assert [worker.connections for worker in result.workers] == [3, 2]
     assert len({worker.pid for worker in result.workers}) == 2
     assert result.total.completed == 50 == len(server.log)
@@ -138,15 +142,28 @@ def test_latency_is_the_servers_delay() -> None:
     assert result.latency.percentile(0.5) == pytest.approx(sorted(spent)[14], rel=0.1)
 
 
-def test_capacity_limits_the_rate() -> None:
-    with serving(delay_s=0.01, capacity=2) as server:
-        result = count_of(server, "raw", 60, connections=6)
+@pytest.mark.parametrize("c", [1, 2, 6])
+def test_capacity_limits_the_rate(c: int) -> None:
+    capacity, service_s = 2, 0.01
+    with serving(delay_s=service_s, capacity=capacity) as server:
+        result = count_of(server, "raw", 60, connections=c, timeout_s=5.0)
     log = sorted(e.answered_ns for e in server.log)
     served = (len(log) - 1) / ((log[-1] - log[0]) / 1e9)
     assert result.rate == pytest.approx(served, rel=0.1)
-    # Little's law: six clients wait for two slots.
+    assert result.rate <= min(c, capacity) / service_s  # asyncio sleeps no less than it is told
+    # Little's law: the clients are all in the system, all the time.
     assert result.latency.mean is not None
-    assert result.rate * result.latency.mean / 1e9 == pytest.approx(6, rel=0.15)
+    assert result.rate * result.latency.mean / 1e9 == pytest.approx(c, rel=0.15)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_server_that_is_slow_to_take_connections(client: str) -> None:
+    with serving(accept_delay_s=0.1) as server:
+        result = count_of(server, client, 9)
+    assert result.total.completed == 9 == len(server.log)
+    # Connections are open before the start, but nobody reads from them yet.
+    slow = sum(n for i, n in result.latency.occupied() if slot_middle(i) > 20e6)
+    assert 1 <= slow <= 3
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -155,7 +172,7 @@ def test_refused_raises_one_line(client: str) -> None:
         pass
     line = rf"^connect: 127\.0\.0\.1:{server.port}: connection refused$"
     with pytest.raises(LoadError, match=line):
-        count_of(server, client, 5)
+        drive_load(Load(Request(server.url), client=client), SHORT)  # type: ignore[arg-type]
 
 
 def test_unresolvable_host_raises_one_line() -> None:
@@ -235,6 +252,29 @@ def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
     while not ready():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
+
+
+LIMITED = """
+import resource, sys
+from serve_bench.histogram import slot_middle
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load_spec import Load, Request, Timing
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
+try:
+    result = drive_load(Load(Request(sys.argv[1]), connections=50, count=50), Timing(windows=1))
+except LoadError as error:
+    sys.exit(str(error))
+print(result.total.completed)
+"""
+
+
+@pytest.mark.parametrize(("hard", "said"), [(200, "50\n"), (60, "ulimit -Hn")])
+def test_a_low_limit_of_open_files(hard: int, said: str) -> None:
+    with serving() as server:
+        command = [sys.executable, "-c", LIMITED, server.url, str(hard)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert said in ran.stdout + ran.stderr
+    assert ran.stderr.count("\n") <= 1
 
 
 def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import subprocess
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load_result import LoadResult
+from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
+from serve_bench.load.timer import PollTimer
+from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Request, Timing
 from tests import servers
+from tests.loads import TIMING, run_here
 from tests.servers import serving
 
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
 
 
-def run(request: Request, client: str, **options: Any) -> LoadResult:
+def load_of(request: Request, client: str, **options: Any) -> Load:
     settings = {"connections": 3, "count": 30, "timeout_s": 2.0} | options
-    load = Load(request, client=client, **settings)  # type: ignore[arg-type]
-    return drive_load(load, Timing(windows=1, window_s=20.0))
+    return Load(request, client=client, **settings)  # type: ignore[arg-type]
+
+
+def run(request: Request, client: str, **options: Any) -> LoadResult:
+    return run_here(load_of(request, client, **options))
+
+
+def run_in_worker(request: Request, client: str, **options: Any) -> LoadResult:
+    return drive_load(load_of(request, client, **options), TIMING)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +70,9 @@ def test_https_that_cannot_be_verified(
 ) -> None:
     with serving(tls=certificate[1]) as server:
         with pytest.raises(LoadError, match=r"^connect: .*certificate verify failed") as caught:
-            run(Request(server.url), client)
+            run_in_worker(Request(server.url), client)
         assert "\n" not in str(caught.value)
-        result = run(Request(server.url, verify_tls=False), client)
+        result = run_in_worker(Request(server.url, verify_tls=False), client)
     assert result.total.completed == 30
 
 
@@ -79,7 +91,7 @@ def test_tls_to_a_server_without_it(client: str) -> None:
         thread.start()
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
         with pytest.raises(LoadError, match=r"^connect: .*TLS failure") as caught:
-            run(Request(url), client)
+            run_in_worker(Request(url), client)
         assert "\n" not in str(caught.value)
         thread.join(5)
         for connection in opened:
@@ -193,28 +205,50 @@ def test_retries_end(client: str) -> None:
     assert len(server.log) == 18
 
 
-def test_a_server_that_goes_away_is_connect_failures() -> None:
-    def stop_after(number: int) -> str:
-        return "ok" if number < 20 else "close_before"
+@CLIENTS
+def test_a_server_that_goes_away_is_connect_failures(client: str) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(serving())
 
-    with serving(stop_after) as server:
-        load = Load(Request(server.url), connections=2)
-        seen: list[int] = []
+        def leave(progress: Progress) -> None:
+            if progress.phase == "measure":
+                stack.close()
 
-        def progress(_: object) -> None:
-            seen.append(len(server.log))
+        load = Load(Request(server.url), client=client, connections=2)  # type: ignore[arg-type]
+        result = drive_load(load, Timing(0.1, 0.1, windows=1, window_s=0.8), on_progress=leave)
+    failed = result.measured.failed
+    assert failed["connect"] >= 2
+    assert set(failed) <= {"connect", "reset", "truncated"}
+    # A failed connect is followed by a pause, so two connections cannot fail without end.
+    assert failed["connect"] < 100
+    assert result.total.completed >= len(server.log) - 2
 
-        timing = Timing(0.1, 0.1, windows=1, window_s=0.3)
-        result = drive_load(load, timing, on_progress=progress)
-    assert set(result.total.failed) == {"reset"}
-    assert result.total.balanced
+
+@CLIENTS
+def test_an_idle_connection_that_ends_is_replaced_and_no_failure(client: str) -> None:
+    with serving(servers.always("close_later")) as server:
+        result = run(Request(server.url), client, connections=1, count=6, rate=20.0)
+    assert result.total.failed == {}
+    assert result.total.completed == 6 == len(server.log)
+    assert result.reconnects >= 5
 
 
-def test_the_engine_works_on_selectors_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    import select
+def test_a_load_on_selectors_and_the_pollers_own_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "epoll", raising=False)
 
-    from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
+    def plain_timer(engine: Any) -> None:
+        engine.timer = PollTimer()
 
+    with serving(servers.every(5, "close_before")) as server:
+        closed = run(Request(server.url), "raw")
+        opened = run_here(load_of(Request(server.url), "raw", rate=300.0), plain_timer)
+    for result in (closed, opened):
+        assert result.total.failed == {"reset": 6}
+        assert result.total.completed == 24
+    assert opened.send_lag.count == 30
+
+
+def test_a_poller_without_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll", raising=False)
     poller = make_poller()
     assert isinstance(poller, SelectorsPoller)

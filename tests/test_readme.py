@@ -18,6 +18,7 @@ from serve_bench.jsonl import to_line
 from serve_bench.result import Run
 from serve_bench.shipped import read_toml, suite_file
 from serve_bench.suite import read_suite
+from tests.servers import serving
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -61,6 +62,18 @@ def test_report_commands_work(
     assert "requests/s" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench load")])
+def test_load_commands_work(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving() as server:
+        words = shlex.split(line.replace("http://127.0.0.1:8000/noop", server.url))[1:]
+        words = words[: words.index("-d")] if "-d" in words else words
+        assert run([*words, "-d", "200ms", "--timeout", "5s"]) == 0, capsys.readouterr().err
+    assert " completed + 0 failed" in capsys.readouterr().out
+
+
 def test_the_suite_shown_is_a_suite() -> None:
     (block,) = [block for block in BLOCKS if "[variants.mine]" in block]
     text = "\n".join(line[4:] for line in block.splitlines())
@@ -75,5 +88,5 @@ def test_make_targets_shown_exist() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    help_lines = {"micro", "noop", "report", "clean"}
+    help_lines = {"micro", "noop", "load", "report", "clean"}
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines

@@ -17,6 +17,7 @@ from serve_bench.cli.clean import clean
 from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
+from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
 from serve_bench.errors import BadInput, RunFailed
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 for command in (micro, noop, load, report, clean):
     app.command()(command)
+app.add_typer(profile, name="profile")
 
 
 def _version(asked: bool) -> None:

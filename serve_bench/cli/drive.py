@@ -23,7 +23,7 @@ from serve_bench.result import Failure, PlannedTrial, Run, trial_key
 from serve_bench.runner import drive_url, now_iso, row_of
 from serve_bench.store import RunFolder, read
 
-FAILED = 1
+FAILED, INTERRUPTED = 1, 130
 
 
 def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_json: bool) -> int:
@@ -50,6 +50,10 @@ def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_
                 trial = drive_url(asked, timing, planned, run_id, show.update)
         except SpecError as error:
             raise BadInput(str(error)) from None
+        except KeyboardInterrupt:
+            folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
+            print("serve-bench: interrupted: nothing was measured to its end", file=sys.stderr)
+            return INTERRUPTED
         except (LoadError, ExternalError) as error:
             folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
             raise RunFailed(str(error)) from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -18,13 +19,16 @@ from serve_bench.cli.progress import make_observer
 from serve_bench.cli.show import print_report, write_perf_metrics
 from serve_bench.errors import BadInput
 from serve_bench.host import fingerprint, git_commit
+from serve_bench.inside import Inside, parse_targets
+from serve_bench.profiler import py_spy
 from serve_bench.result import Result, Resume, Run, Trial
+from serve_bench.rights import why_not_allowed
 from serve_bench.runner import Runner, now_iso
 from serve_bench.scenario import LaunchPlan, Suite, expected_s, label_of, plan, without
 from serve_bench.server import Serving, check_interpreter, ignored_environment
 from serve_bench.shipped import read_toml, suite_file
 from serve_bench.store import RunFolder, read
-from serve_bench.strays import new_run, reap, start_warden, sweep
+from serve_bench.strays import marks, new_run, reap, start_warden, sweep
 from serve_bench.suite import Overrides, read_suite
 
 FAILED, INTERRUPTED = 1, 130
@@ -39,6 +43,8 @@ class Sitting:
     launches: tuple[LaunchPlan, ...]
     out: Path | None
     earlier: Result | None = None
+    sample: bool = True  # CPU, memory and Serve's metrics beside each load
+    profile: tuple[str, ...] = ()  # targets of a profiled repetition of each cell
 
 
 def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> Sitting:
@@ -58,6 +64,20 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
     suite = Suite.from_json(earlier.run.suite)
     launches = without(plan(suite), [trial.key for trial in earlier.trials])
     return Sitting(earlier.run.command, suite, launches, folder, earlier)
+
+
+def looking_inside(sitting: Sitting, profile: str | None, no_sample: bool) -> Sitting:
+    """The sitting with what `--profile` and `--no-sample` ask for.
+
+    Raises BadInput on an unknown target, without py-spy, or where it may not look into processes.
+    """
+    targets = parse_targets(profile, "--profile") if profile is not None else ()
+    if targets:
+        py_spy()
+        reason = why_not_allowed(os.getpid())
+        if reason is not None:
+            raise BadInput(f"--profile: {reason}")
+    return replace(sitting, sample=not no_sample, profile=targets)
 
 
 def print_plan(sitting: Sitting) -> None:
@@ -143,6 +163,7 @@ def measure(
                 host=host,
                 port=port,
                 after_cell=after_cell,
+                inside=Inside(folder.path, marks(run_id), sitting.sample, sitting.profile),
             )
             try:
                 runner.run()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
 
+#: Flags that go with --resume: they change what is looked at and shown, not what is measured.
+LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "profile", "no_sample")
+
 
 def micro(
     max_batch_size: Annotated[
@@ -60,6 +63,13 @@ def micro(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
+    ] = None,
+    no_sample: Annotated[
+        bool, typer.Option("--no-sample", help="No CPU, memory and Serve metrics beside the load.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
     ] = False,
@@ -85,10 +95,11 @@ def micro(
 
     check_format(format)
     if resume is not None:
-        asked = _asked(given, but=("resume", "format", "published", "perf_metrics", "dry_run"))
+        asked = _asked(given, but=LATER_TOO)
         sitting = measure.resumed(resume, asked)
     else:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
+    sitting = measure.looking_inside(sitting, profile, no_sample)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -45,6 +45,15 @@ def noop(
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the variant; repeatable.")
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
+        ),
+    ] = None,
+    no_sample: Annotated[
+        bool, typer.Option("--no-sample", help="No CPU, memory and Serve metrics beside the load.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
 ) -> int:
     """Deploy the no-op at /noop, fire the warm-up queries, print their latency and how to load it.
@@ -74,6 +83,7 @@ def noop(
     flags = Overrides(variants=(variant,), env=parse_env(env or [], "--env"), settings=settings)
     sitting = measure.fresh("noop", "noop", flags, out)
     sitting = replace(sitting, suite=replace(sitting.suite, requests=num_queries))
+    sitting = measure.looking_inside(sitting, profile, no_sample)
     check_port(host, port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:

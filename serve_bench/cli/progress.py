@@ -76,7 +76,8 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
     return (
         f"[{number}/{of}] {trial.variant}, {cell_text(trial.cell)}, {trial.row.label} "
-        f"({trial.row.client}): {mean:,.1f} ± {std:,.1f} req/s{latency}{errors}"
+        f"({trial.row.client}{', profiled' if trial.profiled else ''}): "
+        f"{mean:,.1f} ± {std:,.1f} req/s{latency}{errors}"
     )
 
 

@@ -1,7 +1,6 @@
 """The aiohttp client: a ClientSession for each connection, as in the published benchmark.
 
-Rule: the session is used as any user of aiohttp would use it. What the engine must know and aiohttp
-does not tell (bytes received, how a connection ended) is noted in a subclass of its protocol.
+Rule: the session is used as any user of aiohttp would use it, and watched through `aiohttp_wire`.
 A closed loop is one task for each connection; in an open loop those tasks wait for due requests.
 """
 
@@ -18,18 +17,16 @@ from itertools import cycle
 from typing import Any
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from serve_bench.load import http1
+from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, classify, judge
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address, tls_context
 from serve_bench.load.failures import reason_of
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
-from serve_bench.load_spec import Load, Request
+from serve_bench.load_spec import Load
 
 PAUSE_S = 0.05
 """As in the raw client: wait after a failed connect."""
@@ -38,79 +35,6 @@ FOREVER_S = 1e9
 """Idle connections are kept as long as the server keeps them."""
 
 perf = time.perf_counter_ns
-
-
-class Wire:
-    """What happened on the wire of one client during its request."""
-
-    __slots__ = ("bytes", "ended", "error", "messages", "opened", "started")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.opened = 0
-        self.clear()
-
-    def clear(self) -> None:
-        """A new request begins."""
-        self.started = self.ended = False
-        self.messages = 0
-        self.error: BaseException | None = None
-
-
-class NotedHandler(ResponseHandler):
-    """aiohttp's protocol, noting what arrives and how the connection ends."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, wire: Wire) -> None:
-        super().__init__(loop)
-        self._wire = wire
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire.opened += 1
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._wire.bytes += len(data)
-        self._wire.started = True
-        super().data_received(data)
-
-    def feed_data(self, data: Any, size: int = 0) -> None:
-        status = data[0].code
-        if status >= 200 or status == 101:
-            self._wire.messages += 1  # final responses: more than one is a surplus
-        super().feed_data(data, size)
-
-    def eof_received(self) -> None:
-        self._wire.ended = True
-        super().eof_received()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._wire.error = exc
-        super().connection_lost(exc)
-
-
-class FixedResolver(AbstractResolver):
-    """Gives the address that the parent has found to answer."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found, port = self._address.sockaddr[:2]
-        return [
-            ResolveResult(
-                hostname=host,
-                host=found,
-                port=port,
-                family=self._address.family,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-        ]
-
-    async def close(self) -> None:
-        return None
 
 
 class Client:
@@ -123,23 +47,6 @@ class Client:
         self.wire = wire
         self.busy = False
         self.task: asyncio.Task[None] | None = None
-
-
-def classify(error: BaseException, wire: Wire) -> str:
-    """The class of what aiohttp raised."""
-    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
-        return "connect"
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    if isinstance(wire.error, OSError):
-        return "reset"
-    if isinstance(error, aiohttp.ClientOSError):
-        return "reset"
-    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
-        if not wire.started:
-            return "reset"
-        return "truncated" if wire.ended else "malformed"
-    return "malformed"
 
 
 class AiohttpEngine:
@@ -157,7 +64,7 @@ class AiohttpEngine:
         self._url = URL(load.request.url, encoded=True)
         self._draw = self._make_draw()
         self._clients: list[Client] = []
-        self._free: list[asyncio.Future[int | None]] = []
+        self._free: list[tuple[Client, asyncio.Future[int]]] = []
         self._backlog: deque[int] = deque()
         self._clock: ArrivalClock | None = None
         self._drain_ns = 0
@@ -240,12 +147,15 @@ class AiohttpEngine:
 
     # -- one request --------------------------------------------------------------------------
 
+    def _begin(self, client: Client) -> None:
+        """A request is begun the moment a client is given it, before its task runs."""
+        client.busy = True
+        self.tally.sent += 1
+
     async def _request(self, client: Client, due: int, sent_at: int) -> None:
-        """Send a request and account for how it ended."""
+        """Send a request that has been begun, and account for how it ended."""
         tally, wire = self.tally, client.wire
         body = self._draw()
-        client.busy = True
-        tally.sent += 1
         attempts = 0
         while True:
             wire.clear()
@@ -288,6 +198,12 @@ class AiohttpEngine:
         if client.wire.messages > 1:
             return "malformed", status
         return judge(request, status, got), status
+
+    def try_once(self) -> tuple[str | None, int]:
+        """Send one request outside any load: (class of failure or None, status or 0)."""
+        client = self._clients[0]
+        client.wire.clear()
+        return self._loop.run_until_complete(self._attempt(client, self._draw()))
 
     # -- the load -----------------------------------------------------------------------------
 
@@ -338,19 +254,23 @@ class AiohttpEngine:
         """Closed loop: the next request when the last one has ended."""
         while self.tally.may_send():
             now = perf()
+            self._begin(client)
             await self._request(client, now, now)
 
     async def _serve(self, client: Client, due: int | None) -> None:
-        """Open loop: requests as they are due, each with its own due time."""
+        """Open loop: requests as they are due, each with its own due time.
+
+        `due` is that of a request begun already.
+        """
         while True:
             if due is None and self._backlog and self.tally.refill:
                 due = self._backlog.popleft()
                 self.tally.waited += 1
+                self._begin(client)
             if due is None:
-                turn: asyncio.Future[int | None] = self._loop.create_future()
-                self._free.append(turn)
+                turn: asyncio.Future[int] = self._loop.create_future()
+                self._free.append((client, turn))
                 due = await turn
-            assert due is not None
             now = perf()
             self.tally.record("send_lag", now - due)
             await self._request(client, due, now)
@@ -381,10 +301,13 @@ class AiohttpEngine:
 
     def _launch(self, due: int) -> None:
         if self._free:
-            self._free.pop().set_result(due)
+            client, turn = self._free.pop()
+            self._begin(client)
+            turn.set_result(due)
         elif len(self._clients) < self.share.limit:
             client = self._make_client()
             self._clients.append(client)
+            self._begin(client)
             client.task = self._loop.create_task(self._serve(client, due))
         else:
             self._backlog.append(due)
@@ -418,12 +341,3 @@ class AiohttpEngine:
         self._loop.run_until_complete(close_all())
         self.timer.close()
         self._loop.close()
-
-
-def judge(request: Request, status: int, body: bytes) -> str | None:
-    """The class of failure of a whole response; None when it is as expected."""
-    if not http1.status_allowed(status, request):
-        return "status"
-    if request.expect_body is not None and body != request.expect_body:
-        return "body"
-    return None

@@ -1,8 +1,8 @@
 """The raw client's connections and what becomes of the requests on them.
 
-Rule: this is the whole course of a request but for the short path of the plain closed loop: given
-to a connection, sent, answered or failed, tried again, followed by the next. It reacts to events
-and to the time it is handed; waiting for events is `raw.RawEngine`'s affair.
+Rule: this is the course of a request, but for the short path of the plain closed loop: given to a
+connection, sent, answered or failed, tried again, followed by the next. What has happened on a
+socket is told by `reactions.py`; waiting for it is `raw.RawEngine`'s affair.
 """
 
 from __future__ import annotations
@@ -13,23 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from itertools import cycle
 
-from httptools import HttpParserError, HttpParserUpgrade
-
 from serve_bench.load import http1
 from serve_bench.load.connect import Address, can_timestamp, tls_context
 from serve_bench.load.connection import (
     BUSY,
     CLOSED,
-    CONNECTING,
     FAST,
-    HANDSHAKE,
     IDLE,
     PAUSED,
     Connection,
-    would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
-from serve_bench.load.poller import READ, WRITE, make_poller
+from serve_bench.load.poller import make_poller
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load_spec import Load
@@ -256,126 +251,3 @@ class Exchanges:
         else:
             conn.state = CLOSED
             self._renew(conn, now)
-
-    # -- events -------------------------------------------------------------------------------
-
-    def _handle(
-        self,
-        conn: Connection | None,
-        fd: int,
-        mask: int,
-        data: bytes | None,
-        error: Exception | None,
-        now: int,
-    ) -> None:
-        """An event that the short path does not end: nothing read yet, read and fed, or raised."""
-        if data is not None:
-            self.tally.bytes += len(data)
-        if conn is None or (data is None and error is None):
-            self._dispatch(fd, mask)
-        elif error is not None:
-            self._trouble(conn, error, now)
-        elif data is not None:
-            self._fed(conn, data, now)
-
-    def _dispatch(self, fd: int, mask: int) -> None:
-        """Something happened on a descriptor that the loop does not handle itself."""
-        conn = self._by_fd.get(fd)
-        if conn is None:
-            if fd in self._watched:
-                self._watched[fd]()
-            return
-        if conn.state in (CONNECTING, HANDSHAKE):
-            self._connecting(conn, perf())
-            return
-        try:
-            if mask & WRITE and conn.pending is not None:
-                conn.transmit()
-            data = conn.receive() if mask & ~WRITE else None
-            if data is None:
-                return
-            self.tally.bytes += len(data)
-            if conn.state >= FAST:
-                conn.feed(data)
-        except (OSError, HttpParserError, HttpParserUpgrade) as error:
-            self._trouble(conn, error, perf())
-        else:
-            self._fed(conn, data, perf())
-
-    def _trouble(self, conn: Connection, error: Exception, now: int) -> None:
-        """Reading or parsing raised."""
-        if isinstance(error, HttpParserUpgrade):
-            conn.framer.upgraded()
-            self._complete(conn, now)
-        elif isinstance(error, OSError):
-            if not would_block(error):
-                self._lost(conn, connection_class(error), now)
-        else:
-            self._lost(conn, "malformed", now)
-
-    def _fed(self, conn: Connection, data: bytes, now: int) -> None:
-        """The framer has taken these bytes (none: the connection ended)."""
-        framer = conn.framer
-        if conn.state < FAST:
-            self._lost(conn, "reset", now)  # nothing was asked: its end, or bytes nobody wants
-        elif framer.done or (not data and framer.eof()):
-            self._complete(conn, now)
-        elif not data:
-            self._broken(conn, "truncated" if framer.started else "reset", now)
-        else:
-            framer.keep(data)
-            if conn.state == FAST:
-                conn.sent_at = conn.due
-                conn.state = BUSY
-
-    def _stamped(self, conn: Connection) -> bytes:
-        """Read once with the kernel's time of receipt."""
-        data, pickup_ns = conn.receive_stamped()
-        if pickup_ns is not None:
-            self.tally.record("pickup", pickup_ns)
-        return data
-
-    def _unsent(self, conn: Connection, error: OSError, now: int) -> int:
-        """The short path could not send at all; returns what counts as sent (bytes)."""
-        if would_block(error):
-            return 0
-        self._broken(conn, connection_class(error), now)
-        return len(self.requests[0])  # nothing is left to send: the connection is another one
-
-    def _sent_partly(self, conn: Connection, sent: int) -> None:
-        """The short path could not send the whole request: the poller says when to go on."""
-        conn.sent_at = conn.due
-        conn.state = BUSY
-        conn.pending = memoryview(conn.request)[sent:]
-        self.poller.modify(conn.fd, READ | WRITE)
-
-    def _lost(self, conn: Connection, failure: str, now: int) -> None:
-        """A connection broke; the request on it, if there is one, failed."""
-        if conn.state >= FAST:
-            self._broken(conn, failure, now)
-            return
-        if conn in self._free:
-            self._free.remove(conn)
-        conn.state = CLOSED
-        self._renew(conn, now)
-
-    def _scan(self, now: int) -> None:
-        """Look for time-outs and for pauses that are over.
-
-        Never while a batch of events is being handled: a connection opened here may be given the
-        number of a descriptor that the batch still names.
-        """
-        self._next_scan = now + self._scan_ns
-        for conn in self.connections:
-            state = conn.state
-            if state == FAST:
-                if now - conn.due > self._timeout_ns:
-                    self._broken(conn, "timeout", now)
-            elif state == BUSY:
-                if now - conn.sent_at > self._timeout_ns:
-                    self._broken(conn, "timeout", now)
-            elif state == PAUSED:
-                if now >= conn.since:
-                    self._resume(conn, now)
-            elif state in (CONNECTING, HANDSHAKE) and now - conn.since > self._connect_timeout_ns:
-                self._connect_failed(conn, TimeoutError(), now)

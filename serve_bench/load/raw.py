@@ -1,8 +1,8 @@
 """The raw client: one epoll loop over all connections of a worker, for closed and open loops.
 
 Rule: what happens for every request of a plain closed loop is written out in `_loop`, as short as
-it can be; everything else is `Exchanges`. Only a connection in state FAST takes the short path.
-Accounting is `Tally`'s, framing `http1`'s, sockets are `Connection`'s.
+it can be; everything else is `Reactions` to events and `Exchanges` of requests. Only a connection
+in state FAST takes the short path. Accounting is `Tally`'s, framing `http1`'s.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from serve_bench.load import http1
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address
 from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ_SIZE
-from serve_bench.load.exchanges import Exchanges
 from serve_bench.load.poller import READ
+from serve_bench.load.reactions import Reactions
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
@@ -35,7 +35,7 @@ MAX_EVENTS = 512
 perf = time.perf_counter_ns
 
 
-class RawEngine(Exchanges):
+class RawEngine(Reactions):
     """The engine of the raw client: `connect`, then `run` or any number of `run_slice`, `close`.
 
     `watch` adds a descriptor whose readiness is somebody else's affair (the worker's stdin).

@@ -111,6 +111,9 @@ def work(orders: dict[str, Any]) -> None:
     share = Share(**orders["share"])
     timing = Timing(**orders["timing"])
     plan = Slices(**orders["slices"]) if orders["slices"] else None
+    short = allow_descriptors(len(orders["sides"]) * share.limit)
+    if short is not None:
+        raise LoadError("connect", "this machine", 0, short)
     usage = UsageLog()
     engines = [
         prepare(side, share, timing, shared, share.worker + k)
@@ -147,9 +150,6 @@ def prepare(
     load = Load.from_json(side["load"])
     family, sockaddr = side["address"]
     address = Address(family, sockaddr if isinstance(sockaddr, str) else tuple(sockaddr))
-    short = allow_descriptors(2 * share.limit)
-    if short is not None:
-        raise LoadError("connect", load.request.host, load.request.port, short)
     engine = make_engine(load, address, share)
     engine.watch(STDIN, stop_if_alone)
     window_ns = int(timing.window_s * 1e9)

@@ -71,4 +71,10 @@ def _row(entry: Entry) -> dict[str, Any]:
         "published": None if entry.published is None else asdict(entry.published),
         "warnings": [asdict(one) for one in entry.warnings],
         "failures": [asdict(one) for one in entry.failures],
+        "usage": {trial.launch: dict(trial.usage) for trial in line.trials if trial.usage},
+        "serve_metrics": {
+            trial.launch: dict(trial.serve_metrics) for trial in line.trials if trial.serve_metrics
+        },
+        "profiles": [dict(one) for trial in line.trials for one in trial.profiles],
+        "facts": list(entry.facts),
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ def _summary(trial: Trial, width: int) -> Iterator[str]:
     yield ""
     yield from _percentiles(trial)
     yield from _counts(trial)
-    yield from _client(trial)
+    yield from _client(trial, width)
     latency = _histogram(trial, "latency")
     if latency is not None and latency.count:
         yield ""
@@ -58,9 +59,11 @@ def _asked(trial: Trial) -> Iterator[str]:
     workers = trial.client.get("workers", ())
     processes = f", {len(workers)} process{'es' if len(workers) != 1 else ''}" if workers else ""
     yield f"client {row.client}, {loop}, {row.label}{processes}"
-    if trial.warmup.seconds:
-        steady = "steady" if trial.warmup.steady else "NOT steady"
-        yield f"after a warm-up of {trial.warmup.seconds:.1f} s, {steady} at its end"
+    rates = trial.metrics["throughput"].windows or ()
+    windows = f"{len(rates)} windows of {trial.window_s:g} s" if len(rates) > 1 else "one window"
+    steady = "steady" if trial.warmup.steady else "NOT steady"
+    before = f"a warm-up of {trial.warmup.seconds:.1f} s, {steady} at its end"
+    yield f"{windows} after {before}" if trial.warmup.seconds else f"{windows}, no warm-up"
 
 
 def _spreads(trial: Trial, rates: Sequence[float]) -> Iterator[str]:
@@ -74,8 +77,7 @@ def _spreads(trial: Trial, rates: Sequence[float]) -> Iterator[str]:
     inside = sum(abs(rate - mean) <= std for rate in rates) / len(rates)
     rate_texts = (f"{mean:,.1f}", f"{std:,.1f}", f"{max(rates):,.1f}")
     share = f"{100 * inside:.1f} %" if len(rates) > 1 else "-"
-    windows = f"  ({len(rates)} windows of {trial.window_s:g} s)" if len(rates) > 1 else ""
-    yield f"{'requests/s':13}" + "".join(f"{t:>12}" for t in rate_texts) + f"{share:>15}{windows}"
+    yield f"{'requests/s':13}" + "".join(f"{t:>12}" for t in rate_texts) + f"{share:>15}"
 
 
 def _percentiles(trial: Trial) -> Iterator[str]:
@@ -120,7 +122,7 @@ def _counts(trial: Trial) -> Iterator[str]:
         yield f"not sent     {counts.unsent:,} were due and waited for a free connection at the end"
 
 
-def _client(trial: Trial) -> Iterator[str]:
+def _client(trial: Trial, width: int) -> Iterator[str]:
     verdict: Any = trial.client.get("verdict")
     if not verdict:
         yield "client       not diagnosed: another program drove the load"
@@ -132,10 +134,13 @@ def _client(trial: Trial) -> Iterator[str]:
         evidence.append(f"responses picked up after {_time(verdict['pickup_p50_ns'])} (median)")
     figures = "; ".join(evidence) or "no evidence on this system"
     if verdict.get("client_bound"):
-        yield f"client       THE CLIENT WAS THE LIMIT: {'; '.join(verdict['reasons'])}"
-        yield f"             {figures}"
+        text = f"THE CLIENT WAS THE LIMIT: {'; '.join(verdict['reasons'])} ({figures})"
     else:
-        yield f"client       not the limit ({figures})"
+        text = f"not the limit ({figures})"
+    indent = " " * 13
+    yield from textwrap.wrap(
+        f"{'client':13}{text}", width, subsequent_indent=indent, break_long_words=False
+    )
 
 
 def _bars(latency: Histogram, width: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ table they are about, each with the name of its row.
 from __future__ import annotations
 
 from serve_bench.report.page import (
+    CellPart,
     Entry,
     Page,
     VariantPart,
@@ -49,8 +50,22 @@ def _variant(part: VariantPart, page: Page) -> list[str]:
         where = cell_title(cell.cell)
         remarks += [f"- **failed**, {where}: {one.message}" for one in cell.failures]
         for entry in cell.entries:
-            remarks += [f"- {where}, {entry.label}: {text}" for text in entry.remarks]
-    return [*lines, "", *remarks, *([""] if remarks else [])]
+            told = (*entry.remarks, *entry.facts)
+            remarks += [f"- {where}, {entry.label}: {text}" for text in told]
+    usage = [text for cell in part.cells for text in _usage(cell)]
+    return [*lines, "", *remarks, *([""] if remarks else []), *usage]
+
+
+def _usage(part: CellPart) -> list[str]:
+    """CPU by process of a cell, folded away."""
+    if part.usage is None:
+        return []
+    names = ("CPU, % of a core", *part.usage.columns, "MB")
+    rows = ["| " + " | ".join(line) + " |" for line in (names, *part.usage.lines)]
+    rows.insert(1, "|" + "|".join([":--", *["--:"] * (len(names) - 1)]) + "|")
+    where = cell_title(part.cell)
+    opened = f"<details><summary>CPU by process: {where}</summary>"
+    return [opened, "", *rows, "", "</details>", ""]
 
 
 def _header(page: Page) -> tuple[list[str], list[str]]:

@@ -7,12 +7,19 @@ struck (variant, cell or row). No layout, no colour here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from serve_bench.checks import Warning, checks
+from serve_bench.report.inside import (
+    UsageTable,
+    facts,
+    metrics_note,
+    profiling_costs,
+    usage_table,
+)
 from serve_bench.report.published import Published, published_for, published_notes
 from serve_bench.result import Failure, JsonObject, Launch, Result, Run, cell_slug
 from serve_bench.statistics import MAIN, Line, Spread, summarize, variants
@@ -28,6 +35,7 @@ class Entry:
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     published: Published | None = None
+    facts: tuple[str, ...] = ()  # lines that are neither a doubt nor a failure
 
     @property
     def rate(self) -> Spread | None:
@@ -71,6 +79,7 @@ class CellPart:
     cell: JsonObject
     failures: tuple[Failure, ...]
     entries: tuple[Entry, ...]
+    usage: UsageTable | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,9 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
     notes = list(_method(lines))
     if len(names) > 1:
         notes.append(f"ratio: requests/s to those of the same row under {names[0]}")
+    absent = metrics_note(result)
+    if absent is not None:
+        notes.append(absent)
     if missing:
         notes.append(f"incomplete: {len(missing)} of {len(planned)} rows not measured in full")
     return Page(
@@ -212,9 +224,10 @@ def _variant(
     launches = [launch for launch in result.launches if launch.variant.name == name]
     failures = [failure for failure in result.failures if failure.variant in (None, name)]
     own = [line for line in lines if line.variant == name]
+    costs = profiling_costs(result)
     parts = []
     for slug, group in groupby(own, key=lambda line: cell_slug(line.cell)):
-        entries = tuple(_entry(line, doubts, failures, published) for line in group)
+        entries = tuple(_entry(line, doubts, failures, published, costs) for line in group)
         struck = [
             failure
             for failure in failures
@@ -223,7 +236,8 @@ def _variant(
             and failure.variant == name
             and cell_slug(failure.cell) == slug
         ]
-        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries))
+        usage = usage_table([entry.line for entry in entries])
+        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries, usage))
     return VariantPart(
         name=name,
         env=_env(name, result, launches),
@@ -237,13 +251,23 @@ def _variant(
 
 
 def _entry(
-    line: Line, doubts: Iterable[Warning], failures: Iterable[Failure], published: bool
+    line: Line,
+    doubts: Iterable[Warning],
+    failures: Iterable[Failure],
+    published: bool,
+    costs: Mapping[str, str],
 ) -> Entry:
+    profiled = line.status == "profiled"
+    struck = (one for one in failures if one.key in line.keys and one.what != "worker")
+    own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
     return Entry(
         line=line,
-        warnings=tuple(one for one in doubts if one.key in line.keys),
-        failures=tuple(one for one in failures if one.key in line.keys and one.what != "worker"),
+        warnings=tuple(own),
+        failures=() if profiled else tuple(struck),
         published=published_for(line.cell, line.row) if published else None,
+        facts=tuple(fact for trial in line.trials for fact in facts(trial, costs))
+        if profiled
+        else (),
     )
 
 

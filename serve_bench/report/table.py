@@ -15,6 +15,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from serve_bench.report.inside import UsageTable
 from serve_bench.report.page import (
     Entry,
     Page,
@@ -149,7 +150,27 @@ def _variant(part: VariantPart, columns: list[_Column], first: int, width: int) 
             yield Text(f"  {texts}".rstrip(), style=_FAILED if entry.rate is None else "")
             for text in _remarks(entry):
                 yield from _wrapped(f"! {text}", width, indent=4, hang=2, style=_DOUBT)
+            for text in entry.facts:
+                yield from _wrapped(text, width, indent=4, hang=2, style=_FAINT)
             at += 1
+        if cell.usage is not None:
+            yield from _usage(cell.usage, width)
+
+
+def _usage(usage: UsageTable, width: int) -> Iterator[Text]:
+    """CPU by process, right-aligned under the names of the rows; memory last."""
+    names = ("CPU by process, % of a core", *usage.columns, "MB")
+    texts = [names, *usage.lines]
+    widths = [max(len(line[at]) for line in texts) for at in range(len(names))]
+    if 2 + sum(widths) + 2 * (len(names) - 1) > width:  # too many rows of load: one by one
+        for at, column in enumerate(usage.columns, 1):
+            told = ", ".join(f"{line[0]} {line[at]}" for line in usage.lines)
+            yield from _wrapped(f"CPU, % of a core, {column}: {told}", width, 4, 2, _FAINT)
+        return
+    for line in texts:
+        cells = [line[0].ljust(widths[0])]
+        cells += [text.rjust(wide) for text, wide in zip(line[1:], widths[1:], strict=True)]
+        yield Text(f"  {'  '.join(cells)}".rstrip(), style=_FAINT)
 
 
 def _remarks(entry: Entry) -> Iterator[str]:

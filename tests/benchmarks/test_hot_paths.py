@@ -1,22 +1,25 @@
-"""Hot paths of the load engine. A round is a fixed count of operations; no time is asserted.
+"""Hot paths: recording, framing, accounting, merging, pacing, reading records.
 
-Compare two versions with `pytest-benchmark compare`. What is asserted is that the work was done.
+A round is a fixed count of operations, and no time is asserted: compare two versions with
+`pytest-benchmark compare`. What is asserted is that the work was done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import pytest
 
 from serve_bench.histogram import Histogram
+from serve_bench.jsonl import parse, to_line
 from serve_bench.load import http1
 from serve_bench.load.shared import Shared
 from serve_bench.load.tally import Tally
 from serve_bench.load_spec import Request, Stage
 from serve_bench.pacing import due_times
+from tests import records
 
 OPERATIONS = 10_000
 ROUNDS = 20
@@ -135,3 +138,20 @@ def test_pace(rounds: Bench, arrivals: Any, ramp: bool) -> None:
 
     times = rounds(work)
     assert len(times) == OPERATIONS and times == sorted(times)
+
+
+def test_parse_records(benchmark: Any) -> None:
+    """A run of 48 trials, each with the latencies of 10,000 requests: one file a round."""
+    latency = Histogram.of(VALUES).encode()
+    plan = [
+        records.planned(variant, row, of=records.cell(batch, queries, replicas))
+        for variant in ("default", "optimized")
+        for batch, queries, replicas in product((1, 9), (1, 9), (1, 2, 8))
+        for row in records.ROWS[:2]
+    ]
+    lines = [to_line(records.run(*plan))]
+    lines += [to_line(records.launch(variant)) for variant in ("default", "optimized")]
+    lines += [to_line(records.trial(one, latency=latency)) for one in plan]
+    result = benchmark.pedantic(lambda: parse(lines), rounds=ROUNDS, warmup_rounds=2)
+    assert len(result.trials) == 48
+    assert not result.warnings

@@ -1,0 +1,188 @@
+"""From a wish ("the replicas, 20 s") to files and stacks: names of files, recording, reading back.
+
+The part of `serve-bench profile` that is no flag and no print. Rule: a file is there only when it
+holds something. What stacks mean belongs to stacks.py, how they look to report/.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from serve_bench import perf
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.processes import ServeProcess
+from serve_bench.profiler import FORMATS, Options, Recorded, Recording, record
+from serve_bench.sampler import cpu_ns
+from serve_bench.shipped import read_toml, shipped
+from serve_bench.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
+
+RAW_SUFFIX: Final = FORMATS["raw"]
+DERIVED: Final = ("flamegraph", "raw")
+"""Formats that are made from raw stacks, and so come with tables; the others are py-spy's own."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to record and where to. `out` None: a name is made from role and pid."""
+
+    duration_s: float
+    options: Options
+    format: str = "flamegraph"
+    out: Path | None = None
+
+    @property
+    def suffix(self) -> str:
+        """How the file's name ends; a page instead of an SVG where `out` says so."""
+        if self.format == "flamegraph" and self.out is not None and self.out.suffix == ".html":
+            return ".html"
+        return FORMATS[self.format]
+
+    def place(self, role: str, pid: int, several: bool) -> Path:
+        """The file of one process. With several, role and pid come into each name."""
+        if self.out is None:
+            return Path(f"profile-{role}-{pid}{self.suffix}")
+        if not several:
+            return self.out
+        stem = self.out.name.removesuffix(self.suffix).removesuffix(self.out.suffix)
+        return self.out.with_name(f"{stem}-{role}-{pid}{self.suffix}")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What came of one process: `stacks` None for py-spy's own formats."""
+
+    pid: int
+    role: str
+    place: Path
+    stacks: Stacks | None
+    notes: tuple[str, ...] = ()
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What came of all processes."""
+
+    done: tuple[Profile, ...]
+    failed: tuple[RunFailed, ...]
+    interrupted: bool = False
+
+
+def record_all(
+    processes: Sequence[ServeProcess], wish: Wish, on_progress: Callable[[float], None]
+) -> Profiles:
+    """Records Python processes at once. Raw stacks are left in `place` with the ending of raw; a
+    flamegraph is drawn from them by the caller."""
+    several = len(processes) > 1
+    raw = wish.format in DERIVED
+    recordings = []
+    for one in processes:
+        place = wish.place(one.role, one.pid, several)
+        out = raw_beside(place) if raw else place
+        recordings.append(
+            Recording(one.pid, out, wish.options, "raw" if raw else wish.format, wish.duration_s)
+        )
+    outcome = record(recordings, wish.duration_s, on_progress)
+    roles = {one.pid: one.role for one in processes}
+    done = [_profile(one, roles[one.pid], wish, several, raw) for one in outcome.done]
+    return Profiles(tuple(done), tuple(outcome.failed), outcome.interrupted)
+
+
+def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool) -> Profile:
+    stacks = read_stacks(recorded.path) if raw else None
+    place = wish.place(role, recorded.pid, several)
+    return Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples)
+
+
+def raw_beside(place: Path) -> Path:
+    """Where the raw stacks of a drawn profile lie: beside it, with the ending of raw."""
+    if place.name.endswith(RAW_SUFFIX) or place.suffix in (".txt", ".raw"):
+        return place
+    return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
+
+
+def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Profile | None, str]:
+    """CPU of a process that is no Python (% of a core), its stacks by perf, and what to say.
+
+    The file holds raw stacks, as with py-spy. No perf, or none allowed: the CPU alone, and why.
+    """
+    before, began = cpu_ns(process.pid), time.perf_counter_ns()
+    said, profile = "", None
+    try:
+        stacks = perf.record(process.pid, wish.duration_s, wish.options.rate)
+    except perf.PerfUnusable as error:
+        said = str(error)
+        time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))
+    else:
+        if stacks:
+            place = wish.place(process.role, process.pid, False)
+            raw_beside(place).write_text(to_raw(stacks), encoding="utf-8")
+            profile = Profile(
+                process.pid, process.role, place, stacks, samples=sum(stacks.values())
+            )
+        else:
+            said = "perf took no sample: it was idle"
+    after, ended = cpu_ns(process.pid), time.perf_counter_ns()
+    if before is None or after is None:
+        raise RunFailed(f"process {process.pid} (haproxy) ended while it was looked at")
+    return 100.0 * (after - before) / (ended - began), profile, said
+
+
+# -------------------------------------------------------------------------------- reading
+
+
+def layer_rules() -> LayerRules:
+    """The shipped rules that split stacks by layer."""
+    file = shipped("reference") / "layers.toml"
+    return read_rules(read_toml(file), file.name)
+
+
+def read_stacks(file: Path) -> Stacks:
+    """Raw stacks of a file. BadInput when it cannot be read or holds something else."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {(error.strerror or 'error').lower()}") from None
+    stacks = parse_raw(text, str(file))
+    if not stacks:
+        raise BadInput(f"{file}: holds no stacks")
+    return stacks
+
+
+def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[Stacks, list[Path]]:
+    """The stacks that a word means: a file of raw stacks, or a folder with some below it.
+
+    With `run` it may also be (the beginning of) a trial's key, such as
+    `optimized/r1/bs1-mcq1-rep1/8-clients`; a run's own folder stands for all its profiles. Of a
+    folder, only files of the `target` roles are taken. BadInput says what was looked for.
+    """
+    places = [Path(word)] if run is None else [run / "profiles" / word, run / word, Path(word)]
+    for place in places:
+        if place.is_file():
+            return read_stacks(place), [place]
+        if place.is_dir():
+            files = [file for file in sorted(place.rglob(f"*{RAW_SUFFIX}")) if _of(file, target)]
+            if not files:
+                raise BadInput(f"{place}: holds no profiles of {' or '.join(target)}")
+            return merged(read_stacks(file) for file in files), files
+    looked = " nor ".join(str(place) for place in places)
+    raise BadInput(f"no profile {word!r}: neither a file nor a folder at {looked}")
+
+
+def _of(file: Path, roles: tuple[str, ...]) -> bool:
+    """`replica-1234.raw.txt` is of a replica, and so is `out-replica-1234.raw.txt`."""
+    stem = file.name.removesuffix(RAW_SUFFIX).rpartition("-")[0]
+    return any(stem == role or stem.endswith(f"-{role}") for role in roles)
+
+
+def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
+    """Those with stacks, grouped."""
+    out: dict[str, list[Profile]] = {}
+    for one in profiles:
+        if one.stacks is not None:
+            out.setdefault(one.role, []).append(one)
+    return out

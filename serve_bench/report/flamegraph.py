@@ -1,0 +1,221 @@
+"""Flamegraphs: one profile as an SVG or a page, two as a page that shows the difference.
+
+One file each, with no address in it: it works offline. Zoom by click, search by a pattern, totals
+on hover; light and dark as the reader's system has it. The script and the style are flamegraph.js
+and flamegraph.css beside this module. Rule: every text of a profile is escaped where it is written.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from serve_bench.report.stack_tables import Difference, Reading
+from serve_bench.stacks import FunctionShare, LayerRules, Node, Stacks, layers, top_functions, tree
+
+WIDTH: Final = 1200
+ROW: Final = 17
+LEAST: Final = 0.0005
+"""Frames narrower than 0.05 % of the width are left out: nobody could see them."""
+
+_CHAR: Final = 6.6  # width of a character of the 11 px monospace font
+_HERE: Final = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A frame as it is drawn: place and width as shares of the whole, depth from the top."""
+
+    name: str
+    x: float
+    width: float
+    depth: int
+    title: str
+    fill: str
+
+
+def flame_svg(stacks: Stacks, title: str) -> str:
+    """A flamegraph as one SVG file, root on top."""
+    every = max(sum(stacks.values()), 1)
+    boxes = _boxes(tree(stacks), lambda node: node.counts[0] / every, _plain(every))
+    return _svg(boxes, title, standalone=True)
+
+
+def flame_html(reading: Reading, rules: LayerRules) -> str:
+    """A flamegraph with its tables, as one page."""
+    every = max(reading.samples, 1)
+    boxes = _boxes(tree(reading.counted), lambda node: node.counts[0] / every, _plain(every))
+    split = layers(reading.counted, rules)
+    tables = [
+        _table(("layer", "%"), [(name, f"{share:.1f}") for name, share in split.items()]),
+        _table(
+            ("function", "self %", "total %"),
+            [_told(one) for one in top_functions(reading.counted, 25)],
+        ),
+    ]
+    return _page(reading.name, [reading.about], _svg(boxes, ""), tables)
+
+
+def diff_html(difference: Difference) -> str:
+    """The difference of two profiles as one page.
+
+    A frame is as wide as its mean share, so that what came and what went can both be seen; red
+    grew, blue shrank, by the change of its share in percentage points.
+    """
+    a, b = difference.a, difference.b
+    all_a, all_b = max(a.samples, 1), max(b.samples, 1)
+
+    def width(node: Node) -> float:
+        return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
+
+    boxes = _boxes(tree(a.counted, b.counted), width, _compared(all_a, all_b))
+    head = ("function (self)", "A %", "B %", "points")
+    tables = [
+        _table(
+            ("layer", "A %", "B %", "points"),
+            [(n, f"{x:.1f}", f"{y:.1f}", f"{y - x:+.1f}") for n, x, y in difference.layers],
+        )
+    ]
+    for name, found in (("grew", difference.grew), ("shrank", difference.shrank)):
+        rows = [
+            (one.name, f"{one.self_a:.1f}", f"{one.self_b:.1f}", f"{one.self_change:+.1f}")
+            for one in found[:25]
+        ]
+        tables.append(_table(head, rows, caption=name, empty="nothing beyond the sampling error"))
+    about = [f"A: {a.about}", f"B: {b.about}", "red: a larger share in B, blue: a smaller one"]
+    return _page(f"{a.name} / {b.name}", about, _svg(boxes, ""), tables)
+
+
+# ------------------------------------------------------------------------------- the boxes
+
+_Look = Callable[[Node], tuple[str, str]]  # title and fill of a frame
+
+
+def _boxes(root: Node, width: Callable[[Node], float], look: _Look) -> list[_Box]:
+    boxes: list[_Box] = []
+    waiting: list[tuple[Node, float, int]] = [(root, 0.0, 0)]
+    while waiting:
+        node, x, depth = waiting.pop()
+        title, fill = look(node)
+        boxes.append(_Box(node.name, x, width(node), depth, title, fill))
+        for name in sorted(node.children):
+            child = node.children[name]
+            if width(child) >= LEAST:
+                waiting.append((child, x, depth + 1))
+            x += width(child)
+    return boxes
+
+
+def _plain(every: int) -> _Look:
+    def look(node: Node) -> tuple[str, str]:
+        share = 100.0 * node.counts[0] / every
+        return f"{node.name}: {share:.1f} %, {node.counts[0]} samples", _warm(node.name)
+
+    return look
+
+
+def _compared(all_a: int, all_b: int) -> _Look:
+    def look(node: Node) -> tuple[str, str]:
+        a, b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
+        title = (
+            f"{node.name}: A {a:.1f} % ({node.counts[0]}), B {b:.1f} % ({node.counts[1]}), "
+            f"{b - a:+.1f} points"
+        )
+        return title, _signed(b - a)
+
+    return look
+
+
+def _warm(name: str) -> str:
+    """One colour a file, so that a library is seen as one; yellow to red."""
+    file = name.rpartition(" (")[2].rpartition(":")[0] or name
+    mixed = zlib.crc32(file.encode())
+    return f"hsl({mixed % 55},{55 + mixed // 64 % 30}%,{62 + mixed // 4096 % 12}%)"
+
+
+def _signed(points: float) -> str:
+    """Grey at no change, full colour at 20 points."""
+    strength = min(abs(points) / 20.0, 1.0) ** 0.6
+    if abs(points) < 0.1:
+        return "hsl(0,0%,80%)"
+    return f"hsl({4 if points > 0 else 215},{25 + 60 * strength:.0f}%,{82 - 24 * strength:.0f}%)"
+
+
+# ------------------------------------------------------------------------------- the files
+
+
+def _svg(boxes: Sequence[_Box], title: str, *, standalone: bool = False) -> str:
+    top = 2 * ROW + 8 if standalone else 0
+    height = top + (max(box.depth for box in boxes) + 1) * ROW + 4
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}" data-top="{top}" data-row="{ROW}">'
+    ]
+    if standalone:
+        out += [
+            f"<style>{_file('flamegraph.css')}</style>",
+            f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
+            f'<text class="title" x="{WIDTH / 2:g}" y="15">{escape(title)}</text>',
+            '<text class="button" data-do="reset" x="8" y="15">reset zoom</text>',
+            f'<text class="button" data-do="search" x="{WIDTH - 8}" y="15">search</text>',
+            f'<text class="said" x="8" y="{ROW + 13}"> </text>',
+        ]
+    out += [_frame(box, top) for box in boxes]
+    if standalone:
+        out.append(f"<script><![CDATA[{_file('flamegraph.js')}]]></script>")
+    return "\n".join([*out, "</svg>"])
+
+
+def _frame(box: _Box, top: int) -> str:
+    x, y, width = box.x * WIDTH, top + box.depth * ROW, box.width * WIDTH
+    room = int((width - 6) / _CHAR)
+    text = box.name if len(box.name) <= room else box.name[: max(room - 2, 0)] + ".."
+    shown = escape(text) if room >= 3 else ""
+    return (
+        f'<g class="frame" data-x="{box.x:.6f}" data-w="{box.width:.6f}" data-d="{box.depth}" '
+        f'data-name="{escape(box.name)}"><title>{escape(box.title)}</title>'
+        f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.1):.2f}" height="{ROW - 1}" '
+        f'rx="1.5" fill="{box.fill}"/>'
+        f'<text x="{x + 3:.2f}" y="{y + 12}">{shown}</text></g>'
+    )
+
+
+def _page(title: str, about: Iterable[str], svg: str, tables: Iterable[str]) -> str:
+    said = "".join(f"<p>{escape(line)}</p>" for line in about)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_file('flamegraph.css')}</style></head><body>\n"
+        f"<h1>{escape(title)}</h1><div class='about'>{said}</div>"
+        '<div class="bar"><button data-do="reset">reset zoom</button>'
+        '<input type="search" placeholder="search: a pattern" aria-label="search">'
+        '<span class="found"></span></div>'
+        f'<div class="scroll">{svg}</div><div class="said"> </div>'
+        f'<div class="tables">{"".join(tables)}</div>'
+        f"<script>{_file('flamegraph.js')}</script></body></html>\n"
+    )
+
+
+def _table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", empty: str = ""
+) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    if not rows:
+        body = f'<tr><td colspan="{len(names)}">{escape(empty)}</td></tr>'
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _told(one: FunctionShare) -> tuple[str, str, str]:
+    return one.name, f"{one.self_percent:.1f}", f"{one.total_percent:.1f}"
+
+
+def _file(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8").strip()

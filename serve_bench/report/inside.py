@@ -1,0 +1,151 @@
+"""What was seen inside, for people: CPU by process under a cell, and what profiling cost.
+
+Rule: data in, lines of text out; the figures come from usage.py and statistics.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.result import Result, Trial
+from serve_bench.statistics import MAIN, Line
+from serve_bench.usage import RoleUse, by_role
+
+SHOWN_PERCENT: Final = 1.0
+"""Roles below 1 % of a core in every row are added up as "the rest"."""
+
+REST: Final = "the rest"
+
+
+@dataclass(frozen=True)
+class UsageTable:
+    """CPU by process of a cell: a column for each row that was sampled, a line for each role."""
+
+    columns: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]  # role, one text a column, memory
+
+
+def usage_table(lines: Sequence[Line]) -> UsageTable | None:
+    """The table under a cell; None where nothing was sampled. Profiled rows are left out."""
+    sampled = [line for line in lines if line.status != "profiled" and _usages(line.trials)]
+    if not sampled:
+        return None
+    columns = [(line.row.label, _mean_by_role(line.trials)) for line in sampled]
+    roles = list(dict.fromkeys(role for _, uses in columns for role in uses))
+    shown = [
+        role
+        for role in roles
+        if any(role in uses and uses[role].cpu_percent >= SHOWN_PERCENT for _, uses in columns)
+    ]
+    out = [
+        (
+            _named(role, [uses[role] for _, uses in columns if role in uses]),
+            *(_share(uses.get(role)) for _, uses in columns),
+            _memory([uses[role] for _, uses in columns if role in uses]),
+        )
+        for role in shown
+    ]
+    rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in columns]
+    if len(shown) < len(roles):
+        out.append((REST, *(f"{share:.0f}" for share in rest), ""))
+    hosts = [_host(line.trials) for line in sampled]
+    out.append(("host, all that runs", *hosts, ""))
+    return UsageTable(tuple(label for label, _ in columns), tuple(out))
+
+
+def _usages(trials: Sequence[Trial]) -> list[Mapping[str, RoleUse]]:
+    return [uses for trial in trials if (uses := by_role(trial.usage))]
+
+
+def _mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
+    """Over launches: means of CPU, the highest of the busiest, the memory of the last."""
+    found = _usages(trials)
+    out = {}
+    for role in dict.fromkeys(role for uses in found for role in uses):
+        every = [uses[role] for uses in found if role in uses]
+        out[role] = RoleUse(
+            role,
+            max(one.processes for one in every),
+            sum(one.cpu_percent for one in every) / len(found),
+            max(one.busiest_percent for one in every),
+            every[-1].memory_mb,
+        )
+    return out
+
+
+def _named(role: str, uses: Sequence[RoleUse]) -> str:
+    count = max(one.processes for one in uses)
+    word = role.replace("_", " ")
+    return f"{word} x{count}" if count > 1 else word
+
+
+def _share(use: RoleUse | None) -> str:
+    """`48 (24)`: all processes of the role, and the busiest of them."""
+    if use is None:
+        return "-"
+    busiest = f" ({use.busiest_percent:.0f})" if use.processes > 1 else ""
+    return f"{use.cpu_percent:.0f}{busiest}"
+
+
+def _memory(uses: Sequence[RoleUse]) -> str:
+    known = [one.memory_mb for one in uses if one.memory_mb is not None]
+    return f"{known[-1]:.0f}" if known else ""
+
+
+def _host(trials: Sequence[Trial]) -> str:
+    found = [trial.usage.get("host", {}) for trial in trials if trial.usage]
+    shares = [host["cpu_percent"] for host in found if host.get("cpu_percent") is not None]
+    if not shares:
+        return "-"
+    return f"{statistics.fmean(shares):.0f} of {100 * int(found[0].get('cores', 1))}"
+
+
+def profiling_costs(result: Result) -> dict[str, str]:
+    """For each profiled trial by its key: what profiling cost, in words."""
+    plain = {trial.key: trial for trial in result.trials}
+    out = {}
+    for trial in result.profiled:
+        mate = plain.get(trial.key)
+        before, during = _rate(mate), _rate(trial)
+        if mate is None or mate.launch != trial.launch or not before or during is None:
+            continue
+        count = sum(1 for one in trial.profiles if "failed" not in one)
+        change = 100.0 * (during / before - 1.0)
+        out[trial.key] = (
+            f"cost of profiling {count} process{'es' if count != 1 else ''}: "
+            f"{before:,.1f} -> {during:,.1f} requests/s ({change:+.0f} %), same launch"
+        )
+    return out
+
+
+def _rate(trial: Trial | None) -> float | None:
+    metric = trial.metrics.get(MAIN) if trial is not None else None
+    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None
+
+
+def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
+    """What is to be said under a profiled row: its cost, its files, what could not be recorded."""
+    said = [costs[trial.key]] if trial.key in costs else []
+    kept = [one for one in trial.profiles if "failed" not in one]
+    if kept:
+        place = str(kept[0]["path"]).rpartition("/")[0]
+        roles = ", ".join(f"{one['role']} {one['pid']} ({one['samples']})" for one in kept)
+        said.append(f"stacks (samples) in {place}: {roles}")
+    said += [
+        f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one
+    ]
+    said += [str(note) for one in kept for note in one.get("notes", ())]
+    return tuple(said)
+
+
+def metrics_note(result: Result) -> str | None:
+    """One line when Serve's own metrics were absent in some trial."""
+    why = [
+        str(trial.serve_metrics.get("why"))
+        for trial in result.trials
+        if trial.serve_metrics.get("status") == "absent"
+    ]
+    return f"Serve's own metrics are absent in {len(why)} trials: {why[0]}" if why else None

@@ -1,0 +1,45 @@
+"""A load with a count, run by an engine in this process: quick, since no worker is started.
+
+What it leaves out (workers, driver, warm-up) has tests of its own in test_load.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from serve_bench.load.connect import choose_address
+from serve_bench.load.merge import result_of
+from serve_bench.load.share import shares
+from serve_bench.load.shared import KINDS, MEASURE, Shared
+from serve_bench.load.tally import Tally
+from serve_bench.load.worker import make_engine
+from serve_bench.load_result import LoadResult, Warmup
+from serve_bench.load_spec import Load, Timing
+
+TIMING = Timing(windows=1, window_s=3600.0)
+
+
+def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) -> LoadResult:
+    """Run the load's own engine until its count is reached. `change` may alter the engine first."""
+    assert load.count is not None
+    address = choose_address(load.request, load.connect_timeout_s)
+    (share,) = shares(load.connections, load.connection_limit, load.count, 1)
+    shared = Shared.create(1)
+    engine = make_engine(load, address, share)
+    window_ns = int(TIMING.window_s * 1e9)
+    engine.tally = Tally(shared, 0, 1, window_ns, load.count, engine.count_in_flight)
+    change(engine)
+    try:
+        assert engine.connect() == load.connections or not load.keepalive
+        start = time.perf_counter_ns()
+        shared.words[MEASURE] = start
+        engine.run(start, int(TIMING.drain_s * 1e9))
+        report = engine.tally.report()
+    finally:
+        engine.close()
+    histograms = {kind: shared.read(0, "measured", kind) for kind in KINDS}
+    result = result_of(load, TIMING, Warmup(0.0, False, 0), [report], histograms, ())
+    shared.close()
+    return result
