@@ -26,7 +26,7 @@ test: $(READY)
 	scripts/test
 
 test-all: $(READY)
-	scripts/apt
+	scripts/apt --all
 	scripts/test --all
 
 check: $(READY)

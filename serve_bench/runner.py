@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from serve_bench.axes import body_bytes
 from serve_bench.inside import Inside, Look
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load_result import Counts, LoadResult, Warmup
 from serve_bench.load_result import Progress as LoadProgress
@@ -349,7 +349,8 @@ def trial_of(
     planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
 ) -> Trial:
     """The record of a load that was driven; `total_s` is the whole time it took, start to end."""
-    throughput = tuple(count / result.window_s for count in result.windows)
+    window_s = result.window_s if result.windows else result.duration_s
+    throughput = tuple(count / window_s for count in result.windows) or (result.rate,)
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
     for name in _HISTOGRAMS:
         histogram = getattr(result, name)
@@ -366,7 +367,7 @@ def trial_of(
         cell=planned.cell,
         row=planned.row,
         started_at=started_at,
-        window_s=result.window_s,
+        window_s=window_s,
         warmup=result.warmup,
         metrics=metrics,
         counts=result.measured,
@@ -402,14 +403,22 @@ def drive_url(
     run_id: str,
     progress: Callable[[LoadProgress], None],
 ) -> Trial:
-    """A load against a server that is already there. Raises LoadError or ExternalError."""
+    """A load against a server that is already there. Raises LoadError or ExternalError.
+
+    Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
+    """
     started_at, began = now_iso(), time.monotonic()
     if load.client in ("wrk", "ab"):
         told = drive_external(load, timing, mark=marks(run_id))
         trial = _external_trial(planned, started_at, told)
     else:
-        result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+        interrupted = False
+        try:
+            result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+        except LoadInterrupted as early:
+            result, interrupted = early.result, True
         trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
+        trial = replace(trial, flags={"interrupted": interrupted})
     asked = load.to_json()
     asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
     return replace(trial, client={**trial.client, "asked": asked})

@@ -176,13 +176,10 @@ class Serving:
         To be called once an app is deployed, since a replica is part of the proof.
         """
         answer = self._ask("proof", {}, LAUNCH_TIMEOUT_S)
-        owner = self._owner()
         processes = self.processes()
         proof: dict[str, Any] = {
             "port": self.port,
-            "port_owner": None
-            if owner is None
-            else {"pid": owner.pid, "name": owner.name(), "role": role_of(owner.name())},
+            "port_owner": self._owner(),
             "processes": [asdict(process) for process in processes],
             "flags": answer["flags"],
             "environment": answer["environment"],
@@ -197,13 +194,20 @@ class Serving:
             raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
         return proof
 
-    def _owner(self) -> psutil.Process | None:
-        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy, and
-        for a moment nobody can be found."""
+    def _owner(self) -> dict[str, Any] | None:
+        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy: for a
+        moment nobody can be found, or one that is just about to end."""
         deadline = time.monotonic() + OWNER_TIMEOUT_S
-        while (owner := port_owner(self.port)) is None and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            owner = port_owner(self.port)
+            try:
+                if owner is not None:
+                    name = owner.name()
+                    return {"pid": owner.pid, "name": name, "role": role_of(name)}
+            except psutil.NoSuchProcess:
+                continue
             time.sleep(0.05)
-        return owner
+        return None
 
     def processes(self) -> list[Process]:
         """The processes of the launch now, with their roles. HAProxy's pid changes at a deploy."""

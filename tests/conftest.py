@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from serve_bench.rights import why_not_allowed
+
 
 def _module(name: str) -> str | None:
     return None if importlib.util.find_spec(name) else f"{name} is not installed"
@@ -31,10 +33,16 @@ def _browser() -> str | None:
     return None if any(shutil.which(name) for name in names) else "no Chromium on PATH"
 
 
+def _root() -> str | None:
+    return None if hasattr(os, "geteuid") and os.geteuid() == 0 else "not root"
+
+
 def _netns() -> str | None:
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return "not root"
-    return _programs("ip")
+    return _root() or _programs("ip")
+
+
+def _ptrace() -> str | None:
+    return why_not_allowed(os.getpid())
 
 
 #: What a marker needs: a reason why it cannot be had here, or None.
@@ -45,6 +53,8 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "torch": lambda: _module("torch"),
     "browser": _browser,
     "netns": _netns,
+    "root": _root,
+    "ptrace": _ptrace,
 }
 ONLY_WITH_ALL: Final = frozenset({"torch", "browser", "netns"})
 

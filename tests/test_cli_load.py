@@ -154,17 +154,21 @@ def test_another_program_as_a_cross_check(
     assert shutil.which(client)
 
 
-def test_ctrl_c_leaves_no_worker(tmp_path: Path) -> None:
+def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     with serving() as server:
         process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", "load", server.url, "-d", "30s"],
+            [sys.executable, "-m", "serve_bench", "load", server.url, "-d", "30s", "-c", "2"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(2)
+        time.sleep(3)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=10)
     assert process.returncode == 130
-    assert "interrupted" in err
+    assert "interrupted: the figures end there" in err
+    assert "requests/s" in out and " completed + 0 failed" in out
+    (folder,) = (tmp_path / "results").iterdir()
+    (trial,) = read(folder).trials
+    assert trial.flags["interrupted"] and trial.counts.completed > 0

@@ -43,8 +43,8 @@ ALLOWED: Final = {
 
 #: What words may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
-    """__future__ abc base64 bisect collections dataclasses difflib enum fnmatch functools heapq itertools
-    json math random re statistics string types typing urllib""".split()
+    """__future__ abc base64 bisect collections dataclasses difflib enum fnmatch functools heapq
+    itertools json math random re statistics string types typing urllib""".split()
 )
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from serve_bench.histogram import slot_middle
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Request, Timing
 from tests import servers
@@ -223,6 +223,24 @@ def test_an_exception_in_the_parent_leaves_no_worker() -> None:
     assert children_of(os.getpid()) == []
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_interrupted_load_keeps_what_it_measured(client: str) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "measure" and progress.elapsed_s > 0.7:
+            raise KeyboardInterrupt
+
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), client=client, connections=2, processes=2)  # type: ignore[arg-type]
+        with pytest.raises(LoadInterrupted) as caught:
+            drive_load(load, Timing(0.1, 0.1, 99, 0.1), on_progress=interrupt)
+    result = caught.value.result
+    assert 1 <= len(result.windows) < 99
+    assert sum(result.windows) <= result.measured.completed == result.latency.count
+    assert 0.1 * len(result.windows) <= result.duration_s < 9
+    assert result.measured.balanced and result.failures == ()
+    assert children_of(os.getpid()) == []
+
+
 PARENT = """
 import sys
 from serve_bench.load import drive_load
@@ -257,7 +275,7 @@ def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
 LIMITED = """
 import resource, sys
 from serve_bench.histogram import slot_middle
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load_spec import Load, Request, Timing
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
 try:

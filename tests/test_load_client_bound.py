@@ -72,7 +72,9 @@ def cores() -> tuple[int, int]:
 
 
 def verdict_on(url: str, core: int, body: bytes) -> ClientVerdict:
-    load = Load(Request(url, expect_body=body), connections=8, processes=1)
+    request = Request(url, expect_body=body)
+    # Every read is timed: with hogs there may be too few for one in 64.
+    load = Load(request, connections=8, processes=1, pickup_every=1)
     with pinned(core):
         return drive_load(load, Timing(0.2, 0.2, windows=1, window_s=0.6)).verdict
 

@@ -65,8 +65,8 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: str, most: int) -> None
         assert got is not None
         assert got == pytest.approx(at(truth, q), rel=0.02, abs=1e6 + late), f"p{q * 100:g}"
     # A fifth of the time is stalled, so the top fifth of latencies is spread evenly up to the
-    # length of a stall: p90 is half of it.
-    assert at(truth, 0.9) == pytest.approx(STALL_S / 2 * 1e9, rel=0.3)
+    # length of a stall, and p90 is half of it (more, where the server itself was held up).
+    assert at(truth, 0.9) > STALL_S * 0.35e9
     if most == 4:
         assert result.waited > 0
         lag = result.send_lag.percentile(0.9)

@@ -52,7 +52,7 @@ def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_
             raise BadInput(str(error)) from None
         except KeyboardInterrupt:
             folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
-            print("serve-bench: interrupted: nothing was measured to its end", file=sys.stderr)
+            print("serve-bench: interrupted before anything was measured", file=sys.stderr)
             return INTERRUPTED
         except (LoadError, ExternalError) as error:
             folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
@@ -64,6 +64,9 @@ def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_
     if hgrm is not None and (latency := trial.metrics.get("latency")) and latency.histogram:
         hgrm.write_text(Histogram.decode(latency.histogram).hgrm(), encoding="ascii")
     print_report(read(folder.path), "json" if as_json else "table", folder.path)
+    if trial.flags.get("interrupted"):
+        print("serve-bench: interrupted: the figures end there", file=sys.stderr)
+        return INTERRUPTED
     return FAILED if trial.counts.completed == 0 else 0
 
 

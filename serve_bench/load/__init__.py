@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from serve_bench.load.failures import LoadError
+from serve_bench.load.failures import LoadError, LoadInterrupted
 
 if TYPE_CHECKING:
     from serve_bench.load.driver import drive_load as drive_load
 
-__all__ = ["LoadError", "drive_load"]
+__all__ = ["LoadError", "LoadInterrupted", "drive_load"]
 
 
 def __getattr__(name: str) -> Any:

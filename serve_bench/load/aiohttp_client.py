@@ -282,22 +282,27 @@ class AiohttpEngine:
 
     def _pump(self) -> None:
         """Begin every request that is due, and see to being called for the next."""
-        clock, tally = self._clock, self.tally
+        clock = self._clock
         assert clock is not None
         now = perf()
-        if now >= tally.edge:
+        if now >= self.tally.edge:
             self._turn(now)
-        while clock.due <= now and tally.refill:
+        self._launch_due(now)
+        if not self.tally.refill:
+            return
+        sleep_s = self.timer.sleep_s(clock.due, now)
+        if self.timer.fd < 0:
+            self._loop.call_later(sleep_s, self._pump)
+
+    def _launch_due(self, now: int) -> None:
+        """Begin every request due by `now`, but none of the part that begins at the edge."""
+        clock, tally = self._clock, self.tally
+        while clock is not None and tally.refill and clock.due <= now and clock.due < tally.edge:
             left = tally.left_to_send
             if left is not None and left <= len(self._backlog):
                 return
             self._launch(clock.due)
             clock.step()
-        if not tally.refill:
-            return
-        sleep_s = self.timer.sleep_s(clock.due, now)
-        if self.timer.fd < 0:
-            self._loop.call_later(sleep_s, self._pump)
 
     def _launch(self, due: int) -> None:
         if self._free:
@@ -321,6 +326,7 @@ class AiohttpEngine:
     def _turn(self, now: int) -> None:
         """Do what is due by the clock, as in the raw client."""
         tally = self.tally
+        self._launch_due(now)  # what was due before the edge belongs before it
         tally.advance(now)
         if self._clock is not None and tally.measure_known:
             self._clock.measure_from(tally.measure_known)

@@ -37,25 +37,19 @@ class Alternation:
         self.slices: list[Slice] = []
 
     def run(self, start: int) -> None:
-        """Warm both sides up, then run the measured pairs. Ends early when it is called off."""
+        """Warm both sides up, then run the measured pairs."""
         warm_until = start + int(self._plan.warmup_s * 1e9)
-        while perf() < warm_until and not self._aborted:
+        while perf() < warm_until:
             for side in self._order():
                 self._run_one(side, -1, start)
         begin = perf()
         for engine in self._engines:
             engine.tally.begin_slices(begin)
         for pair in range(self._plan.pairs):
-            if self._aborted:
-                break
             self.slices += [self._run_one(side, pair, begin) for side in self._order()]
         end = perf()
         for engine in self._engines:
             engine.tally.end_slices(end)
-
-    @property
-    def _aborted(self) -> bool:
-        return any(engine.tally.aborted for engine in self._engines)
 
     def _order(self) -> list[int]:
         order = [0, 1]

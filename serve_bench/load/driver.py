@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from serve_bench.load.connect import choose_address
 from serve_bench.load.cores import enough_processes, usable_cores
+from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.merge import merge
 from serve_bench.load.progress import Watch
 from serve_bench.load.share import shares
-from serve_bench.load.shared import COMPLETED, MEASURE, START, Shared
+from serve_bench.load.shared import ABORT, COMPLETED, MEASURE, START, Shared
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
 from serve_bench.load.warmup import SAMPLE_S, is_steady
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, orders_for
@@ -24,6 +25,9 @@ from serve_bench.load_spec import Load, SpecError, Timing
 
 START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""
+
+CALL_OFF_S = 1.0
+"""How long an interrupted load waits for what its workers have measured."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -40,10 +44,10 @@ def drive_load(
     """Run a load and return what it measured.
 
     `on_progress` is called about four times a second. `mark` is put into the environment of every
-    worker. A load with a count has no warm-up and one window, that ends with its last response.
-    Raises LoadError when the target cannot be reached at all or no worker is left. A worker that
-    dies is in `LoadResult.failures`. When anything is raised, KeyboardInterrupt included,
-    all workers have ended before it leaves here.
+    worker. A load with a count has no warm-up, and one window that ends with its last response.
+    Raises LoadError when the target cannot be reached at all or no worker is left, and
+    LoadInterrupted, with the result so far, on Ctrl-C while measuring. A worker that dies is
+    in `LoadResult.failures`. Whatever is raised, all workers have ended before it leaves here.
     """
     if load.client in ("wrk", "ab"):
         raise SpecError(f"client {load.client} is an external program: use load.external")
@@ -92,14 +96,33 @@ class _Drive:
         if self.load.count is None:
             warmup, measure = self._warm_up(start)
         started_at_ns = time.time_ns() + (measure - perf())
-        self._measure(measure)
-        result = merge(self.load, self.timing, self.shared, self.crew.workers, warmup)
-        return replace(
-            result,
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            self._measure(measure)
+        except KeyboardInterrupt as pressed:
+            if not self._called_off():
+                raise
+            interrupt = pressed
+        result = replace(
+            merge(self.load, self.timing, self.shared, self.crew.workers, warmup),
             started_at_ns=started_at_ns,
             time_to_connect_s=connected_s,
             notes=notes,
         )
+        if interrupt is not None:
+            raise LoadInterrupted(result) from interrupt
+        return result
+
+    def _called_off(self) -> bool:
+        """Ask the workers for what they have; whether all had begun to measure, and answered."""
+        self.shared.words[ABORT] = 1
+        deadline = perf() + int(CALL_OFF_S * 1e9)
+        while any("done" not in w.said for w in self.crew.alive) and perf() < deadline:
+            self.crew.listen(0.05)
+        reports = [
+            r for w in self.crew.workers if "done" in w.said for r in w.said["done"]["reports"]
+        ]
+        return bool(reports) and all("end" in report["snapshots"] for report in reports)
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady; returns the warm-up and the first window's start."""

@@ -9,6 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serve_bench.load_result import LoadResult
 
 BROKEN: frozenset[int] = frozenset(
     {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN}
@@ -29,6 +33,17 @@ class LoadError(Exception):
         self.reason = reason
         where = f"{host}:{port}" if port else host
         super().__init__(f"{error_class}: {where}: {reason}")
+
+
+class LoadInterrupted(KeyboardInterrupt):
+    """Ctrl-C while measuring: `result` is what had been measured by then.
+
+    Its `windows` are the whole ones; its rate and histograms cover `duration_s`, to the interrupt.
+    """
+
+    def __init__(self, result: LoadResult) -> None:
+        self.result = result
+        super().__init__("interrupted")
 
 
 class BrokenAccount(AssertionError):

@@ -88,7 +88,7 @@ def result_of(
     by_count = load.count is not None and len(reports[0]["windows"]) == 1
     lag, pickup = histograms["send_lag"], histograms["pickup"]
     return LoadResult(
-        windows=tuple(map(sum, zip(*(r["windows"] for r in reports), strict=True))),
+        windows=_windows(reports),
         window_s=duration_s if by_count else timing.window_s,
         duration_s=duration_s,
         warmup=Warmup(warmup.seconds, warmup.steady, begin["completed"]),
@@ -113,6 +113,13 @@ def result_of(
             waited=end["waited"] - begin["waited"] > WAITED_SHARE * measured.sent,
         ),
     )
+
+
+def _windows(reports: Sequence[dict[str, Any]]) -> tuple[int, ...]:
+    """Completed requests per window. Workers that were interrupted may differ by a window."""
+    interrupted = any(report["aborted"] for report in reports)
+    each = zip(*(report["windows"] for report in reports), strict=not interrupted)
+    return tuple(map(sum, each))
 
 
 def _sum_of(snapshots: Sequence[Snapshot]) -> Snapshot:

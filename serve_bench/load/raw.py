@@ -118,6 +118,8 @@ class RawEngine(Reactions):
     def _turn(self, now: int) -> int:
         """Do what is due by the clock; returns when to do so again, 0 for at every event."""
         tally = self.tally
+        if self._clock is not None:
+            self._pump()  # what was due before the edge belongs before it, however late we are
         tally.advance(now)
         if self._clock is not None and tally.measure_known:
             self._clock.measure_from(tally.measure_known)

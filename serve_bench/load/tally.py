@@ -89,10 +89,8 @@ class Tally:
         """Do all that was due by `now`: begin measuring, close windows, publish counters."""
         if now < self.edge:
             return
-        if self._control[ABORT]:
-            self.aborted = True
-            self.refill = False
-            self.finished = True
+        if self._control[ABORT] and not self.aborted:
+            self._abort(now)
         if not self.measure_ns:
             measure = self._control[MEASURE]
             if measure and now >= measure:
@@ -107,6 +105,15 @@ class Tally:
             self.edge = min(self.edge, self._control[MEASURE] or self.edge)
         elif not self.finished:
             self.edge = min(self.edge, self._window_end)
+
+    def _abort(self, now: int) -> None:
+        """The parent calls the load off: what was measured so far stands, without a drain."""
+        self.aborted = True
+        if self.measure_ns and not self.finished:
+            self.end_ns = now
+            self._finish()
+        self.refill = False
+        self.finished = True
 
     def _begin(self, measure: int) -> None:
         self.measure_ns = measure

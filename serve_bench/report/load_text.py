@@ -17,6 +17,10 @@ from serve_bench.result import Result, Trial
 
 PERCENTILES: Final = (50, 75, 90, 99, 99.9)
 BARS: Final = 11
+
+#: As the engine's own limit: a client that was idle for part of the time set no throughput, but it
+#: may still have been late to read or to send.
+NEVER_IDLE: Final = 0.85
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 
 
@@ -56,6 +60,9 @@ def _asked(trial: Trial) -> Iterator[str]:
     loop = "closed loop" if row.loop == "closed" else "open loop"
     if row.rate_per_s is not None:
         loop += f" at {row.rate_per_s:,g} requests/s ({asked.get('arrivals', 'constant')})"
+    elif asked.get("stages"):
+        stages = ", ".join(f"{s['rate']:g}/s for {s['duration_s']:g} s" for s in asked["stages"])
+        loop += f" in stages: {stages}{' (ramp)' if asked.get('ramp') else ''}"
     workers = trial.client.get("workers", ())
     processes = f", {len(workers)} process{'es' if len(workers) != 1 else ''}" if workers else ""
     yield f"client {row.client}, {loop}, {row.label}{processes}"
@@ -134,7 +141,9 @@ def _client(trial: Trial, width: int) -> Iterator[str]:
         evidence.append(f"responses picked up after {_time(verdict['pickup_p50_ns'])} (median)")
     figures = "; ".join(evidence) or "no evidence on this system"
     if verdict.get("client_bound"):
-        text = f"THE CLIENT WAS THE LIMIT: {'; '.join(verdict['reasons'])} ({figures})"
+        busy = (verdict.get("non_idle") or 0) > NEVER_IDLE
+        what = "THE CLIENT WAS THE LIMIT" if busy else "THE CLIENT ADDS TO THE LATENCY"
+        text = f"{what}: {'; '.join(verdict['reasons'])} ({figures})"
     else:
         text = f"not the limit ({figures})"
     indent = " " * 13

@@ -1,0 +1,232 @@
+"""See inside a real Ray Serve: a known hot function, `micro --profile`, and what cannot be seen."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from serve_bench.app_spec import AppSpec
+from serve_bench.axes import cell_defaults
+from serve_bench.cli.measure import run_mark
+from serve_bench.processes import serve_processes
+from serve_bench.recording import layer_rules, read_stacks
+from serve_bench.report.stack_tables import Reading, difference_of, reading_of
+from serve_bench.server import LaunchSpec, Serving
+from serve_bench.stacks import USER_CODE, layer_of, top_functions
+from serve_bench.store import read
+from serve_bench.variants import BUILT_IN_VARIANTS
+from tests.integration.conftest import run_to_end
+
+pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
+
+#: Burns in one of two functions and tells how much of the process's CPU they have had.
+HOT = """
+import time
+from ray import serve
+
+def hot_one():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.004:
+        sum(range(300))
+
+def hot_two():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.004:
+        sum(range(300))
+
+@serve.deployment(name="Hot")
+class Hot:
+    def __init__(self):
+        self.spent = 0.0
+    def reconfigure(self, config):
+        pass
+    def settings(self):
+        return {"max_batch_size": 1, "queue_max_batch_size": 1, "batch_wait_timeout_s": 0.0}
+    async def __call__(self, request):
+        which = request.query_params.get("hot")
+        if which is not None:
+            began = time.thread_time()
+            {"one": hot_one, "two": hot_two}[which]()
+            self.spent += time.thread_time() - began
+        return {"spent": self.spent, "process": time.process_time()}
+
+def build(args):
+    return Hot.bind()
+"""
+APP = AppSpec("hot", "hot:build", "/hot", "Hot", None)
+
+
+@contextmanager
+def serving(variant: str, folder: Path) -> Iterator[Serving]:
+    with run_mark() as run_id:
+        spec = LaunchSpec(BUILT_IN_VARIANTS[variant], run_id, "1", folder / "ray.log")
+        with Serving(spec) as started:
+            started.start()
+            (spec.directory / "p" / "hot.py").write_text(HOT)
+            started.deploy(APP, {**cell_defaults(), "num_replicas": 1})
+            yield started
+
+
+def ask(port: int, query: str) -> dict[str, float]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", f"/hot{query}")
+    answer: dict[str, float] = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+@contextmanager
+def load(port: int, query: str) -> Iterator[None]:
+    """Two clients that ask one after the other, until the block ends."""
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            ask(port, query)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) -> None:
+    rules = layer_rules()
+    readings: dict[str, Reading] = {}
+    with serving("optimized", tmp_path) as started:
+        (replica,) = [one for one in started.processes() if one.role == "replica"]
+        for which in ("one", "two"):
+            with load(started.port, f"?hot={which}"):
+                before = ask(started.port, "")
+                done = run_to_end(
+                    ["profile", "--pid", str(replica.pid), "--duration", "4", "-o", f"{which}.svg"],
+                    tmp_path,
+                )
+                after = ask(started.port, "")
+            assert done.returncode == 0, done.stderr
+            spent = after["spent"] - before["spent"]
+            known = 100 * spent / (after["process"] - before["process"])
+            stacks = read_stacks(tmp_path / f"{which}.raw.txt")
+            readings[which] = reading_of(which, stacks, rules)
+            (first,) = top_functions(readings[which].counted, 1)
+            assert first.name == f"hot_{which} (hot.py)"
+            assert first.total_percent == pytest.approx(known, abs=10)
+            assert "user code" in done.stdout and first.name in done.stdout
+            svg = (tmp_path / f"{which}.svg").read_text()
+            assert f"hot_{which} (hot.py)" in svg and "ray/serve/_private/replica.py" in svg
+            burning = [frames for frames in stacks if any("hot_" in one for one in frames)]
+            assert {layer_of(frames, rules) for frames in burning} == {USER_CODE}
+        _whole_difference(readings, tmp_path)
+        _what_cannot_be_seen(started, replica.pid, tmp_path)
+
+
+def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
+    """Between the two, one function came and the other went, and no other comes near."""
+    done = run_to_end(["profile", "diff", "one.raw.txt", "two.raw.txt", "-o", "diff.html"], folder)
+    assert done.returncode == 0, done.stderr
+    page = (folder / "diff.html").read_text()
+    assert "hot_one (hot.py)" in page and "hot_two (hot.py)" in page
+    difference = difference_of(readings["one"], readings["two"], layer_rules())
+    for found, name in ((difference.grew, "hot_two"), (difference.shrank, "hot_one")):
+        assert [one.name for one in found if abs(one.self_change) > 8] == [f"{name} (hot.py)"]
+
+
+def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
+    """haproxy, sleep, the dead; the list; the stacks now; a target that is not there."""
+    known = {one.pid: one for one in serve_processes()}
+    roles = {one.role for one in known.values() if one.pid in {p.pid for p in started.processes()}}
+    assert {"haproxy", "haproxy_manager", "fallback_proxy", "replica", "controller"} <= roles
+    assert (known[replica].app, known[replica].deployment) == ("hot", "Hot")
+    listed = run_to_end(["profile", "--list"], folder)
+    assert re.search(
+        rf"^{replica} +replica +hot +Hot +\d+ +\d+ +--pid {replica}$", listed.stdout, re.M
+    )
+    haproxy = next(one.pid for one in started.processes() if one.role == "haproxy")
+    refused = run_to_end(["profile", "--pid", str(haproxy)], folder)
+    assert refused.returncode == 2
+    assert f"process {haproxy} is haproxy, which is C" in refused.stderr
+    seen = run_to_end(["profile", "--target", "haproxy", "--duration", "1"], folder)
+    assert seen.returncode == 0 and re.search(rf"haproxy {haproxy}: CPU [\d.]+ %", seen.stdout)
+    now = run_to_end(["profile", "--pid", str(replica), "--dump"], folder)
+    assert now.returncode == 0 and "main_loop" in now.stdout
+    none = run_to_end(["profile", "--target", "replica", "--app", "no"], folder)
+    assert none.returncode == 2 and "no such Serve process of app no" in none.stderr
+    both = run_to_end(
+        [
+            *("profile", "--target", "replica", "--app", "hot", "--duration", "0.5", "--idle"),
+            *("--format", "speedscope", "-o", "all.speedscope.json"),
+        ],
+        folder,
+    )
+    assert both.returncode == 0, both.stderr
+    assert json.loads((folder / "all.speedscope.json").read_text())["profiles"]
+    assert not list(folder.glob(".*.part"))
+
+
+def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path) -> None:
+    done = run_to_end(
+        [
+            *("micro", "--num-replicas", "1", "--max-concurrent-queries", "100", "--clients", "8"),
+            *("--windows", "3", "--window-seconds", "0.7", "--variant", "default,optimized"),
+            *("--profile", "proxy,replica", "--out", "run"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    result = read(tmp_path / "run")
+    assert len(result.trials) == len(result.profiled) == 2 and result.complete
+    for trial in (*result.trials, *result.profiled):
+        shares = {one["role"]: one["cpu_percent"] for one in trial.usage["processes"]}
+        front = "haproxy" if trial.variant == "optimized" else "proxy"
+        assert shares[front] > 3 and shares["replica"] > 3
+        assert sum(shares.values()) < 110 * trial.usage["host"]["cores"]
+        assert trial.usage["own_cpu_percent"] < 5
+        taken = trial.serve_metrics["deployments"].get("noop#NoOp")
+        if taken != "stale":  # the host may be so busy that no export comes in time
+            assert taken["requests"] == trial.client["total"]["completed"]
+    assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
+
+    told = " ".join(done.stdout.split())
+    assert told.count("cost of profiling") == 2 and "same launch" in told
+    assert "CPU by process, % of a core" in done.stdout
+    plain = [trial.metrics["throughput"].windows for trial in result.trials]
+    measured = [line for line in done.stdout.splitlines() if line.startswith("  8 clients")]
+    for windows, line in zip(plain, measured, strict=True):
+        assert windows is not None
+        mean = float(line.split()[2].replace(",", ""))
+        assert mean == pytest.approx(sum(windows) / 3, rel=0.01)
+    for trial in result.profiled:
+        kept = [one for one in trial.profiles if "failed" not in one]
+        assert "replica" in {one["role"] for one in kept}
+        for one in kept:
+            assert (tmp_path / "run" / one["path"]).stat().st_size > 0
+    drawn = run_to_end(
+        ["profile", "diff", "--run", "run", "default", "optimized", "-o", "diff.html"], tmp_path
+    )
+    assert drawn.returncode == 0, drawn.stderr
+    assert "layer" in drawn.stdout and "</svg>" in (tmp_path / "diff.html").read_text()
+    assert (tmp_path / "run" / "samples.jsonl").read_text().count('"kind":"host"') == 4
+
+
+def test_no_sample_leaves_it_all_out(tmp_path: Path) -> None:
+    done = run_to_end(
+        [
+            *("noop", "--num-replicas", "1", "--num-queries", "20", "--port", "0"),
+            *("--no-sample", "--out", "run"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (trial,) = read(tmp_path / "run").trials
+    assert not trial.usage and not trial.serve_metrics and not trial.profiles
+    assert not (tmp_path / "run" / "samples.jsonl").exists()

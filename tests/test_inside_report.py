@@ -1,0 +1,121 @@
+"""CPU by process under a cell, and what profiling cost: from records made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.report import render
+from serve_bench.report.inside import profiling_costs, usage_table
+from serve_bench.result import Trial, result_of
+from serve_bench.statistics import summarize
+from serve_bench.usage import by_role
+from tests.records import ROWS, launch, planned, run, trial
+
+
+def process(pid: int, role: str, cpu: float | None, pss: float | None = 10.0) -> dict[str, Any]:
+    return {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": pss}
+
+
+def usage(*processes: dict[str, Any], host: float = 150.0) -> dict[str, Any]:
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": list(processes)}
+
+
+REPLICAS = usage(
+    process(1, "replica", 60.0),
+    process(2, "replica", 20.0),
+    process(3, "proxy", 95.0, 80.0),
+    process(4, "log_monitor", 0.2),
+    process(5, "load_worker", 12.0, None),
+    process(6, "raylet", None),
+)
+
+
+def measured(row: int, seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
+    made = trial(planned(row=ROWS[row]), rate, rate, rate, profiled=profiled)
+    return replace(made, usage=seen)
+
+
+def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
+    roles = by_role(REPLICAS)
+    assert list(roles) == ["load_worker", "proxy", "replica", "log_monitor"]
+    assert (roles["replica"].cpu_percent, roles["replica"].busiest_percent) == (80.0, 60.0)
+    assert roles["replica"].processes == 2 and roles["replica"].memory_mb == 20.0
+    assert roles["load_worker"].memory_mb is None
+    assert by_role({}) == {}
+
+
+def test_the_table_has_a_column_for_each_row_and_adds_up_what_is_idle() -> None:
+    other = usage(
+        process(1, "replica", 5.0), process(3, "proxy", 9.0), process(4, "log_monitor", 0.4)
+    )
+    result = result_of(
+        [run(planned(), planned(row=ROWS[1])), measured(0, REPLICAS), measured(1, other)]
+    )
+    table = usage_table(summarize(result))
+    assert table is not None
+    assert table.columns == ("single client", "8 clients")
+    assert dict((line[0], line[1:]) for line in table.lines) == {
+        "load worker": ("12", "-", ""),
+        "proxy": ("95", "9", "10"),
+        "replica x2": ("80 (60)", "5", "10"),
+        "the rest": ("0", "0", ""),
+        "host, all that runs": ("150 of 200", "150 of 200", ""),
+    }
+
+
+def test_without_samples_there_is_no_table() -> None:
+    result = result_of([run(planned()), trial(planned())])
+    assert usage_table(summarize(result)) is None
+    assert "CPU by process" not in render(result)
+
+
+def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
+    files = ({"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},)
+    slow = replace(measured(0, REPLICAS, profiled=True, rate=40), profiles=files)
+    result = result_of([run(planned()), launch(), measured(0, REPLICAS), slow])
+    (said,) = profiling_costs(result).values()
+    assert said == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"
+    elsewhere = replace(slow, launch="default-9")
+    assert profiling_costs(result_of([run(planned()), measured(0, REPLICAS), elsewhere])) == {}
+
+
+@pytest.mark.parametrize("format", ["table", "markdown", "json"])
+def test_every_form_shows_cost_files_and_what_could_not_be_recorded(format: str) -> None:
+    profiles = (
+        {"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},
+        {"role": "fallback_proxy", "pid": 8, "failed": "process 8 was idle: no samples"},
+    )
+    slow = replace(measured(0, REPLICAS, profiled=True, rate=40), profiles=profiles)
+    result = result_of([run(planned()), launch(), measured(0, REPLICAS), slow])
+    text = " ".join(render(result, format, width=200).split())
+    assert "100.0 -> 40.0 requests/s (-60 %)" in text
+    assert "process 8 was idle" in text and "profiles/k" in text
+    assert "load" in text and "proxy" in text
+    if format != "json":
+        assert "95" in text and "150 of 200" in text
+
+
+def test_doubts_of_the_profiled_row_stay_with_it() -> None:
+    bad = {"verdict": {"client_bound": True, "reasons": ["only the profiled one"]}}
+    slow = replace(measured(0, REPLICAS, profiled=True), client=bad)
+    text = render(result_of([run(planned()), launch(), measured(0, REPLICAS), slow]))
+    assert text.count("only the profiled one") == 1
+    assert text.index("profiled") < text.index("only the profiled one")
+
+
+def test_a_narrow_terminal_gets_lines_instead_of_a_table() -> None:
+    records = [measured(at, REPLICAS) for at in range(3)]
+    result = result_of([run(*(planned(row=row) for row in ROWS)), launch(), *records])
+    text = render(result, width=60)
+    assert "CPU, % of a core, 8 clients: load worker 12, proxy 95" in " ".join(text.split())
+    assert all(len(line) <= 60 for line in text.splitlines())
+
+
+def test_absent_metrics_are_said_once() -> None:
+    absent = {"status": "absent", "why": "no endpoint"}
+    records = [replace(measured(at, REPLICAS), serve_metrics=absent) for at in range(2)]
+    text = render(result_of([run(planned(), planned(row=ROWS[1])), launch(), *records]))
+    assert "Serve's own metrics are absent in 2 trials: no endpoint" in " ".join(text.split())

@@ -1,0 +1,199 @@
+"""py-spy, the real one, on real processes with known behaviour."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from serve_bench.errors import BadInput
+from serve_bench.profiler import (
+    Options,
+    ProfileFailed,
+    Recording,
+    dump,
+    explain,
+    py_spy,
+    record,
+)
+from serve_bench.stacks import noise_points, parse_raw, top_functions
+
+#: Burns in two functions, by their own CPU clocks: hot three parts, cool one.
+TWO = """
+import sys, time
+def spend(ms):
+    began = time.thread_time()
+    while time.thread_time() - began < ms / 1e3:
+        sum(range(500))
+def hot(): spend(15)
+def cool(): spend(5)
+print("ready", flush=True)
+end = time.time() + float(sys.argv[1])
+while time.time() < end:
+    hot(); cool()
+"""
+SLEEP = "import sys, time; print('ready', flush=True); time.sleep(60)"
+Start = Callable[..., int]
+pytestmark = pytest.mark.ptrace
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str, *arguments: str) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process.pid
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def only(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_a_known_share_is_found_and_two_processes_are_recorded_at_once(
+    start: Start, tmp_path: Path
+) -> None:
+    recordings = [Recording(start(TWO, "30"), tmp_path / f"{at}.raw.txt") for at in (1, 2)]
+    ticks: list[float] = []
+    outcome = record(recordings, 2.0, ticks.append)
+    assert [one.pid for one in outcome.done] == [one.pid for one in recordings]
+    assert not outcome.failed and not outcome.interrupted
+    assert ticks == sorted(ticks) and ticks[-1] < 2.0
+    for one in outcome.done:
+        stacks = parse_raw(one.path.read_text(), "x")
+        assert sum(stacks.values()) == one.samples > 20
+        share = {top.name: top.total_percent for top in top_functions(stacks)}
+        within = 10 + noise_points(75, one.samples)  # a busy host leaves few samples
+        assert share["hot (<string>)"] == pytest.approx(75, abs=within)
+        assert share["cool (<string>)"] == pytest.approx(25, abs=within)
+    assert only(tmp_path) == ["1.raw.txt", "2.raw.txt"]
+
+
+@pytest.mark.parametrize("format", ["speedscope", "chrometrace"])
+def test_py_spy_s_own_formats(format: str, start: Start, tmp_path: Path) -> None:
+    import json
+
+    recording = Recording(start(TWO, "30"), tmp_path / "out.json", Options(50), format)
+    (done,) = record([recording], 0.5).done
+    assert done.samples > 0
+    text = done.path.read_text()
+    assert json.loads(text) and "hot" in text
+
+
+def test_a_process_that_ends_meanwhile_leaves_what_was_sampled(
+    start: Start, tmp_path: Path
+) -> None:
+    (done,) = record([Recording(start(TWO, "1"), tmp_path / "x.raw.txt")], 20.0).done
+    assert done.samples > 0 and done.seconds < 15
+    assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
+
+
+def test_an_idle_process_is_said_with_what_to_do_and_leaves_no_file(
+    start: Start, tmp_path: Path
+) -> None:
+    outcome = record([Recording(start(SLEEP), tmp_path / "x.raw.txt")], 0.5)
+    (failure,) = outcome.failed
+    assert "was idle: no samples" in str(failure) and "--idle" in str(failure)
+    assert only(tmp_path) == []
+
+
+def test_with_idle_a_process_that_sleeps_is_seen(start: Start, tmp_path: Path) -> None:
+    (done,) = record([Recording(start(SLEEP), tmp_path / "x.txt", Options(idle=True))], 0.5).done
+    assert done.samples > 0
+
+
+def test_one_that_fails_does_not_end_the_others(start: Start, tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    pids = (gone.pid, start(TWO, "30"))
+    outcome = record([Recording(pid, tmp_path / f"{pid}.txt") for pid in pids], 0.5)
+    assert [one.pid for one in outcome.done] == [pids[1]]
+    assert str(outcome.failed[0]) == f"process {gone.pid} ended before a sample was taken"
+    assert only(tmp_path) == [f"{pids[1]}.txt"]
+
+
+def test_ctrl_c_keeps_what_was_sampled(start: Start, tmp_path: Path) -> None:
+    recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
+    begun = threading.Event()
+
+    def interrupt() -> None:
+        begun.wait(20)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    outcome = record([recording], 30.0, lambda seconds: begun.set())
+    thread.join()
+    assert outcome.interrupted
+    assert outcome.done[0].samples > 0 and outcome.done[0].seconds < 20
+
+
+def test_an_abandoned_recording_leaves_neither_process_nor_file(
+    start: Start, tmp_path: Path
+) -> None:
+    recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
+    recording.start()
+    assert recording.wait_ready() and recording.running
+    recording.abandon()
+    assert not recording.running
+    assert only(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        Recording(os.getpid(), tmp_path / "file" / "x.txt").start()
+
+
+def test_the_stacks_now(start: Start) -> None:
+    assert "<module> (<string>:1)" in dump(start(SLEEP))
+    with pytest.raises(ProfileFailed, match=r"^process 999999999 ended"):
+        dump(999999999)
+
+
+def test_options_are_words_of_py_spy_s_command_line() -> None:
+    assert Options().words() == ["--rate", "100"]
+    assert Options(50, native=True, nonblocking=True).words() == [
+        *("--rate", "50", "--native", "--nonblocking")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        (
+            "Error: Unsupported version of Python: 3.19.0",
+            "does not know Python 3.19.0",
+        ),
+        ("Error: Failed to find python version from target process", "is not Python"),
+        ("Error: something new", "py-spy on process 7 failed: something new"),
+        ("", "py-spy on process 7 failed: it said nothing"),
+    ],
+)
+def test_what_py_spy_says_becomes_one_line(said: str, means: str) -> None:
+    line = explain(said, 7)
+    assert means in line and "\n" not in line
+
+
+def test_py_spy_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Path(py_spy()).parent == Path(sys.executable).parent
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    with pytest.raises(BadInput, match="pip install py-spy"):
+        py_spy()

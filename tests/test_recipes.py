@@ -1,0 +1,61 @@
+"""Recipes: those that are shipped, and the line for each mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serve_bench.errors import BadInput
+from serve_bench.processes import TARGETS
+from serve_bench.profiler import FORMATS
+from serve_bench.recipes import FORMATS as RECIPE_FORMATS
+from serve_bench.recipes import TARGETS as RECIPE_TARGETS
+from serve_bench.recipes import read_recipe
+from serve_bench.shipped import read_toml, shipped
+
+GOOD = {"what": "w", "why": "y", "target": "replica"}
+
+
+def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
+    files = sorted(shipped("profiles").glob("*.toml"))
+    assert {"proxy", "replica", "replica-native", "gil", "controller", "everything"} <= {
+        file.stem for file in files
+    }
+    readme = (shipped("profiles") / "README.md").read_text()
+    for file in files:
+        recipe = read_recipe(read_toml(file), file.name)
+        assert recipe.what and recipe.why and recipe.duration_s
+        assert f"| `{file.stem}` |" in readme
+
+
+def test_what_recipes_allow_is_what_the_profiler_can() -> None:
+    assert set(RECIPE_FORMATS) == set(FORMATS)
+    assert set(RECIPE_TARGETS) | {"haproxy"} == set(TARGETS)
+
+
+def test_flags_are_those_that_are_true() -> None:
+    recipe = read_recipe({**GOOD, "native": True, "gil": False, "rate": 50}, "x.toml")
+    assert recipe.flags == ("native",)
+    assert recipe.rate == 50 and recipe.duration_s is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"nativ": True}, "x.toml: unknown key 'nativ'; allowed: what, why"),
+        ({"why": None}, "x.toml: why is needed, a text"),
+        ({"native": 1}, "x.toml: native takes true or false"),
+        ({"target": "haproxy"}, "x.toml: target: 'haproxy' is not allowed; it takes proxy"),
+        ({"rate": 0}, "x.toml: rate: 0 is not allowed; it takes 1 to 1000 a second"),
+        ({"rate": True}, "x.toml: rate: True is not allowed"),
+        ({"duration_s": "5"}, "x.toml: duration_s: '5' is not a number of seconds"),
+        ({"duration_s": 0}, "x.toml: duration_s: 0 is not allowed; it takes 0.1 to 3600 seconds"),
+        ({"format": "png"}, "x.toml: format: 'png' is not allowed; it takes flamegraph"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_recipe({**GOOD, **change}, "x.toml")
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)

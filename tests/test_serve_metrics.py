@@ -1,0 +1,206 @@
+"""Serve's metrics: text as Ray 2.60 exports it, freshness by counting, on a clock of the test."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from serve_bench.serve_metrics import Meter, MetricsAbsent, Series, parse, scrape
+
+COMMON = (
+    'Component="core_worker",NodeAddress="192.0.2.2",SessionName="s",Version="2.60.0",'
+    'otel_scope_name="x",otel_scope_version=""'
+)
+
+
+def text(
+    requests: float,
+    http_requests: float | None = None,
+    *,
+    worker: str = "w1",
+    ongoing: float = 0.0,
+    mean_ms: float = 2.0,
+) -> str:
+    """What the endpoint shows after so many requests; each took `mean_ms`."""
+    at = f'{{{COMMON},WorkerId="{worker}",application="a",deployment="D",replica="r",route="/"}}'
+    lines = [
+        "# HELP ray_serve_deployment_request_counter_total .",
+        "# TYPE ray_serve_deployment_request_counter_total counter",
+        f"ray_serve_deployment_request_counter_total{at} {requests}",
+        f'ray_serve_deployment_processing_latency_ms_bucket{at[:-1]},le="1.0"}} 1.0',
+        f"ray_serve_deployment_processing_latency_ms_sum{at} {requests * mean_ms}",
+        f"ray_serve_deployment_processing_latency_ms_count{at} {requests}",
+        f"ray_serve_replica_processing_queries{at} {ongoing}",
+        'ray_node_cpu_utilization{ip="x"} 3.0',
+    ]
+    if http_requests is not None:
+        proxy = f'{{{COMMON},WorkerId="p1",application="a",method="GET",status_code="200"}}'
+        lines.append(f"ray_serve_num_http_requests_total{proxy} {http_requests}")
+    return "\n".join(lines) + "\n"
+
+
+class Exports:
+    """An endpoint on a clock that only sleeping moves on: (from second, text) in order."""
+
+    def __init__(self, script: Sequence[tuple[float, str]]) -> None:
+        self.script = script
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def get(self, url: str) -> Series:
+        return parse([shown for since, shown in self.script if since <= self.now][-1])
+
+    def meter(self, *, http: bool = True) -> Meter:
+        return Meter("u", 2.0, http=http, get=self.get, clock=self.clock, sleep=self.sleep)
+
+
+def test_serve_s_series_are_read_and_buckets_and_other_metrics_left_out() -> None:
+    series = parse(text(10, ongoing=3))
+    names = {name for name, _ in series}
+    assert names == {
+        "deployment_request_counter_total",
+        "deployment_processing_latency_ms_sum",
+        "deployment_processing_latency_ms_count",
+        "replica_processing_queries",
+    }
+    ((_, labels),) = [key for key in series if key[0] == "deployment_request_counter_total"]
+    assert dict(labels)["application"] == "a" and "NodeAddress" not in dict(labels)
+
+
+def test_escaped_labels_and_numbers_of_all_kinds() -> None:
+    series = parse('ray_serve_x{a="q\\"uote",b="back\\\\slash",c="li\\nne",d="}"} 1.5e+06\n')
+    ((name, labels),) = series
+    assert name == "x" and series[(name, labels)] == 1.5e6
+    assert dict(labels) == {"a": 'q"uote', "b": "back\\slash", "c": "li\nne", "d": "}"}
+
+
+def test_a_line_that_is_no_metric_is_said() -> None:
+    with pytest.raises(MetricsAbsent, match="a line that is no metric"):
+        parse("ray_serve_x{ nonsense\n")
+
+
+def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> None:
+    exports = Exports([(0, text(5, 5)), (101.1, text(85, 40)), (102.3, text(105, 105))])
+    meter = exports.meter()
+    assert meter.begin() is None
+    exports.now = 101.2
+    told = meter.end(100, 100)
+    assert told["status"] == "fresh"
+    assert told["deployments"] == {"a#D": {"requests": 100.0, "processing_ms": 2.0}}
+    assert told["http"] == {"requests": 100.0}
+    assert 1.0 < told["waited_s"] < 1.5
+
+
+def test_an_export_that_does_not_come_reads_stale_and_never_zero() -> None:
+    exports = Exports([(0, text(5, 5)), (101, text(85, 90))])
+    meter = exports.meter()
+    meter.begin()
+    exports.now = 101.2
+    told = meter.end(100, 100)
+    assert told["status"] == "stale"
+    assert told["deployments"] == {"a#D": "stale"} and told["http"] == "stale"
+    assert told["waited_s"] == pytest.approx(meter.patience_s, abs=0.3)
+
+
+def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None:
+    late = [(0, text(5)), (101, text(85)), (106.5, text(105)), (120, text(205))]
+    exports = Exports(late)
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 101.2
+    assert meter.end(100, 100)["status"] == "stale"
+    meter.begin()
+    exports.now = 120
+    assert meter.end(100, 100)["deployments"]["a#D"]["requests"] == 100.0
+
+
+def test_requests_that_may_have_arrived_or_not_leave_a_range() -> None:
+    exports = Exports([(0, text(5)), (11, text(103))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 11
+    assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
+
+
+def test_behind_haproxy_http_counts_are_neither_waited_for_nor_told() -> None:
+    exports = Exports([(0, text(0, 0)), (11, text(100, 61))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 11
+    told = meter.end(100, 100)
+    assert told["status"] == "fresh" and "http" not in told and told["waited_s"] == 0
+
+
+def test_a_replica_that_was_replaced_meanwhile_is_no_delta() -> None:
+    exports = Exports([(0, text(500)), (11, text(100, worker="w2"))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 11
+    assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}
+
+
+def test_levels_are_those_of_an_export_during_the_load() -> None:
+    exports = Exports([(0, text(0)), (5, text(60, ongoing=8)), (11.5, text(100))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 11
+    assert meter.end(100, 100)["levels"] == {"ongoing": 8.0}
+
+
+@pytest.mark.parametrize("under_load", [0, 100])
+def test_a_level_of_before_or_after_the_load_is_stale(under_load: int) -> None:
+    exports = Exports([(0, text(0)), (5, text(under_load, ongoing=0)), (11.5, text(100))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 11
+    assert meter.end(100, 100)["levels"] == {"ongoing": "stale"}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Callable[[bytes], str]]:
+    """A real HTTP server; called with a body it gives the URL."""
+    servers: list[http.server.HTTPServer] = []
+
+    def serve(body: bytes) -> str:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                return None
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/metrics"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_real_endpoint_is_scraped_past_a_proxy_of_the_shell(
+    endpoint: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert len(scrape(endpoint(text(3).encode()))) == 4
+
+
+def test_an_endpoint_that_is_not_there_is_one_line_and_the_run_goes_on() -> None:
+    meter = Meter("http://127.0.0.1:9/metrics", 2.0)
+    why = meter.begin()
+    assert why is not None and why.startswith("http://127.0.0.1:9/metrics: ") and "\n" not in why
+    assert meter.end(1, 1)["status"] == "absent"

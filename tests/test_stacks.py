@@ -1,0 +1,190 @@
+"""Tables of stacks that were made by hand, and properties that hold for any."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.errors import BadInput
+from serve_bench.recording import layer_rules
+from serve_bench.stacks import (
+    IDLE,
+    NO_FRAME,
+    OTHER,
+    USER_CODE,
+    Stacks,
+    by_function,
+    changes,
+    function_of,
+    layer_of,
+    layers,
+    merged,
+    noise_points,
+    parse_raw,
+    read_rules,
+    split_frame,
+    to_raw,
+    top_functions,
+    total,
+    tree,
+    without,
+)
+
+RAW = """\
+main (app.py:1);serve (app.py:9);hot (app.py:20) 60
+main (app.py:1);serve (app.py:9);hot (app.py:21) 20
+main (app.py:1);serve (app.py:10) 15
+main (app.py:1) 5
+"""
+FRAMES = st.text(st.characters(codec="utf-8", exclude_characters=";\n\r\x0b\x0c\x1c\x1d\x1e\x85  "))
+STACKS = st.dictionaries(
+    st.lists(FRAMES.filter(str.strip), min_size=1, max_size=5).map(tuple),
+    st.integers(1, 1000),
+    min_size=1,
+    max_size=8,
+)
+
+
+def shares(stacks: Stacks) -> dict[str, tuple[float, float]]:
+    return {one.name: (one.self_percent, one.total_percent) for one in top_functions(stacks)}
+
+
+def test_functions_are_added_up_over_lines() -> None:
+    stacks = parse_raw(RAW, "x")
+    assert total(stacks) == 100
+    assert shares(stacks) == {
+        "hot (app.py)": (80.0, 80.0),
+        "serve (app.py)": (15.0, 95.0),
+        "main (app.py)": (5.0, 100.0),
+    }
+    assert top_functions(stacks, 1)[0].name == "hot (app.py)"
+
+
+def test_a_recursive_function_counts_once_a_stack() -> None:
+    stacks = parse_raw("f (a.py:1);f (a.py:1);f (a.py:1);g (a.py:2) 10\n", "x")
+    assert shares(stacks) == {"f (a.py)": (0.0, 100.0), "g (a.py)": (100.0, 100.0)}
+
+
+@pytest.mark.parametrize(
+    ("frame", "function", "file"),
+    [
+        ("hot (app.py:20)", "hot", "app.py"),
+        ("C.run.<locals>.f (a/b.py:3)", "C.run.<locals>.f", "a/b.py"),
+        ("write (libc.so.6)", "write", "libc.so.6"),
+        ("operator()(int) (ray/_raylet.so)", "operator()(int)", "ray/_raylet.so"),
+        ("<module> (<string>:4)", "<module>", "<string>"),
+        ("thread (20147): MainThread", "thread (20147): MainThread", ""),
+    ],
+)
+def test_a_frame_is_split_as_py_spy_writes_it(frame: str, function: str, file: str) -> None:
+    assert split_frame(frame) == (function, file)
+
+
+def test_a_stack_without_frames_is_a_thread_that_python_does_not_run() -> None:
+    stacks = parse_raw(" 63\nf (a.py:1) 1\n", "x")
+    assert stacks == {(NO_FRAME,): 63, ("f (a.py:1)",): 1}
+    assert layer_of((NO_FRAME,), layer_rules()) == NO_FRAME
+
+
+@pytest.mark.parametrize("text", ["no count here", "a;b 1.5", "a;b -1", '{"json": 1}'])
+def test_what_is_no_stack_is_named_by_its_line(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^f\.txt: line 2 is no stack"):
+        parse_raw(f"a 1\n{text}\n", "f.txt")
+
+
+@given(STACKS)
+def test_raw_text_is_read_back_as_it_was(stacks: dict[tuple[str, ...], int]) -> None:
+    assert parse_raw(to_raw(stacks), "x") == stacks
+
+
+@given(STACKS, STACKS)
+def test_nothing_is_lost_or_counted_twice(
+    a: dict[tuple[str, ...], int], b: dict[tuple[str, ...], int]
+) -> None:
+    assert total(merged([a, b])) == total(a) + total(b)
+    assert total(by_function(a)) == total(a)
+    assert sum(one.self_percent for one in top_functions(a, 1000)) == pytest.approx(100)
+    root = tree(a, b)
+    assert root.counts == [total(a), total(b)]
+
+    def holds(node: object) -> None:
+        children = list(node.children.values())  # type: ignore[attr-defined]
+        for at in (0, 1):
+            within = sum(child.counts[at] for child in children)
+            assert within <= node.counts[at]  # type: ignore[attr-defined]
+        for child in children:
+            holds(child)
+
+    holds(root)
+
+
+# --------------------------------------------------------------------------------- layers
+
+ENTRY = "UserCallableWrapper._call_func_or_gen (ray/serve/_private/replica.py:900)"
+
+
+@pytest.mark.parametrize(
+    ("stack", "layer"),
+    [
+        ("run (a.py:1);RequestResponseCycle.send (uvicorn/protocols/http/h.py:9)", "HTTP server"),
+        (f"{ENTRY};__call__ (app.py:3);hot (app.py:9)", USER_CODE),
+        (f"{ENTRY};__call__ (app.py:3);dumps (json/__init__.py:9)", USER_CODE),
+        (f"{ENTRY};matmul (numpy/core.py:3)", USER_CODE),
+        (f"{ENTRY};Response.render (starlette/responses.py:3)", "HTTP server"),
+        ("main (app.py:3);hot (app.py:9)", OTHER),
+        ("f (ray/serve/_private/replica.py:1);dumps (json/__init__.py:9)", "Serve replica"),
+        ("f (ray/serve/_private/router.py:1)", "Serve router"),
+        ("f (ray/serve/_private/replica.py:1);info (logging/__init__.py:5)", "logging"),
+        ("f (ray/serve/_private/replica.py:1);Metric._record (ray/util/metrics.py:5)", "metrics"),
+        ("Thread.run (threading.py:9);Condition.wait (threading.py:327)", IDLE),
+        ("main (default_worker.py:9);Worker.main_loop (ray/_private/worker.py:1069)", IDLE),
+        ("Thread._bootstrap_inner (threading.py:9);Thread.run (threading.py:982)", "event loop"),
+        ("f (ray/serve/_private/replica.py:1);take_gil (libpython3.11.so.1.0)", "GIL wait"),
+        ("f (ray/serve/_private/proxy.py:1);create_task (asyncio/tasks.py:9)", "event loop"),
+        ("f (ray/serve/_private/proxy.py:1);_channel (grpc/_channel.py:9)", "gRPC"),
+        ("thread (7): loop", OTHER),
+    ],
+)
+def test_a_stack_belongs_to_the_layer_of_its_innermost_known_frame(stack: str, layer: str) -> None:
+    assert layer_of(tuple(stack.split(";")), layer_rules()) == layer
+
+
+def test_layers_are_shares_of_all_samples_and_idle_can_be_left_out() -> None:
+    stacks = parse_raw(
+        "a (x.py:1) 30\nf (uvicorn/server.py:1) 50\nr (threading.py:1);wait (threading.py:2) 20\n",
+        "x",
+    )
+    rules = layer_rules()
+    assert layers(stacks, rules) == {"HTTP server": 50.0, OTHER: 30.0, IDLE: 20.0}
+    assert layers(without(stacks, IDLE, rules), rules) == {"HTTP server": 62.5, OTHER: 37.5}
+
+
+@pytest.mark.parametrize(
+    "table", [{"name": "x"}, {"files": ["a"]}, {"name": "x", "files": ["a"], "fils": ["b"]}]
+)
+def test_a_wrong_rule_is_named(table: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match=r"^mine\.toml: layer 2: it takes name, files"):
+        read_rules({"layer": [{"name": "ok", "files": ["a"]}, table]}, "mine.toml")
+
+
+# ----------------------------------------------------------------------------- difference
+
+
+def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
+    a = parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
+    b = parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")
+    found = {one.name: one.self_change for one in changes(a, b)}
+    assert found == {"old (a.py)": -40.0, "new (a.py)": 40.0}
+    assert not changes(a, {stack: 7 * count for stack, count in a.items()})
+
+
+def test_the_error_of_sampling_shrinks_with_the_root_of_the_samples() -> None:
+    assert noise_points(50, 100) == pytest.approx(10.0)
+    assert noise_points(50, 10_000) == pytest.approx(1.0)
+    assert noise_points(0, 100) == 0.0
+    assert noise_points(10, 0) == 100.0
+
+
+def test_the_function_of_a_frame_has_no_line() -> None:
+    assert function_of("hot (app.py:20)") == function_of("hot (app.py:21)") == "hot (app.py)"
