@@ -53,6 +53,7 @@ class Inside:
     mark: Mapping[str, str] = field(default_factory=dict)
     sample: bool = True
     profile: tuple[str, ...] = ()
+    metrics: bool = False  # wait for Serve's own metrics after each load
     longest_s: float = 3600.0  # py-spy ends by itself some time after that
     _gpus: Gpus | None = None
     _meter: Meter | None = None
@@ -60,7 +61,7 @@ class Inside:
     def deployed(self, serving: Serving) -> None:
         """A cell is deployed: its counters are new."""
         self._meter = None
-        if self.sample and serving.metrics_url is not None:
+        if self.metrics and serving.metrics_url is not None:
             behind_haproxy = any(one.role == "haproxy" for one in serving.processes())
             self._meter = Meter(
                 serving.metrics_url, serving.metrics_interval_s, http=not behind_haproxy
@@ -77,11 +78,12 @@ class Inside:
             if profiled:
                 look.start_profiles(processes, self, planned.key)
                 stack.callback(look.abandon_profiles)
+            if self.metrics:
+                look.serve_metrics = look.begin_metrics()
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 watched = [Watched(one.pid, one.role, one.title) for one in processes]
                 watched += [Watched(pid, "py_spy", "py-spy") for pid in look.py_spies]
-                look.no_metrics = look.begin_metrics()
                 look.sampler = stack.enter_context(Sampler(watched, gpus=self._gpus))
             yield look
             look.stop_profiles()
@@ -95,7 +97,7 @@ class Look:
     key: str
     meter: Meter | None
     sampler: Sampler | None = None
-    no_metrics: str | None = None
+    serve_metrics: dict[str, Any] | None = None  # None: not asked for
     _recordings: dict[int, tuple[Process, Recording]] = field(default_factory=dict)
     _profiles: list[dict[str, Any]] = field(default_factory=list)
 
@@ -104,28 +106,33 @@ class Look:
         """The pids of the py-spys that run."""
         return [one.py_spy_pid for _, one in self._recordings.values() if one.running]
 
-    def begin_metrics(self) -> str | None:
-        """Why there are no metrics; None when there are."""
-        return "the launch names no metrics endpoint" if self.meter is None else self.meter.begin()
+    def begin_metrics(self) -> dict[str, Any]:
+        """The state before the load: empty, or absent with the reason."""
+        why = "this Ray names no metrics endpoint"
+        if self.meter is not None:
+            why = self.meter.begin() or ""
+        return {"status": "absent", "why": why} if why else {}
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
         """The trial with all that was seen. Raises StoreError when samples cannot be written."""
         if self.sampler is not None:
             usage = self.sampler.summary(result.started_at_ns, result.duration_s)
-            trial = replace(trial, usage=usage, serve_metrics=self._metrics(result))
+            trial = replace(trial, usage=usage)
             try:
                 write_samples(self.folder / SAMPLES_FILE, self.sampler.samples(self.key))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise StoreError(f"{self.folder / SAMPLES_FILE}: cannot write: {why}") from None
+        if self.serve_metrics is not None:
+            trial = replace(trial, serve_metrics=self._metrics(result))
         if self._profiles:
             flags = {**trial.flags, "profiled": True}
             trial = replace(trial, flags=flags, profiles=tuple(self._profiles))
         return trial
 
     def _metrics(self, result: LoadResult) -> dict[str, Any]:
-        if self.meter is None or self.no_metrics is not None:
-            return {"status": "absent", "why": self.no_metrics}
+        if self.meter is None or self.serve_metrics:
+            return self.serve_metrics or {}
         total = result.total
         # A request that failed with no whole response may have arrived or not.
         unsure = total.failed_total + total.in_flight

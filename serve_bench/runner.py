@@ -131,6 +131,7 @@ class Runner:
             most_replicas=most,
             host=self.host,
             port=self.port,
+            metrics=self.inside is not None and self.inside.metrics,
         )
         started_at = now_iso()
         serving = Serving(spec)

@@ -32,9 +32,9 @@ from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 LAUNCH_TIMEOUT_S = 120.0
 
 METRICS_INTERVAL = "RAY_metrics_report_interval_ms"
-METRICS_INTERVAL_MS = "2000"
-"""Ray's default is 10 s: too long to wait for after each trial. What the shorter interval costs is
-in docs/profiling.md; `--env` sets another."""
+METRICS_INTERVAL_MS = "1000"
+"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait for after each trial.
+Each second costs 4 % of a core more (docs/profiling.md), so it is not done unasked."""
 OWNER_TIMEOUT_S = 10.0
 
 #: Words in lines of Ray's log that tell nothing about a failure.
@@ -84,6 +84,7 @@ class LaunchSpec:
     most_replicas: int = 8
     host: str = "127.0.0.1"
     port: int = 0
+    metrics: bool = False  # export Serve's metrics often
 
     @property
     def directory(self) -> Path:
@@ -127,8 +128,7 @@ class Serving:
     @property
     def metrics_interval_s(self) -> float:
         """How often Ray exports metrics in this launch."""
-        given = self.spec.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)
-        return float(given) / 1000.0
+        return float(self.spec.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
@@ -272,7 +272,6 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
             LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
             "PYTHONPATH": str(spec.directory / "p"),
             "RAY_USAGE_STATS_ENABLED": "0",
-            METRICS_INTERVAL: METRICS_INTERVAL_MS,
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
@@ -289,6 +288,7 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
             # No request is under way when a cell changes: 30 s of draining would only be waited.
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         }
+        | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
         | dict(spec.variant.env)
     )
 

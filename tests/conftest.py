@@ -58,11 +58,26 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
 }
 ONLY_WITH_ALL: Final = frozenset({"torch", "browser", "netns"})
 
+#: Test files whose tests start processes, open sockets or wait: a stage of their own, so that the
+#: unit tests stay under 20 s.
+PROCESS_FILES: Final = frozenset(
+    f"test_{name}.py"
+    for name in """cli_load cli_profile load load_client_bound load_external load_open load_slices
+    load_transport profiler sampler strays wheel""".split()
+)
+
 _deselected: Counter[str] = Counter()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also tests that need much to be set up")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before `-m` chooses: the marker `process` for the files above."""
+    if item.path.name in PROCESS_FILES:
+        item.add_marker("process")
 
 
 @pytest.hookimpl(trylast=True)

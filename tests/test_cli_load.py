@@ -116,7 +116,8 @@ def test_tls_that_cannot_be_trusted_is_one_line(
 ) -> None:
     with serving() as server:
         url = server.url.replace("http://", "https://")
-        assert run(["load", url, "--out", str(tmp_path / "a")]) == 1
+        arguments = ["load", url, "--connect-timeout", "500ms", "--out", str(tmp_path / "a")]
+        assert run(arguments) == 1
     err = capsys.readouterr().err
     assert "connect:" in err and err.count("\n") == 1
 

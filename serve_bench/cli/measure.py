@@ -43,7 +43,8 @@ class Sitting:
     launches: tuple[LaunchPlan, ...]
     out: Path | None
     earlier: Result | None = None
-    sample: bool = True  # CPU, memory and Serve's metrics beside each load
+    sample: bool = True  # CPU, memory and GPU beside each load
+    metrics: bool = False  # Serve's own metrics around each load
     profile: tuple[str, ...] = ()  # targets of a profiled repetition of each cell
 
 
@@ -66,8 +67,20 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
     return Sitting(earlier.run.command, suite, launches, folder, earlier)
 
 
-def looking_inside(sitting: Sitting, profile: str | None, no_sample: bool) -> Sitting:
-    """The sitting with what `--profile` and `--no-sample` ask for.
+def _inside(sitting: Sitting, folder: RunFolder, run_id: str) -> Inside:
+    return Inside(
+        folder.path,
+        marks(run_id),
+        sample=sitting.sample,
+        profile=sitting.profile,
+        metrics=sitting.metrics,
+    )
+
+
+def looking_inside(
+    sitting: Sitting, profile: str | None, no_sample: bool, serve_metrics: bool
+) -> Sitting:
+    """The sitting with what `--profile`, `--no-sample` and `--serve-metrics` ask for.
 
     Raises BadInput on an unknown target, without py-spy, or where it may not look into processes.
     """
@@ -77,7 +90,7 @@ def looking_inside(sitting: Sitting, profile: str | None, no_sample: bool) -> Si
         reason = why_not_allowed(os.getpid())
         if reason is not None:
             raise BadInput(f"--profile: {reason}")
-    return replace(sitting, sample=not no_sample, profile=targets)
+    return replace(sitting, sample=not no_sample, profile=targets, metrics=serve_metrics)
 
 
 def print_plan(sitting: Sitting) -> None:
@@ -163,7 +176,7 @@ def measure(
                 host=host,
                 port=port,
                 after_cell=after_cell,
-                inside=Inside(folder.path, marks(run_id), sitting.sample, sitting.profile),
+                inside=_inside(sitting, folder, run_id),
             )
             try:
                 runner.run()

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
-LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "profile", "no_sample")
+LATER_TOO = (
+    "resume",
+    "format",
+    "published",
+    "perf_metrics",
+    "dry_run",
+    "profile",
+    "no_sample",
+    "serve_metrics",
+)
 
 
 def micro(
@@ -68,7 +77,10 @@ def micro(
         typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
     ] = None,
     no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="No CPU, memory and Serve metrics beside the load.")
+        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
+    ] = False,
+    serve_metrics: Annotated[
+        bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
@@ -99,7 +111,7 @@ def micro(
         sitting = measure.resumed(resume, asked)
     else:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
-    sitting = measure.looking_inside(sitting, profile, no_sample)
+    sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -52,7 +52,10 @@ def noop(
         ),
     ] = None,
     no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="No CPU, memory and Serve metrics beside the load.")
+        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
+    ] = False,
+    serve_metrics: Annotated[
+        bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
 ) -> int:
@@ -83,7 +86,7 @@ def noop(
     flags = Overrides(variants=(variant,), env=parse_env(env or [], "--env"), settings=settings)
     sitting = measure.fresh("noop", "noop", flags, out)
     sitting = replace(sitting, suite=replace(sitting.suite, requests=num_queries))
-    sitting = measure.looking_inside(sitting, profile, no_sample)
+    sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
     check_port(host, port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:

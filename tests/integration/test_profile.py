@@ -178,7 +178,7 @@ def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path
         [
             *("micro", "--num-replicas", "1", "--max-concurrent-queries", "100", "--clients", "8"),
             *("--windows", "3", "--window-seconds", "0.7", "--variant", "default,optimized"),
-            *("--profile", "proxy,replica", "--out", "run"),
+            *("--profile", "proxy,replica", "--serve-metrics", "--out", "run"),
         ],
         tmp_path,
     )
