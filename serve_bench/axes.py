@@ -49,6 +49,8 @@ class Axis:
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        raise ValueError(value)  # int() would take 1_0 and digits of other scripts
     number = int(value)
     if not 1 <= number <= LARGEST_COUNT:
         raise ValueError(value)
@@ -98,7 +100,7 @@ def body_bytes(data_size: str) -> int:
     return DATA_SIZES.get(data_size, 0) or (int(data_size) if data_size.isdigit() else 0)
 
 
-_COUNT_WORDS = "a whole number from 1"
+_COUNT_WORDS = f"a whole number from 1 to {LARGEST_COUNT}"
 
 _DECLARED = (
     Axis("num_replicas", "deploy", _count, _COUNT_WORDS, 1, "replicas of the measured deployment"),

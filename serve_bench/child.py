@@ -61,8 +61,12 @@ class Child:
         body: Mapping[str, Any],
         timeout_s: float,
         report: Report = lambda phase, seconds: None,
+        broken: Callable[[], str | None] = lambda: None,
     ) -> dict[str, Any]:
-        """Sends a command and waits for its answer. Raises ChildError."""
+        """Sends a command and waits for its answer. Raises ChildError.
+
+        `broken` is asked about once a second and says why the answer can no longer come.
+        """
         began = phase_began = time.monotonic()
         try:
             self._stdin.write(json.dumps({"command": command, **body}).encode() + b"\n")
@@ -72,8 +76,13 @@ class Child:
         while True:
             left_s = began + timeout_s - time.monotonic()
             try:
-                answer = self._answers.get(timeout=max(0.1, left_s))
+                answer = self._answers.get(timeout=min(1.0, max(0.1, left_s)))
             except queue.Empty:
+                reason = broken()
+                if reason is not None:
+                    raise ChildError(f"{reason} during {command}") from None
+                if left_s > 1.0:
+                    continue
                 raise ChildError(f"{command} gave no answer in {timeout_s:.0f} s") from None
             if answer is None:
                 raise self._died(command)

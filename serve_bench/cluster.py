@@ -231,7 +231,8 @@ class Cluster:
 
     def _wait_proxy(self, spec: dict[str, Any]) -> None:
         """Until the HTTP port answers for the app: a deployment can run before it is routed to."""
-        host = "127.0.0.1" if self._http["host"] == "0.0.0.0" else self._http["host"]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._http["host"], self._http["host"])
+        host = f"[{host}]" if ":" in host else host
         url = f"http://{host}:{self._http['port']}{spec['ready_path']}"
         deadline = time.monotonic() + PROXY_TIMEOUT_S
         answer = "nothing"

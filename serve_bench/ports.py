@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ def check_port(host: str, port: int) -> None:
         try:
             probe.bind(address)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise BadInput(f"--host: {host} is no address of this machine") from None
             owner = port_owner(port)
             whose = f"; taken by pid {owner.pid} ({owner.name()})" if owner else ""
             raise BadInput(

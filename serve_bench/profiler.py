@@ -20,12 +20,15 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.rights import why_not_allowed
+from serve_bench.sampler import threads_of
+from serve_bench.stacks import by_thread_ran, parse_raw, to_raw
+from serve_bench.usage import Threads
 
 FORMATS: Final = {
     "flamegraph": ".svg",
@@ -39,6 +42,11 @@ READY_S: Final = 30.0
 """py-spy reads the symbols of what it attaches to; with native extensions that takes seconds."""
 
 STOP_S: Final = 20.0
+
+ASLEEP: Final = 0.005
+"""Below 0.5 % of a core a process was idle: being stopped 100 times a second alone costs it 0.2 %,
+and the few samples of it are of threads that wait."""
+
 #: A recording that nobody stops ends by itself so long after its time.
 _AFTER_S: Final = 60
 _SAMPLES: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
@@ -107,6 +115,7 @@ class Recording:
     _ready: threading.Event = field(default_factory=threading.Event)
     _reader: threading.Thread | None = None
     _began: float = 0.0
+    _threads: Threads | None = None  # when sampling began
 
     @property
     def _draft(self) -> Path:
@@ -123,7 +132,7 @@ class Recording:
         self._process = subprocess.Popen(
             [
                 *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
-                *("--output", str(self._draft), *self.options.words()),
+                *("--output", str(self._draft), *self._words()),
                 *("--duration", str(math.ceil(self.longest_s) + _AFTER_S)),
             ],
             stdin=subprocess.DEVNULL,
@@ -177,6 +186,7 @@ class Recording:
     def _end(self, seconds: float) -> Recorded:
         assert self._process is not None and self._reader is not None
         ended = not self.running
+        ran = self._ran()
         if not ended:
             self._process.send_signal(signal.SIGINT)
         try:
@@ -193,10 +203,15 @@ class Recording:
         if self._process.returncode != 0 or found is None:
             raise ProfileFailed(explain(said, self.pid), tuple(self._said[:3]))
         samples, errors = int(found[1]), int(found[2])
-        if samples == 0:
+        asleep = bool(ran) and sum(ran.values()) < ASLEEP and not self.options.idle
+        if samples == 0 or asleep:
             raise ProfileFailed(
                 f"process {self.pid} was idle: no samples; put load on it first, or use --idle"
             )
+        if self._by_thread:
+            stacks = parse_raw(self._draft.read_text(errors="replace"), str(self.out))
+            marked = by_thread_ran(stacks, ran, keep_threads=self.options.threads)
+            self._draft.write_text(to_raw(marked), encoding="utf-8")
         os.replace(self._draft, self.out)
         notes = []
         if "because process exited" in said:
@@ -207,11 +222,33 @@ class Recording:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
 
+    @property
+    def _by_thread(self) -> bool:
+        """Whether samples are held against what the kernel says of each thread."""
+        return self.format == "raw" and not self.options.idle
+
+    def _words(self) -> list[str]:
+        return (
+            replace(self.options, threads=True).words()
+            if self._by_thread
+            else (self.options.words())
+        )
+
+    def _ran(self) -> dict[int, float]:
+        """The share of the time since sampling began that each thread was on a CPU."""
+        now = threads_of(self.pid)
+        if self._threads is None or now is None:
+            return {}
+        span_ns = max(now.at_ns - self._threads.at_ns, 1)
+        before = self._threads.run_ns
+        return {tid: (run - before.get(tid, 0)) / span_ns for tid, run in now.run_ns.items()}
+
     def _listen(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         for line in self._process.stdout:
             self._said.append(line.rstrip())
             if "Sampling process" in line:
+                self._threads = threads_of(self.pid)
                 self._began = time.monotonic()
                 self._ready.set()
         self._ready.set()

@@ -247,7 +247,9 @@ class Result:
 def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -> Result:
     """Put records together, in the order of the file. Raises FormatError without a run."""
     every = tuple(records)
-    if not every or not isinstance(every[0], Run):
+    if not every:
+        raise FormatError("the file is empty: nothing was recorded")
+    if not isinstance(every[0], Run):
         raise FormatError("line 1 is not the record of a run")
     run = every[0]
     sitting = 0  # how many times the run had been resumed when the record was written

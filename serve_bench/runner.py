@@ -189,6 +189,8 @@ class Runner:
                 measured += [] if trial is None or profiled else [trial]
                 if not serving.alive():
                     raise LaunchFailed("the cluster process ended during a trial")
+                if (reason := serving.broken()) is not None:
+                    raise LaunchFailed(f"{reason}: this cluster can do nothing more")
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
 
@@ -245,20 +247,22 @@ class Runner:
                     mark=marks(self.run_id),
                 )
         except LoadError as error:
-            self._append_failure(Failure(what, str(error), now_iso(), **about))
+            message = "; ".join([str(error), *serving.casualties()])
+            self._append_failure(Failure(what, message, now_iso(), **about))
             return None
         finally:
             self._left_s = left_s - expected_trial_s(self.suite)
         if not serving.alive():
-            return (
-                None  # the caller records why; what was counted is no measure of a living cluster
-            )
+            return None  # the caller records why: this was no measure of a living cluster
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
         if look is not None:
             trial = look.add_to(trial, result)
         self._done += 1
         self.folder.append(trial)
         self.observer.trial(trial, self._done, self.planned)
+        for ended in serving.casualties():
+            message = f"{ended} during the trial: the figures are of a broken cluster"
+            self._append_failure(Failure(what, message, now_iso(), **about))
         for lost in result.failures:
             message = f"load worker {lost.pid} failed: {lost.reason}"
             self._append_failure(Failure("worker", message, now_iso(), **about))

@@ -7,6 +7,7 @@ by the child.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,9 +34,13 @@ LAUNCH_TIMEOUT_S = 120.0
 
 METRICS_INTERVAL = "RAY_metrics_report_interval_ms"
 METRICS_INTERVAL_MS = "1000"
-"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait for after each trial.
+"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
 Each second costs 4 % of a core more (docs/profiling.md), so it is not done unasked."""
 OWNER_TIMEOUT_S = 10.0
+
+#: Roles whose processes must live through a trial, or its figures are of a broken cluster.
+FATAL_ROLES = ("raylet", "gcs")
+VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
 
 #: Words in lines of Ray's log that tell nothing about a failure.
 _CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
@@ -111,6 +116,7 @@ class Serving:
     port: int = 0
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
     _child: Child | None = None
+    _vital: dict[int, tuple[str, float]] = field(default_factory=dict)
     _closed: Reaped | None = None
 
     def __enter__(self) -> Serving:
@@ -122,8 +128,8 @@ class Serving:
     @property
     def url(self) -> str:
         """The address of the HTTP port, without a path."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.spec.host, self.spec.host)
-        return f"http://{host}:{self.port}"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
     def metrics_interval_s(self) -> float:
@@ -168,6 +174,7 @@ class Serving:
         spec = deploy_spec(app, cell)
         began = time.monotonic()
         answer = self._ask("deploy", spec, float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S)
+        self._note_vital()
         return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
 
     def prove(self) -> dict[str, Any]:
@@ -222,6 +229,33 @@ class Serving:
                 continue
         return _with_fallback(found)
 
+    def _note_vital(self) -> None:
+        """Remembers the processes that must live on; HAProxy's own changes with every reload."""
+        self._vital = {}
+        for process in self.processes():
+            if process.role in VITAL_ROLES:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    started = psutil.Process(process.pid).create_time()
+                    self._vital[process.pid] = (process.role, started)
+
+    def casualties(self) -> list[str]:
+        """What ended since the deploy, or since this was last asked: a trial over it is no good."""
+        gone = {pid: role for pid, (role, since) in self._vital.items() if not _lives(pid, since)}
+        for pid, role in gone.items():
+            if role not in FATAL_ROLES:  # Serve replaces it, and it is told once
+                del self._vital[pid]
+        ended = [f"{role} {pid} ended" for pid, role in gone.items()]
+        if not ended and self._owner() is None:
+            ended = [f"nobody listens on port {self.port} any more"]
+        return ended
+
+    def broken(self) -> str | None:
+        """Why this cluster can do nothing more; None while it can."""
+        for pid, (role, started) in self._vital.items():
+            if role in FATAL_ROLES and not _lives(pid, started):
+                return f"{role} {pid} ended"
+        return None
+
     def close(self) -> Reaped:
         """Ends every process of the launch and removes its directory; the same answer twice."""
         if self._closed is None:
@@ -246,7 +280,7 @@ class Serving:
     def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
-            return self._child.ask(command, body, timeout_s)
+            return self._child.ask(command, body, timeout_s, broken=self.broken)
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
 
@@ -261,7 +295,10 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
 
     RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k != "PYTHONPATH"}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    path = [str(spec.directory / "p")]
+    if spec.variant.python is None and env.get("PYTHONPATH"):
+        path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
     haproxy = spec.directory / "h"
     width = 8 * max(8, spec.most_replicas)  # a restarted replica takes another port
     http, grpc = free_block(width), free_block(width)
@@ -270,7 +307,7 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
         | marks(spec.run_id)
         | {
             LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
-            "PYTHONPATH": str(spec.directory / "p"),
+            "PYTHONPATH": os.pathsep.join(path),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
@@ -291,6 +328,15 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
         | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
         | dict(spec.variant.env)
     )
+
+
+def _lives(pid: int, started: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        same = process.create_time() == started
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def ignored_environment() -> list[str]:
@@ -334,5 +380,5 @@ def check_interpreter(variant: VariantUsed) -> None:
         raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
     except subprocess.TimeoutExpired:
         raise BadInput(f"{where}: gave no answer in 30 s") from None
-    if told.returncode != 0:
+    if told.returncode != 0 or not told.stdout.strip():
         raise BadInput(f"{where}: has no Ray installed")

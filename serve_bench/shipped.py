@@ -37,6 +37,8 @@ def suite_file(name: str) -> Path:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file. BadInput names the file and, in broken TOML, the place."""
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path}: is not a file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:

@@ -22,6 +22,13 @@ Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 
 OTHER: Final = "other"
 IDLE: Final = "idle"
+WAITED: Final = "the thread waited"
+"""The mark at the inner end of a stack that py-spy took for busy; its layer is idle."""
+
+LEAST_RAN: Final = 0.02
+LEAST_OF_BUSIEST: Final = 0.1
+"""A thread counts as waiting below 2 % of the time on a CPU, and a tenth of the busiest thread."""
+
 NO_FRAME: Final = "no Python frame"
 """A stack that py-spy writes without frames: a thread of C or C++ that Python knows of."""
 USER_CODE: Final = "user code"
@@ -59,6 +66,31 @@ def merged(many: Iterable[Stacks]) -> Stacks:
     out: Counter[tuple[str, ...]] = Counter()
     for stacks in many:
         out.update(stacks)
+    return out
+
+
+def by_thread_ran(
+    stacks: Stacks, ran: Mapping[int, float], *, keep_threads: bool = False
+) -> Stacks:
+    """Stacks of `--threads`, those of threads that hardly ran marked as idle.
+
+    py-spy takes waiting threads for busy in some of its samples (in a fifth of them, on a busy
+    host); the kernel knows better. `ran` is the share of the time that each thread was on a CPU, by
+    its id. A thread that is not in it counts as busy. Unless `keep_threads`, the heading with the
+    thread's name is taken off.
+    """
+    most = max(ran.values(), default=0.0)
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        head = next((at for at, one in enumerate(frames[:2]) if one.startswith("thread (")), None)
+        if head is None:
+            out[frames] += count
+            continue
+        tid = int(frames[head].removeprefix("thread (").partition(")")[0])
+        share = ran.get(tid, 1.0)
+        waited = share < LEAST_RAN and share < LEAST_OF_BUSIEST * most
+        body = frames if keep_threads else (*frames[:head], *frames[head + 1 :])
+        out[(*body, WAITED) if waited else body or (NO_FRAME,)] += count
     return out
 
 

@@ -42,7 +42,9 @@ class RunFolder:
         """
         try:
             folder = _fresh(results, now) if path is None else _claim(path)
-            fd = os.open(folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+            fd = os.open(
+                folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644
+            )
         except OSError as error:
             place = results if path is None else path
             raise BadInput(f"{place}: cannot make a folder for the run: {_why(error)}") from None

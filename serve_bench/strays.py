@@ -258,12 +258,14 @@ def known_runs() -> dict[str, KnownRun]:
             continue
         try:
             status = directory.stat()
+            if status.st_uid != os.getuid():
+                continue  # another user's run is for that user to clean up
             has_owner = (directory / OWNER_FILE).exists()
             owner = (directory / OWNER_FILE).read_text() if has_owner else ""
-        except FileNotFoundError:
-            continue  # its run ended just now
+        except (FileNotFoundError, PermissionError):
+            continue  # its run ended just now, or is not ours
         settled = has_owner or time.time() - status.st_mtime > _OWNERLESS_AFTER_S
-        if status.st_uid == os.getuid() and settled:
+        if settled:
             runs[name.group(1)] = KnownRun(directory, owner)
     for process in psutil.process_iter():
         run_id, place, owner_mark = (

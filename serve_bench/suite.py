@@ -64,12 +64,14 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         parse_row(text, data_size, "--clients" if flags.clients else f"{file}: load.clients")
         for text in flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
     ]
+    if not rows:
+        raise BadInput(f"{file}: load.clients: at least one is needed")
     _no_twins(
         [row.label for row in rows], "--clients" if flags.clients else f"{file}: load.clients"
     )
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     return Suite(
-        name=str(data.get("name", "suite")),
+        name=_text(data, "name", "suite", file),
         app=app_named(str(data.get("app", "noop")), f"{file}: app"),
         variants=_choose_variants(data, variants, flags, file),
         cells=_cells(data, flags, file),
@@ -118,6 +120,8 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, 
             },
         )
     listed = data.get("cells", [{}])
+    if listed == []:
+        raise BadInput(f"{file}: cells: at least one is needed")
     if not isinstance(listed, list) or not all(isinstance(cell, dict) for cell in listed):
         raise BadInput(f"{file}: cells must be tables, as [[cells]]")
     cells = [
@@ -160,6 +164,13 @@ def _settings(table: Mapping[str, Any], where: str) -> dict[str, Value]:
     return found
 
 
+def _text(data: Mapping[str, Any], key: str, default: str, file: str) -> str:
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise BadInput(f"{file}: {key}: {value!r} is not allowed; it takes text")
+    return value
+
+
 def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
     table = data.get(key, {})
     if not isinstance(table, dict):
@@ -177,7 +188,8 @@ def _number(table: Mapping[str, Any], key: str, default: float, where: str, *, l
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < 1e9:
         kind = "a whole number" if whole else "a number"
-        raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes {kind} from {low:g}")
+        name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
+        raise BadInput(f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to 1e9")
     return float(value)
 
 

@@ -69,6 +69,8 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
     """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
+    if name in BUILT_IN_VARIANTS:
+        raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
     if not isinstance(table, dict):
         raise BadInput(f"{where}: must be a table with env, http_options, python or base")
     only_keys(table, ("base", "env", "http_options", "python"), where)
@@ -86,16 +88,19 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
         if taken in http_options:
             raise BadInput(f"{where}: http_options.{taken} is set by serve-bench itself")
     python = table.get("python")
-    if python is not None and not isinstance(python, str):
+    if python is not None and not (isinstance(python, str) and python):
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)
     for key, value in env.items():
-        merged[_env_name(key, where)] = _env_value(value)
+        merged[_env_name(key, where)] = _env_value(value, where)
     return VariantUsed(name, env=merged, http_options=http_options, python=python)
 
 
-def _env_value(value: str | int | float | bool) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+def _env_value(value: str | int | float | bool, where: str) -> str:
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    if "\0" in text:
+        raise BadInput(f"{where}: an environment value cannot hold a null character")
+    return text
 
 
 def only_keys(table: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:

@@ -27,7 +27,7 @@ BAD = [
     ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
     ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
     ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),
-    ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 or more"),
+    ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 to 1000000"),
     ("micro --windows x", "Invalid value for '--windows'"),
     ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
     ("micro --launches 0", "--launches: 0 is not allowed"),
@@ -40,6 +40,10 @@ BAD = [
     ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
     ("micro --bogus", "No such option: --bogus"),
     ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
+    ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
+    ("micro --num-replicas 99999999999", "it takes a whole number from 1 to 10000000"),
+    ("report nosuch --perf-metrics no/such/x", "--perf-metrics: the folder of no/such/x does not"),
+    ("micro --suite /dev/zero", "/dev/zero: is not a file"),
     ("noop --num-queries 0", "--num-queries: 0 is not allowed; it takes 1 to"),
     ("noop --num-replicas none", "--num-replicas: 'none' is not allowed"),
     ("report nosuch", "nosuch"),
@@ -139,6 +143,26 @@ def test_dry_run_prints_the_plan_and_starts_nothing(
     assert "36 trials of 10 x 1 s on 2 clusters; about 7 min" in out
     assert "RAY_SERVE_THROUGHPUT_OPTIMIZED=1" in out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "serve_bench", "--help"], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"serve-bench: the output cannot be written: no space left\n"
+
+
+def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
+    records = Path(__file__).parent / "formats" / "format-1.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "serve_bench", "report", str(records)],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"requests/s" in done.stdout
 
 
 def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,10 @@ from serve_bench.stacks import (
     NO_FRAME,
     OTHER,
     USER_CODE,
+    WAITED,
     Stacks,
     by_function,
+    by_thread_ran,
     changes,
     function_of,
     layer_of,
@@ -79,6 +81,32 @@ def test_a_recursive_function_counts_once_a_stack() -> None:
 )
 def test_a_frame_is_split_as_py_spy_writes_it(frame: str, function: str, file: str) -> None:
     assert split_frame(frame) == (function, file)
+
+
+def test_threads_that_hardly_ran_are_marked_and_their_headings_taken_off() -> None:
+    stacks = parse_raw(
+        "thread (1): Main;a (x.py:1) 90\nthread (2): pool;b (x.py:2) 40\n"
+        "thread (3): gone;c (x.py:3) 5\nthread (4);d (x.py:4) 7\nthread (5) 2\n",
+        "x",
+    )
+    ran = {1: 0.9, 2: 0.01, 4: 0.05, 5: 0.3}
+    marked = by_thread_ran(stacks, ran)
+    assert marked == {
+        ("a (x.py:1)",): 90,
+        ("b (x.py:2)", WAITED): 40,
+        ("c (x.py:3)",): 5,
+        ("d (x.py:4)",): 7,
+        (NO_FRAME,): 2,
+    }
+    assert layers(marked, layer_rules())[IDLE] == pytest.approx(100 * 40 / 144)
+    kept = by_thread_ran(stacks, ran, keep_threads=True)
+    assert ("thread (2): pool", "b (x.py:2)", WAITED) in kept
+
+
+def test_of_a_process_that_does_little_the_busiest_thread_counts() -> None:
+    stacks = parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")
+    assert ("a (x.py:1)",) in by_thread_ran(stacks, {1: 0.01, 2: 0.0001})
+    assert ("b (x.py:2)", WAITED) in by_thread_ran(stacks, {1: 0.01, 2: 0.0001})
 
 
 def test_a_stack_without_frames_is_a_thread_that_python_does_not_run() -> None:

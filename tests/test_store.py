@@ -108,7 +108,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     [
         ("absent", None, "absent: no such folder"),
         ("", None, ": holds no run (no records.jsonl)"),
-        (RECORDS_FILE, "", "records.jsonl: line 1 is not the record of a run"),
+        (RECORDS_FILE, "", "records.jsonl: the file is empty: nothing was recorded"),
         (RECORDS_FILE, "hello\n", "records.jsonl: line 1 is not the record of a run"),
         (RECORDS_FILE, b"\xff\xfe\n", "records.jsonl: line 1 is not the record of a run"),
         (RECORDS_FILE, '{"kind": "run", "format": 99}\n', "a newer one is needed"),

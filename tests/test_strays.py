@@ -150,6 +150,18 @@ def test_the_run_of_another_pid_namespace_is_left_alone() -> None:
     assert strays.owner_alive("999999999:1.0:1")
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's directory")
+def test_the_run_of_another_user_is_passed_over() -> None:
+    directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcde0"
+    directory.mkdir(mode=0o700)
+    (directory / strays.OWNER_FILE).write_text("1:1.0:1")
+    os.chown(directory, 12345, 12345)
+    try:
+        assert "abcde0" not in strays.known_runs()
+    finally:
+        shutil.rmtree(directory)
+
+
 def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
     directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcdef"
     directory.mkdir()

@@ -138,7 +138,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"variants": {"a": {"env": {"1x": "x"}}}}, "'1x' is not an environment name"),
     ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
     ({"variants": {"a": {"python": 3}}}, "python must be the path"),
-    ({"launches": -1}, "f.toml.launches: -1 is not allowed"),
+    ({"launches": -1}, "f.toml: launches: -1 is not allowed"),
+    ({"name": 3}, "f.toml: name: 3 is not allowed; it takes text"),
+    ({"cells": []}, "f.toml: cells: at least one is needed"),
+    ({"load": {"clients": []}}, "f.toml: load.clients: at least one is needed"),
+    ({"variants": {"a": {"env": {"X": "a\0b"}}}}, "cannot hold a null character"),
+    ({"variants": {"a": {"python": ""}}}, "python must be the path"),
+    ({"variants": {"default": {}}}, "default is built in"),
+    ({"cells": [{"num_replicas": "1_0"}]}, "'1_0' is not allowed"),
 ]
 
 

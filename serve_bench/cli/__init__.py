@@ -6,6 +6,9 @@ works without ray.
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -56,6 +59,9 @@ def _root(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± still gets the figures
     sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
 
 
@@ -63,6 +69,7 @@ def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
         outcome = app(list(argv) or ["--help"], standalone_mode=False, prog_name="serve-bench")
+        sys.stdout.flush()
         return int(outcome or OK)
     except BadInput as error:
         return _say(f"serve-bench: {error}", BAD_INPUT)
@@ -73,8 +80,18 @@ def run(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("serve-bench: interrupted", INTERRUPTED)
     except BrokenPipeError:  # `serve-bench report ... | head`
-        sys.stderr.close()
+        _drop_stdout()
         return OK
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_stdout()
+        return _say("serve-bench: the output cannot be written: no space left", FAILED)
+
+
+def _drop_stdout() -> None:
+    """What is still in the buffer has nowhere to go: it must not fail when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: BaseException) -> str:

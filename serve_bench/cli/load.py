@@ -96,7 +96,7 @@ def load(
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.cli import drive
-    from serve_bench.cli.measure import check_target
+    from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
     from serve_bench.load_spec import Load, Request, SpecError
 

@@ -16,7 +16,7 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.progress import make_observer
-from serve_bench.cli.show import print_report, write_perf_metrics
+from serve_bench.cli.show import check_target, print_report, write_perf_metrics
 from serve_bench.errors import BadInput
 from serve_bench.host import fingerprint, git_commit
 from serve_bench.inside import Inside, parse_targets
@@ -63,7 +63,9 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
         raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
     earlier = read(folder)
     suite = Suite.from_json(earlier.run.suite)
-    launches = without(plan(suite), [trial.key for trial in earlier.trials])
+    doubted = {failure.key for failure in earlier.failures}
+    done = [trial.key for trial in earlier.trials if trial.key not in doubted]
+    launches = without(plan(suite), done)
     return Sitting(earlier.run.command, suite, launches, folder, earlier)
 
 
@@ -106,9 +108,11 @@ def print_plan(sitting: Sitting) -> None:
                 typer.echo(f"    {trial.row.label} ({trial.row.client})")
     trials_count = sum(len(trials) for launch in sitting.launches for _, trials in launch.cells)
     seconds = expected_s(suite, sitting.launches)
+    count = len(sitting.launches)
+    clusters = f"{count} cluster{'' if count == 1 else 's'}"
     typer.echo(
         f"{trials_count} trials of {suite.windows} x {suite.window_s:g} s on "
-        f"{len(sitting.launches)} clusters; about {_duration(seconds)} in all"
+        f"{clusters}; about {_duration(seconds)} in all"
     )
 
 
@@ -137,10 +141,14 @@ def run(
     """Measures what is planned, prints the report, and returns the exit code."""
     if perf_metrics is not None:
         check_target(perf_metrics, "--perf-metrics")
-    outcome = measure(sitting)
-    print_report(outcome.result, format, outcome.folder, published=published)
-    if perf_metrics is not None:
-        write_perf_metrics(outcome.result, perf_metrics)
+    with signals():  # to the end: a second Ctrl-C must not take the table away
+        if sitting.earlier is not None and not sitting.launches:
+            outcome = Outcome(sitting.out or Path(), sitting.earlier, False, False)
+        else:
+            outcome = measure(sitting)
+        print_report(outcome.result, format, outcome.folder, published=published)
+        if perf_metrics is not None:
+            write_perf_metrics(outcome.result, perf_metrics)
     again = f"serve-bench {sitting.command} --resume {outcome.folder}"
     if outcome.interrupted:
         print(f"interrupted; go on with: {again}", file=sys.stderr)
@@ -158,10 +166,10 @@ def measure(
     port: int = 0,
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
 ) -> Outcome:
-    """Works off the plan; every process of the run is gone when it returns."""
+    """Works off the plan; every process of the run is gone when it returns. Within `signals`."""
     for variant in sitting.suite.variants:
         check_interpreter(variant)
-    with signals(), _folder(sitting) as folder, run_mark() as run_id:
+    with _folder(sitting) as folder, run_mark() as run_id:
         for name in ignored_environment():
             print(f"note: {name} of the shell is left out; use --env to set it", file=sys.stderr)
         interrupted = False
@@ -183,14 +191,6 @@ def measure(
             except KeyboardInterrupt:
                 interrupted = True
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
-
-
-def check_target(path: Path, flag: str) -> None:
-    """BadInput unless a file can be written at this path."""
-    if path.is_dir():
-        raise BadInput(f"{flag}: {path} is a folder; it takes a file")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"{flag}: the folder of {path} does not exist")
 
 
 def _next_launch(folder: Path) -> int:
@@ -237,6 +237,8 @@ def run_mark() -> Iterator[str]:
         yield run_id
     finally:
         reap(run_id)
+        if warden.poll() is not None:
+            print("note: the process that cleans up after a killed run had died", file=sys.stderr)
         if warden.stdin is not None:
             warden.stdin.close()
         warden.wait()
@@ -244,15 +246,23 @@ def run_mark() -> Iterator[str]:
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does."""
+    """SIGTERM and SIGHUP end a run as Ctrl-C does; a second signal does not break the ending.
+
+    Whoever ignores a signal (nohup, a script that starts us with &) has it ignored.
+    """
+    former = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    former = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup, for one, ignores SIGHUP
-            former[number] = signal.signal(number, interrupt)
+    for number in former:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:

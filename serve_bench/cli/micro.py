@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from serve_bench.suite import Overrides
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
+LARGEST = 1_000_000
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 LATER_TOO = (
@@ -148,11 +149,11 @@ def _overrides(given: dict[str, object]) -> Overrides:
     windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
     for flag, number, least in (
         ("--windows", windows, 1),
-        ("--window-seconds", window_s, 0.05),
+        ("--window-seconds", window_s, 0.01),
         ("--launches", launches, 1),
     ):
-        if isinstance(number, int | float) and not least <= number <= 1e6:
-            raise BadInput(f"{flag}: {number} is not allowed; it takes {least} or more")
+        if isinstance(number, int | float) and not least <= number <= LARGEST:
+            raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {LARGEST}")
     if given["quick"]:
         windows = QUICK_WINDOWS if windows is None else windows
         window_s = QUICK_WINDOW_S if window_s is None else window_s

@@ -92,13 +92,15 @@ def noop(
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
         for trial in trials:
             typer.echo(latency_text(trial))
-        typer.echo(how_to_load(serving, sitting.suite.app.route))
+        typer.echo(where_it_is(serving, sitting.suite.app.route))
         if blocking and trials:
+            typer.echo(how_to_load(serving, sitting.suite.app.route, body_type))
             typer.echo("serving until Ctrl-C or SIGTERM")
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    outcome = measure.measure(sitting, host=host, port=port, after_cell=ready)
+    with measure.signals():
+        outcome = measure.measure(sitting, host=host, port=port, after_cell=ready)
     typer.echo(f"records: {outcome.folder}")
     if outcome.failed or (outcome.interrupted and not outcome.result.trials):
         return 130 if outcome.interrupted else 1
@@ -139,22 +141,28 @@ def latency_text(trial: Trial) -> str:
     return "\n".join(lines)
 
 
-def how_to_load(serving: Serving, route: str) -> str:
-    """The URL, the pids, and command lines to paste."""
-    url = serving.url + route
+def where_it_is(serving: Serving, route: str) -> str:
+    """The URL, and the pids of what serves it."""
     by_role: dict[str, list[str]] = {}
     for process in serving.processes():
         by_role.setdefault(process.role, []).append(str(process.pid))
     shown = ("haproxy", "haproxy_manager", "proxy", "fallback_proxy", "replica", "controller")
     pids = [f"    {role:16} {' '.join(by_role[role])}" for role in shown if role in by_role]
     return "\n".join(
+        [f"url: {serving.url}{route}", f"pids (variant {serving.spec.variant.name}):", *pids]
+    )
+
+
+def how_to_load(serving: Serving, route: str, body_type: str) -> str:
+    """Command lines to paste."""
+    url = serving.url + route
+    # ab speaks HTTP/1.0 and waits for ever for the end of a chunked answer on a kept connection.
+    keep = "-k " if body_type == "response" else ""
+    return "\n".join(
         [
-            f"url: {url}",
-            f"pids (variant {serving.spec.variant.name}):",
-            *pids,
             "load it (100 to 200 connections suffice to profile throughput):",
             f"    wrk -c 100 -t 2 -d 10s --latency {url}",
-            f"    ab -k -c 100 -n 20000 {url}",
+            f"    ab {keep}-c 100 -n 20000 {url}",
             f"    hey -c 100 -z 10s {url}",
             f"    oha -c 100 -z 10s {url}",
             f"    locust --headless -u 100 -r 100 -t 10s --host {serving.url} -f locustfile.py",

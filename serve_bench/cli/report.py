@@ -25,10 +25,17 @@ def report(
 
     Example: serve-bench report results/20260102-030405 --format markdown
     """
-    from serve_bench.cli.show import check_format, print_report, write_perf_metrics
+    from serve_bench.cli.show import (
+        check_format,
+        check_target,
+        print_report,
+        write_perf_metrics,
+    )
     from serve_bench.store import read
 
     check_format(format)
+    if perf_metrics is not None:
+        check_target(perf_metrics, "--perf-metrics")
     result = read(folder)
     print_report(result, format, folder, published=published)
     if perf_metrics is not None:

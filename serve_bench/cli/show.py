@@ -16,6 +16,14 @@ def check_format(format: str) -> None:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
 
 
+def check_target(path: Path, flag: str) -> None:
+    """BadInput unless a file can be written at this path."""
+    if path.is_dir():
+        raise BadInput(f"{flag}: {path} is a folder; it takes a file")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{flag}: the folder of {path} does not exist")
+
+
 def print_report(result: Result, format: str, folder: Path, *, published: bool = False) -> None:
     """Prints a report on stdout, and on stderr what was passed over while reading."""
     for warning in result.warnings:

@@ -185,6 +185,32 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
 
 
+@pytest.mark.parametrize("victim", ["replica", "raylet"])
+def test_a_part_of_serve_that_dies_in_a_trial_is_named_and_the_row_doubted(
+    victim: str, tmp_path: Path
+) -> None:
+    process = start(
+        *("micro", "--max-concurrent-queries", "50,100", "--num-replicas", "1", "--clients"),
+        *("raw:10", "--windows", "8", "--window-seconds", "0.5", "--variant", "optimized"),
+        *("--out", "run"),
+        cwd=tmp_path,
+    )
+    wait_for_line(process, r"deploy")
+    deadline = time.monotonic() + 30
+    while not read(tmp_path / "run").deploys:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1.5)  # into the load
+    (launch,) = read(tmp_path / "run").launches
+    pids = [p["pid"] for p in launch.proof["processes"] if p["role"] == victim]
+    os.kill(pids[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 1, output
+    assert f"{victim} {pids[0]} ended" in output
+    failures = read(tmp_path / "run").failures
+    assert any(f"{victim} {pids[0]} ended" in failure.message for failure in failures)
+
+
 def test_a_run_that_is_being_written_cannot_be_resumed(tmp_path: Path) -> None:
     process = start("micro", *TWO_CELLS, "--out", "run", cwd=tmp_path)
     wait_for_line(process, r"launch: starting Serve")

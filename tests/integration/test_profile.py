@@ -33,12 +33,12 @@ from ray import serve
 
 def hot_one():
     began = time.thread_time()
-    while time.thread_time() - began < 0.004:
+    while time.thread_time() - began < 0.02:
         sum(range(300))
 
 def hot_two():
     began = time.thread_time()
-    while time.thread_time() - began < 0.004:
+    while time.thread_time() - began < 0.02:
         sum(range(300))
 
 @serve.deployment(name="Hot")
