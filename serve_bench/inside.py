@@ -84,7 +84,10 @@ class Inside:
                 self._gpus = self._gpus or Gpus()
                 watched = [Watched(one.pid, one.role, one.title) for one in processes]
                 watched += [Watched(pid, "py_spy", "py-spy") for pid in look.py_spies]
-                look.sampler = stack.enter_context(Sampler(watched, gpus=self._gpus))
+                managers = {p.pid: "haproxy" for p in processes if p.role == "haproxy_manager"}
+                look.sampler = stack.enter_context(
+                    Sampler(watched, gpus=self._gpus, parents=managers)
+                )
             yield look
             look.stop_profiles()
 

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -32,6 +32,7 @@ OWN_SHARE: Final = 0.01
 
 THREADS_EVERY_NS: Final = 1_000_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
+CHILDREN_EVERY_NS: Final = 1_000_000_000
 LINUX: Final = sys.platform.startswith("linux")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -58,6 +59,7 @@ class Sampler:
     watched: Iterable[Watched]
     interval_s: float = INTERVAL_S
     late_role: str = "load_worker"
+    parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
     gpus: Gpus | None = None
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
@@ -68,6 +70,7 @@ class Sampler:
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _wall_ahead_ns: int = 0
+    _looked_ns: int = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -155,6 +158,8 @@ class Sampler:
         for pid in children_of_this() - self._known_children:
             self._known_children.add(pid)
             self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
+        if perf() - self._looked_ns >= CHILDREN_EVERY_NS:
+            self._look_for_children()
         for pid in tuple(self._living):
             self._read_cpu(self._tracks[pid])
         host = host_reading()
@@ -174,6 +179,13 @@ class Sampler:
         total = self._own_ns[-1][1] if self._own_ns else 0
         self._own_ns.append((perf(), total + spent))
         return spent
+
+    def _look_for_children(self) -> None:
+        """A reload of HAProxy is a new child of its manager, while the old one drains."""
+        self._looked_ns = perf()
+        for parent, role in self.parents.items():
+            for pid in children_of(str(parent)) - set(self._tracks):
+                self._watch(Track(pid, role, role))
 
     def _watch(self, track: Track) -> None:
         self._tracks[track.pid] = track
@@ -283,11 +295,18 @@ def host_reading() -> HostReading | None:
 
 def children_of_this() -> set[int]:
     """The pids of this process's children."""
+    if os.path.exists("/proc/self/task"):
+        return children_of("self")
+    return {child.pid for child in psutil.Process().children()}
+
+
+def children_of(process: str) -> set[int]:
+    """The pids of a process's children, by its name in /proc; empty when it is gone."""
     try:
-        threads = os.listdir("/proc/self/task")
-        texts = [_text(f"/proc/self/task/{tid}/children") for tid in threads]
+        threads = os.listdir(f"/proc/{process}/task")
+        texts = [_text(f"/proc/{process}/task/{tid}/children") for tid in threads]
     except OSError:
-        return {child.pid for child in psutil.Process().children()}
+        return set()
     return {int(pid) for text in texts for pid in text.split()}
 
 

@@ -19,7 +19,7 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """app_spec axes checks errors histogram jsonl load_result load_spec pacing proof recipes result
-    scenario stacks statistics suite usage variants""".split()
+    scenario stacks statistics suite usage trial variants""".split()
 )
 MACHINES: Final = frozenset(
     """apps child cluster gpu host inside load perf ports processes profiler recording rights

@@ -107,6 +107,29 @@ def test_children_that_come_later_are_seen_and_may_end(
     assert any(one["pid"] == os.getpid() for one in processes)
 
 
+def test_a_new_child_of_a_watched_parent_is_seen_in_its_role() -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "sys.stdin.readline()\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n"
+        "print(child.pid, flush=True); sys.stdin.readline(); child.kill()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdin is not None and parent.stdout is not None
+    with Sampler([], parents={parent.pid: "haproxy"}) as sampler:
+        began_ns = time.time_ns()
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        reloaded = int(parent.stdout.readline())
+        time.sleep(1.5)
+        seconds = (time.time_ns() - began_ns) / 1e9
+    parent.communicate("\n")
+    seen = {one["pid"]: one["role"] for one in sampler.summary(began_ns, seconds)["processes"]}
+    assert seen[reloaded] == "haproxy"
+
+
 def test_dear_ticks_become_rarer_so_that_the_sampler_stays_within_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

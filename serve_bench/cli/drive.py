@@ -20,8 +20,9 @@ from serve_bench.load.external import ExternalError
 from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, SpecError, Timing
 from serve_bench.result import Failure, PlannedTrial, Run, trial_key
-from serve_bench.runner import drive_url, now_iso, row_of
+from serve_bench.runner import drive_url, now_iso
 from serve_bench.store import RunFolder, read
+from serve_bench.trial import row_of
 
 FAILED, INTERRUPTED = 1, 130
 
