@@ -45,6 +45,15 @@ def parse_targets(text: str, flag: str) -> tuple[str, ...]:
     return names
 
 
+def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
+    """Appends samples to the run's samples.jsonl. Raises StoreError when it cannot."""
+    try:
+        write_samples(folder / SAMPLES_FILE, samples)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StoreError(f"{folder / SAMPLES_FILE}: cannot write: {why}") from None
+
+
 @dataclass
 class Inside:
     """How a run looks inside. `profile` holds targets; empty means no profiled repetition."""
@@ -121,11 +130,7 @@ class Look:
         if self.sampler is not None:
             usage = self.sampler.summary(result.started_at_ns, result.duration_s)
             trial = replace(trial, usage=usage)
-            try:
-                write_samples(self.folder / SAMPLES_FILE, self.sampler.samples(self.key))
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise StoreError(f"{self.folder / SAMPLES_FILE}: cannot write: {why}") from None
+            keep_samples(self.folder, self.sampler.samples(self.key))
         if self.serve_metrics is not None:
             trial = replace(trial, serve_metrics=self._metrics(result))
         if self._profiles:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
-from serve_bench.inside import Inside, Look
+from serve_bench.inside import Inside, Look, keep_samples
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load_result import Counts, Warmup
@@ -29,6 +30,7 @@ from serve_bench.result import (
     Teardown,
     Trial,
 )
+from serve_bench.sampler import Sampler
 from serve_bench.scenario import (
     LAUNCH_S,
     Cell,
@@ -319,26 +321,33 @@ def drive_url(
     planned: PlannedTrial,
     run_id: str,
     progress: Callable[[LoadProgress], None],
+    samples: Path | None = None,
 ) -> Trial:
     """A load against a server that is already there. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
+    `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
     """
-    started_at, began = now_iso(), time.monotonic()
-    if load.client in ("wrk", "ab"):
-        told = drive_external(load, timing, mark=marks(run_id))
-        trial = _external_trial(planned, started_at, told)
-    else:
-        interrupted = False
-        try:
-            result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
-        except LoadInterrupted as early:
-            result, interrupted = early.result, True
-        trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
-        trial = replace(trial, flags={"interrupted": interrupted})
+    started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
+    interrupted = False
+    with nullcontext() if samples is None else Sampler([]) as sampler:
+        if load.client in ("wrk", "ab"):
+            told = drive_external(load, timing, mark=marks(run_id))
+            trial, measured_s = _external_trial(planned, started_at, told), told.seconds
+        else:
+            try:
+                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+            except LoadInterrupted as early:
+                result, interrupted = early.result, True
+            trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
+            began_ns, measured_s = result.started_at_ns, result.duration_s
+    if sampler is not None and samples is not None:
+        trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
+        keep_samples(samples, sampler.samples(planned.key))
     asked = load.to_json()
     asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
-    return replace(trial, client={**trial.client, "asked": asked})
+    client = {**trial.client, "asked": asked}
+    return replace(trial, client=client, flags={"interrupted": interrupted})
 
 
 def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:

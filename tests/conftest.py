@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,11 @@ from typing import Final
 import pytest
 
 from serve_bench.rights import why_not_allowed
+
+
+# A script that starts the tests with & has SIGINT ignored, and every process started by them would
+# inherit that: the tests of Ctrl-C would wait for nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _module(name: str) -> str | None:

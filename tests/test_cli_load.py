@@ -73,6 +73,8 @@ def test_a_load_prints_its_summary_and_keeps_its_records(
     assert "200 requests in" in shown and "200 sent = 200 completed + 0 failed" in shown
     (trial,) = read(tmp_path / "run").trials
     assert trial.counts.completed == 200
+    assert trial.usage is not None and trial.usage["host"]["cores"] >= 1
+    assert (tmp_path / "run" / "samples.jsonl").exists()
     assert run(["report", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == shown
 

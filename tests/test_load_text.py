@@ -105,6 +105,16 @@ def test_an_open_loop_shows_service_time_lag_and_what_was_not_sent() -> None:
     assert "not sent     7 were due" in shown
 
 
+def test_cpu_of_the_load_and_of_the_host_are_said() -> None:
+    usage = {
+        "host": {"cores": 2, "cpu_percent": 150.4},
+        "processes": [{"role": "load_worker", "cpu_percent": 40.0}, {"cpu_percent": 2.0}],
+    }
+    line = "CPU          the load 42 % of a core; all that runs on the host 150 % of 200 %"
+    assert line in text(trial(usage=usage))
+    assert "CPU " not in text(trial())
+
+
 def test_no_line_is_wider_than_80() -> None:
     assert max(len(line) for line in text(trial()).splitlines()) <= 80
 

@@ -27,7 +27,15 @@ from serve_bench.trial import row_of
 FAILED, INTERRUPTED = 1, 130
 
 
-def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_json: bool) -> int:
+def run(
+    asked: Load,
+    timing: Timing,
+    *,
+    out: Path | None,
+    hgrm: Path | None,
+    as_json: bool,
+    sample: bool = True,
+) -> int:
     """Drives the load, keeps its record, prints the summary. 1 when no request succeeded."""
     cell, row = {"url": asked.request.url}, row_of(asked)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
@@ -45,10 +53,11 @@ def run(asked: Load, timing: Timing, *, out: Path | None, hgrm: Path | None, as_
                 host=fingerprint(),
             )
         )
+        samples = folder.path if sample else None
         show = LoadLine(sys.stderr, timing.measured_s if asked.count is None else None)
         try:
             with show:
-                trial = drive_url(asked, timing, planned, run_id, show.update)
+                trial = drive_url(asked, timing, planned, run_id, show.update, samples)
         except SpecError as error:
             raise BadInput(str(error)) from None
         except KeyboardInterrupt:

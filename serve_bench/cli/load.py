@@ -86,6 +86,9 @@ def load(
     hgrm: Annotated[
         Path | None, typer.Option(help="Write latencies as HdrHistogram percentile text (ms).")
     ] = None,
+    no_sample: Annotated[
+        bool, typer.Option("--no-sample", help="No CPU and memory beside the load.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the records' figures as JSON.")
     ] = False,
@@ -142,7 +145,7 @@ def load(
         timing = _timing(asked, duration, warmup)
     except SpecError as error:
         raise BadInput(str(error)) from None
-    return drive.run(asked, timing, out=out, hgrm=hgrm, as_json=json)
+    return drive.run(asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample)
 
 
 def _timing(asked: Load, duration: str | None, warmup: str | None) -> Timing:

@@ -48,6 +48,7 @@ def _summary(trial: Trial, width: int) -> Iterator[str]:
     yield from _percentiles(trial)
     yield from _counts(trial)
     yield from _client(trial, width)
+    yield from _cpu(trial)
     latency = _histogram(trial, "latency")
     if latency is not None and latency.count:
         yield ""
@@ -149,6 +150,20 @@ def _client(trial: Trial, width: int) -> Iterator[str]:
     indent = " " * 13
     yield from textwrap.wrap(
         f"{'client':13}{text}", width, subsequent_indent=indent, break_long_words=False
+    )
+
+
+def _cpu(trial: Trial) -> Iterator[str]:
+    """What the load itself used, and the host in all: who had the cores."""
+    usage: Any = trial.usage or {}
+    host = usage.get("host", {})
+    if host.get("cpu_percent") is None:
+        return
+    ours = sum(one.get("cpu_percent") or 0.0 for one in usage.get("processes", ()))
+    cores = host.get("cores", 1)
+    yield (
+        f"CPU          the load {ours:.0f} % of a core; all that runs on the host "
+        f"{host['cpu_percent']:.0f} % of {100 * cores} %"
     )
 
 
