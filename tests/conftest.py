@@ -19,7 +19,6 @@ import pytest
 
 from serve_bench.rights import why_not_allowed
 
-
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
 # inherit that: the tests of Ctrl-C would wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
