@@ -36,6 +36,8 @@ from typing import Any, TextIO
 POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
 PROOF_TIMEOUT_S = 15.0
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+RAISED = re.compile(r"[\w.]+(Error|Exception|Timeout|Refused): .")
 FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
 
 
@@ -367,7 +369,12 @@ def _haproxy_binary() -> str | None:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    """The error itself. One from a remote actor holds a whole traceback: its last error counts."""
+    lines = ANSI.sub("", str(error)).splitlines()
+    raised = [line.strip() for line in lines if RAISED.match(line.strip())]
+    if len(lines) > 1 and raised:
+        return raised[-1]
+    text = " ".join(" ".join(lines).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

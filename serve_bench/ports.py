@@ -12,12 +12,13 @@ import psutil
 
 from serve_bench.errors import BadInput, RunFailed
 
-#: Direct ingress gives each replica a port of its own. Blocks lie below the ephemeral range, which
-#: begins at 32768 on Linux.
-_INGRESS_PORTS = range(20000, 32000)
+#: Ports of a launch are drawn from here: below the ephemeral range, which begins at 32768 on Linux.
+#: A free ephemeral port is not free for long, because Ray's own processes take such ports while
+#: they start.
+_BLOCKS = range(20000, 32000)
 
-#: How many ports at the beginning of a block are tried; Ray itself tries further on a clash.
-_TRIED_OF_A_BLOCK = 8
+#: How many ports at the beginning of a block are tried.
+_TRIED_OF_A_BLOCK = 16
 
 
 def port_owner(port: int) -> psutil.Process | None:
@@ -54,25 +55,17 @@ def check_port(host: str, port: int) -> None:
             ) from None
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def free_block(width: int) -> int:
-    """The first port of a block of `width`; drawn at random, so that two clusters differ."""
-    for _ in range(50):
-        first = random.randrange(_INGRESS_PORTS.start, _INGRESS_PORTS.stop - width)
+def free_block(width: int) -> range:
+    """Ports in a row of which the first ones are free; drawn, so that two clusters differ."""
+    for _ in range(100):
+        first = random.randrange(_BLOCKS.start, _BLOCKS.stop - width)
         try:
-            for port in range(first, first + _TRIED_OF_A_BLOCK):
+            for port in range(first, first + min(width, _TRIED_OF_A_BLOCK)):
                 with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
+                    probe.bind(("", port))  # all interfaces, as HAProxy binds some of them
         except OSError:
             continue
-        return first
+        return range(first, first + width)
     raise RunFailed(f"no {width} ports in a row are free between 20000 and 32000")
 
 

@@ -25,7 +25,7 @@ from serve_bench.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.axes import Value
 from serve_bench.child import Child, ChildError, last_lines
 from serve_bench.errors import BadInput, RunFailed
-from serve_bench.ports import free_block, free_port, open_to_network, port_owner
+from serve_bench.ports import free_block, open_to_network, port_owner
 from serve_bench.proof import contradictions, role_of
 from serve_bench.result import VariantUsed
 from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
@@ -37,6 +37,9 @@ METRICS_INTERVAL_MS = "1000"
 """Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
 Each second costs 4 % of a core more (docs/profiling.md), so it is not done unasked."""
 OWNER_TIMEOUT_S = 10.0
+
+#: With direct ingress each replica has a port, and a restarted one takes another.
+PORTS_PER_REPLICA = 8
 
 #: Roles whose processes must live through a trial, or its figures are of a broken cluster.
 FATAL_ROLES = ("raylet", "gcs")
@@ -138,7 +141,9 @@ class Serving:
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
-        self.port = self.spec.port or free_port(self.spec.host)
+        width = PORTS_PER_REPLICA * max(8, self.spec.most_replicas)
+        ports = free_block(5 + 2 * width)
+        self.port = self.spec.port or ports[0]
         for part in ("r", "h", "p"):
             (self.spec.directory / part).mkdir(parents=True)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
@@ -146,7 +151,7 @@ class Serving:
             [self.spec.variant.python or sys.executable, "-u", str(_PACKAGE / "cluster.py")],
             log=self.spec.log,
             cwd=self.spec.directory,
-            env=child_environment(self.spec),
+            env=child_environment(self.spec, ports),
         )
 
         def phase_ended(name: str, seconds: float) -> None:
@@ -290,9 +295,10 @@ class Serving:
         return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
 
 
-def child_environment(spec: LaunchSpec) -> dict[str, str]:
+def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     """The environment of a launch: marks, the variant's flags, ports and paths of its own.
 
+    `ports`: one for HTTP, four for HAProxy and the fallback proxy, the rest for direct ingress.
     RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -300,8 +306,8 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
     if spec.variant.python is None and env.get("PYTHONPATH"):
         path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
     haproxy = spec.directory / "h"
-    width = 8 * max(8, spec.most_replicas)  # a restarted replica takes another port
-    http, grpc = free_block(width), free_block(width)
+    ingress = ports[5:]
+    http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
     return (
         env
         | marks(spec.run_id)
@@ -314,14 +320,14 @@ def child_environment(spec: LaunchSpec) -> dict[str, str]:
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
             "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
             "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
-            "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
-            "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
-            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(free_port()),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http),
-            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http + width),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc),
-            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc + width),
+            "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[2]),
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports[3]),
+            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports[4]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http[-1]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc[-1]),
             # No request is under way when a cell changes: 30 s of draining would only be waited.
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         }

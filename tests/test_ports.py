@@ -1,0 +1,45 @@
+"""Ports: which are free, who owns one, and what is said when one cannot be had."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from serve_bench.errors import BadInput
+from serve_bench.ports import check_port, free_block, open_to_network, port_owner
+
+
+def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:
+    block = free_block(40)
+    assert len(block) == 40
+    assert 20000 <= block[0] and block[-1] < 32000
+    for port in block[:5]:
+        with socket.socket() as probe:
+            probe.bind(("", port))
+
+
+def test_blocks_of_two_launches_differ() -> None:
+    assert len({free_block(40)[0] for _ in range(8)}) > 1
+
+
+def test_the_owner_of_a_port_is_found_while_it_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        owner = port_owner(port)
+        assert owner is not None and owner.pid == os.getpid()
+    assert port_owner(port) is None
+
+
+@pytest.mark.parametrize(("address", "open_"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_what_is_open_to_the_network(address: str, open_: bool) -> None:
+    with socket.create_server((address, 0)) as server:
+        port = server.getsockname()[1]
+        found = open_to_network({os.getpid(): "proxy"})
+        assert ({"port": port, "address": address, "role": "proxy"} in found) is open_
+
+
+def test_a_host_that_cannot_be_resolved_is_named() -> None:
+    with pytest.raises(BadInput, match=r"--host: 'no\.such\.invalid' cannot be resolved"):
+        check_port("no.such.invalid", 0)
