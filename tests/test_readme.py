@@ -23,7 +23,7 @@ from tests.servers import serving
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
-COMMANDS = re.findall(r"^    (serve-bench .*?)(?: +#.*)?$", README, re.MULTILINE)
+COMMANDS = re.findall(r"^    (serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$", README, re.MULTILINE)
 
 
 def test_the_readme_shows_commands() -> None:
@@ -90,3 +90,11 @@ def test_make_targets_shown_exist() -> None:
 def test_every_command_is_shown() -> None:
     help_lines = {"micro", "noop", "load", "report", "clean"}
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
+
+
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench profile")])
+def test_profile_commands_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(line)[1:]
+    assert run([*words[:2], "--help"] if "diff" in words else [words[0], "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in words if word.startswith("-"))
