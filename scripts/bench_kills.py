@@ -21,11 +21,12 @@ import psutil
 from serve_bench.store import read
 from serve_bench.strays import DIRECTORY_PREFIX, temp_root
 
+#: For each stage: what is waited for in the output, and how long after it the kill may come (s).
 STAGES = {
-    "launch": "note: launching",
-    "warm-up": "launch: Serve is up",
-    "trial": "[1/4]",
-    "teardown": "[4/4]",
+    "launch": ("launch: loading Ray", 0.0, 7.0),
+    "warm-up": ("| deploy", 2.0, 4.0),
+    "trial": ("req/s", 0.0, 1.5),
+    "teardown": ("| teardown", 0.0, 0.3),
 }
 ARGUMENTS = (
     *("micro", "--max-concurrent-queries", "1,100", "--num-replicas", "2"),
@@ -63,11 +64,9 @@ def _round(
         stderr=subprocess.PIPE,
         text=True,
     )
-    delay_s = draw.uniform(0.0, 5.0) if stage == "launch" else draw.uniform(0.0, 0.8)
-    if stage == "teardown":
-        delay_s = draw.uniform(0.0, 0.3)
-    if stage != "launch":
-        _wait_for(process, STAGES[stage])
+    text, earliest_s, latest_s = STAGES[stage]
+    delay_s = draw.uniform(earliest_s, latest_s)
+    _wait_for(process, text)
     time.sleep(delay_s)
     target: psutil.Process | subprocess.Popen[str] | None = process
     if victim == "child":

@@ -307,3 +307,12 @@ def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.Monkey
     assert allow_descriptors(900) is None and asked == [(932, 1000)]
     line = allow_descriptors(1000)
     assert line is not None and "ulimit -Hn 1032" in line and "\n" not in line
+
+
+def test_the_memory_of_a_worker_is_its_own_and_not_its_parents() -> None:
+    fat = bytearray(os.urandom(1 << 20)) * 120  # 120 MiB that are really there
+    with serving() as server:
+        load = Load(Request(server.url), connections=2, count=50)
+        result = drive_load(load, Timing(0.0, 0.0, windows=1, window_s=30.0))
+    assert len(fat) > 100_000_000
+    assert 0 < result.workers[0].max_rss_mb < 60

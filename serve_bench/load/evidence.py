@@ -53,7 +53,16 @@ def usage_now() -> Usage:
 
 
 def max_rss_mb() -> float:
-    """The highest resident memory of this process so far, in MB (10^6 bytes)."""
+    """The highest resident memory of this process so far, in MB (10^6 bytes).
+
+    Not ru_maxrss where /proc has it: that one is at least the parent's, whose memory the child has
+    for a moment before exec.
+    """
+    if os.path.exists("/proc/self/status"):
+        with open("/proc/self/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024 / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
 
