@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from serve_bench.store import read
-from serve_bench.strays import DIRECTORY_PREFIX, temp_root
+from serve_bench.strays import DIRECTORY_PREFIX, RUN_MARK, temp_root
 
 #: For each stage: what is waited for in the output, and how long after it the kill may come (s).
 STAGES = {
@@ -32,7 +32,7 @@ ARGUMENTS = (
     *("micro", "--max-concurrent-queries", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
-OURS = ("raylet", "gcs_server", "ray::", "haproxy", "serve_bench.load.worker", "cluster.py")
+OURS = ("raylet", "gcs_server", "ray::", "haproxy", "cluster.py")  # and whatever bears a mark
 WITHIN_S = 10.0
 
 
@@ -111,9 +111,18 @@ def _left() -> list[str]:
     found = [str(path) for path in temp_root().glob(f"{DIRECTORY_PREFIX}??????")]
     for process in psutil.process_iter(["cmdline", "name", "status"]):
         line = " ".join(process.info["cmdline"] or [process.info["name"] or ""])
-        if process.info["status"] != psutil.STATUS_ZOMBIE and any(part in line for part in OURS):
+        if process.info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        if any(part in line for part in OURS) or _marked(process):
             found.append(line[:60])
     return found
+
+
+def _marked(process: psutil.Process) -> bool:
+    try:
+        return RUN_MARK in process.environ()
+    except (psutil.Error, OSError):
+        return False
 
 
 def _records(folder: Path, command: list[str]) -> tuple[int, bool]:
