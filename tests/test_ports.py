@@ -14,7 +14,7 @@ from serve_bench.ports import check_port, free_block, open_to_network, port_owne
 def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:
     block = free_block(40)
     assert len(block) == 40
-    assert 20000 <= block[0] and block[-1] < 32000
+    assert block[0] >= 20000 and block[-1] < 32000
     for port in block[:5]:
         with socket.socket() as probe:
             probe.bind(("", port))
