@@ -68,7 +68,7 @@ ONLY_WITH_ALL: Final = frozenset({"torch", "browser", "netns"})
 PROCESS_FILES: Final = frozenset(
     f"test_{name}.py"
     for name in """cli_load cli_profile load load_client_bound load_external load_open load_slices
-    load_transport profiler sampler strays wheel""".split()
+    load_transport ports profiler readme sampler strays wheel""".split()
 )
 
 _deselected: Counter[str] = Counter()
