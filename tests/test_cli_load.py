@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +25,6 @@ BAD = [
     ("http://h/ -r -5", "rate must be a number above 0"),
     ("http://h/ -c 10 -n 5", "count must be at least the number of connections (10), got 5"),
     ("http://h/ -n 50 -d 5s", "-n: give a number of requests or a duration"),
-    ("http://h/ -d 5", None),
     ("http://h/ -d 0s", "-d: '0s' is not allowed; it takes a time above 0"),
     ("http://h/ -d 5x", "-d: '5x' is not allowed"),
     ("http://h/ --stages 100", "--stages: '100' is not allowed; it takes RATE:DURATION"),
@@ -46,9 +44,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"), [(a, b) for a, b in BAD if b], ids=[a for a, b in BAD if b]
-)
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
 def test_bad_input_is_one_line_and_exit_code_2(
     line: str,
     message: str,
@@ -154,7 +150,6 @@ def test_another_program_as_a_cross_check(
     shown = capsys.readouterr().out
     assert f"client {client}, closed loop" in shown
     assert "another program drove the load" in shown
-    assert shutil.which(client)
 
 
 def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:

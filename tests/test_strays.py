@@ -150,7 +150,7 @@ def test_the_run_of_another_pid_namespace_is_left_alone() -> None:
     assert strays.owner_alive("999999999:1.0:1")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's directory")
+@pytest.mark.root  # only root can make a directory that is another user's
 def test_the_run_of_another_user_is_passed_over() -> None:
     directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcde0"
     directory.mkdir(mode=0o700)
