@@ -147,9 +147,10 @@ def test_dear_ticks_become_rarer_so_that_the_sampler_stays_within_its_share(
 
 
 def test_the_cost_of_sampling_is_told(burner: list[subprocess.Popen[str]]) -> None:
-    with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
+    process = burn(0.4, 1.2, burner)  # an idle host's share is 0.0 % of whole ticks of its clock
+    with Sampler([Watched(process.pid, "burner", "burner")]) as sampler:
         began_ns = time.time_ns()
-        time.sleep(1.0)
+        go(process)
     summary = sampler.summary(began_ns, 1.0)
     assert 0 < summary["own_cpu_percent"] < 100
     assert summary["interval_s"] >= 0.1
