@@ -11,7 +11,6 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from serve_bench.load import http1
@@ -42,13 +41,10 @@ class Connection:
         "attempts",
         "due",
         "fd",
-        "feed",
         "framer",
         "pending",
         "poller",
-        "recv",
         "request",
-        "send",
         "sent_at",
         "since",
         "sock",
@@ -60,9 +56,6 @@ class Connection:
     )
 
     sock: socket.socket | None
-    recv: Callable[[int], bytes]
-    send: Callable[[bytes | memoryview], int]
-    feed: Callable[[bytes], None]
 
     def __init__(
         self,
@@ -101,7 +94,6 @@ class Connection:
         self.state = CONNECTING
         self.pending = None
         self.framer.start()
-        self.feed = self.framer.feed
         self.poller.register(self.fd, WRITE)
         code = sock.connect_ex(self.address.sockaddr)
         if code not in (0, errno.EINPROGRESS):
@@ -121,8 +113,6 @@ class Connection:
                 self.state = HANDSHAKE
         if self.state == HANDSHAKE and not self._shake():
             return False
-        self.recv = self.sock.recv
-        self.send = self.sock.send
         self.state = IDLE
         self.poller.modify(self.fd, READ)
         return True
@@ -143,9 +133,10 @@ class Connection:
 
     def transmit(self) -> None:
         """Send the request, or what is left of it. Raises OSError."""
+        assert self.sock is not None
         data: bytes | memoryview = self.request if self.pending is None else self.pending
         try:
-            n = self.send(data)
+            n = self.sock.send(data)
         except OSError as error:
             if not would_block(error):
                 raise
@@ -160,8 +151,9 @@ class Connection:
 
     def receive(self) -> bytes | None:
         """What has come; b"" at the end, None when nothing is there. Raises OSError."""
+        assert self.sock is not None
         try:
-            data = self.recv(READ_SIZE)
+            data = self.sock.recv(READ_SIZE)
             if self.tls is not None and data:
                 data += self._buffered()
         except OSError as error:
@@ -179,7 +171,7 @@ class Connection:
         assert isinstance(self.sock, ssl.SSLSocket)
         more = b""
         while left := self.sock.pending():
-            more += self.recv(left)
+            more += self.sock.recv(left)
         return more
 
     def receive_stamped(self) -> tuple[bytes, int | None]:

@@ -30,7 +30,10 @@ COUNT_MARGIN = 20_000
 """With a count, requests are checked one by one when fewer than this are left. Between two calls
 of `advance` (10 ms) no Python client sends 20,000."""
 
-MAX_EVENTS = 512
+MAX_EVENTS = 64
+"""Events taken from the kernel at once. What they name is touched twice, when the kernel tells
+them and when they are handled: 64 still are in the cache then (2-3 % less CPU at c=1000 than
+with 512; no difference at c=100)."""
 
 perf = time.perf_counter_ns
 
@@ -200,16 +203,16 @@ class RawEngine(Reactions):
                     try:
                         countdown -= 1
                         if countdown:
-                            data = conn.recv(READ_SIZE)
+                            data = conn.sock.recv(READ_SIZE)  # type: ignore[union-attr]  # FAST has one
                         else:
                             countdown = every
                             data = stamped(conn)
-                        conn.feed(data)
+                        framer = conn.framer
+                        framer.parser.feed_data(data)
                     except (OSError, HttpParserError, HttpParserUpgrade) as caught:
                         error = caught
                     else:
                         now = perf()
-                        framer = conn.framer
                         if framer.done == plain and now < edge and state == FAST:
                             value = now - conn.due
                             e = value.bit_length() - 11
@@ -224,7 +227,7 @@ class RawEngine(Reactions):
                             framer.done = 0
                             conn.due = now
                             try:
-                                sent = conn.send(request)
+                                sent = conn.sock.send(request)  # type: ignore[union-attr]
                             except OSError as caught:
                                 sent = self._unsent(conn, caught, now)
                             if sent != size:

@@ -63,7 +63,7 @@ class Reactions(Exchanges):
                 return
             self.tally.bytes += len(data)
             if conn.state >= FAST:
-                conn.feed(data)
+                conn.framer.parser.feed_data(data)
         except (OSError, HttpParserError, HttpParserUpgrade) as error:
             self._trouble(conn, error, perf())
         else:

@@ -106,7 +106,7 @@ def test_frame(rounds: Bench, response: bytes, check: bool) -> None:
 
     def work() -> None:
         nonlocal plain
-        feed = framer.feed
+        feed = framer.parser.feed_data
         for _ in range(OPERATIONS):
             feed(response)
             plain += framer.done == http1.PLAIN
