@@ -27,6 +27,7 @@ test: $(READY)
 
 test-all: $(READY)
 	scripts/apt --all
+	scripts/setup --torch
 	scripts/test --all
 
 check: $(READY)

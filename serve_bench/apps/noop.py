@@ -1,7 +1,8 @@
 """The no-op application: it answers "ok" and does nothing else, so that only Serve is measured.
 
 `build` is the import path of a declarative deploy. Batch size, concurrency and replica count are
-settings of the deployment, so a change of them alone does not restart a replica.
+settings of the deployment, so a change of them alone does not restart a replica. Each replica
+counts what it takes, in a file that serve-bench reads (counts.py says how it is laid out).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+
+from .tally import Tally, folders
 
 ANSWER = "ok"
 
@@ -33,18 +36,22 @@ class NoOp:
     def __init__(self, body_type: str) -> None:
         self._body_type = body_type
         self._max_batch_size = 1
+        self._counts = Tally(folders()[0])
 
     def reconfigure(self, config: dict[str, Any]) -> None:
         """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        self._counts.make_room(int(config["max_batch_size"]))
         self._max_batch_size = int(config["max_batch_size"])
         self._batched.set_max_batch_size(self._max_batch_size)
         self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
 
     @serve.batch
     async def _batched(self, requests: list[Any]) -> list[Any]:
+        self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
     async def __call__(self, request: Request | bytes) -> Any:
+        self._counts.add(0)
         if self._max_batch_size > 1:
             return await self._batched(request)
         return _reply(self._body_type)

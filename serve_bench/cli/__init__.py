@@ -21,6 +21,7 @@ from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
 from serve_bench.cli.profile import profile
+from serve_bench.cli.ranker import ranker
 from serve_bench.cli.report import report
 from serve_bench.errors import BadInput, RunFailed
 
@@ -37,7 +38,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (micro, noop, load, report, clean):
+for command in (micro, noop, load, ranker, report, clean):
     app.command()(command)
 app.add_typer(profile, name="profile")
 

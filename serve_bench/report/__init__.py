@@ -16,6 +16,7 @@ from serve_bench.report.json import json_text
 from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Page, page_of
+from serve_bench.report.ranker import ranker_json, ranker_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -47,6 +48,10 @@ def render(
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
     if format == "table" and result.run.command == "load":
         return load_text(result, where, width)
+    if result.run.command == "ranker" and format in ("table", "json"):
+        return (
+            ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
+        )
     page = page_of(result, published=published, where=where)
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone

@@ -1,0 +1,201 @@
+"""A growing load: which number of clients comes next, when to stop, the knee and the collapse.
+
+Pure decisions on what was measured so far; nothing here drives a load. Rule: a step measured
+several times counts by its median, so that one bad moment neither ends a ladder nor makes a
+collapse. A failed step is one with a throughput of 0.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.errors import BadInput
+
+PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
+"""The users of the published recommendation benchmark."""
+
+LEAST_GAIN: Final = 0.02
+"""A step that gains less over the best before it is no gain; two in a row end the growing."""
+
+KNEE: Final = 0.95
+"""The knee is the first step with this share of the best throughput."""
+
+COLLAPSE: Final = 0.8
+"""A step behind the best with less than this share of its throughput is a collapse."""
+
+CLOSE: Final = 1.1
+"""Refinement stops between neighbours that are closer than this."""
+
+MOST_CLIENTS: Final = 1_000_000
+
+_DECADE: Final = (10, 15, 20, 30, 40, 50, 75)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measured step: clients at once, and their throughput (requests/s)."""
+
+    clients: int
+    throughput: float
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """How a load grows. `steps` None: by itself, from `start` to at most `ceiling` clients.
+
+    `refinements`: further steps around the best, once it has stopped growing.
+    """
+
+    steps: tuple[int, ...] | None = None
+    start: int = 10
+    ceiling: int = 10_000
+    refinements: int = 4
+
+
+@dataclass(frozen=True)
+class Next:
+    """Measure this many clients next. `why`: "listed", "grow" or "refine"."""
+
+    clients: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more to measure. `why` is a line for a person."""
+
+    why: str
+
+
+def parse_ladder(text: str, flag: str, ceiling: int = 10_000) -> Ladder:
+    """The word auto, or numbers of clients with commas in the order to run. Raises BadInput."""
+    if text.strip() == "auto":
+        return Ladder(ceiling=ceiling)
+    steps = []
+    for part in (part.strip() for part in text.split(",")):
+        number = int(part) if part.isascii() and part.isdigit() else 0
+        if not 1 <= number <= MOST_CLIENTS:
+            raise BadInput(
+                f"{flag}: {part!r} is not allowed; it takes auto, or numbers from 1 to "
+                f"{MOST_CLIENTS} with commas"
+            )
+        if number in steps:
+            raise BadInput(f"{flag}: {number} stands there twice")
+        steps.append(number)
+    return Ladder(steps=tuple(steps))
+
+
+def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+    """What to do after these steps, in the order in which they were measured."""
+    done = {step.clients for step in measured}
+    if ladder.steps is not None:
+        left = [clients for clients in ladder.steps if clients not in done]
+        return Next(left[0], "listed") if left else Stop("the list is measured")
+    first = min(ladder.start, ladder.ceiling)
+    if not measured:
+        return Next(first, "grow")
+    grown = _grown(measured)
+    saturated = _gains_no_more(grown)
+    above = min(rung_above(grown[-1].clients), ladder.ceiling)
+    if not saturated and above > grown[-1].clients:
+        return Next(above, "grow")
+    refined = len(done) - len(grown)
+    if refined < ladder.refinements and (between := _between(measured)) is not None:
+        return Next(between, "refine")
+    if saturated:
+        return Stop(f"two steps gained less than {100 * LEAST_GAIN:.0f} %")
+    return Stop(f"the ceiling of {ladder.ceiling} clients is reached")
+
+
+def rung_above(clients: int) -> int:
+    """The next number of clients of a ladder that grows by itself: 10 15 20 30 40 50 75 100 ..."""
+    scale = 1
+    while True:
+        for rung in _DECADE:
+            if rung * scale > clients:
+                return rung * scale
+        scale *= 10
+
+
+def merged(measured: Iterable[Step]) -> tuple[Step, ...]:
+    """One step for each number of clients, the fewest first, each with its median throughput."""
+    by_clients: dict[int, list[float]] = {}
+    for step in measured:
+        by_clients.setdefault(step.clients, []).append(step.throughput)
+    return tuple(
+        Step(clients, statistics.median(found)) for clients, found in sorted(by_clients.items())
+    )
+
+
+def best(measured: Iterable[Step]) -> Step | None:
+    """The step with the highest throughput; of equal ones that with the fewest clients. None when
+    nothing was measured, or nothing was served."""
+    steps = merged(measured)
+    top = max(steps, key=lambda step: (step.throughput, -step.clients), default=None)
+    return top if top is not None and top.throughput > 0 else None
+
+
+def knee(measured: Iterable[Step]) -> Step | None:
+    """The step with the fewest clients that reaches KNEE of the best throughput: more clients add
+    latency and hardly any throughput."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return None
+    return next(step for step in steps if step.throughput >= KNEE * top.throughput)
+
+
+def collapses(measured: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps with more clients than the best that fall below COLLAPSE of its throughput."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return ()
+    return tuple(
+        step
+        for step in steps
+        if step.clients > top.clients and step.throughput < COLLAPSE * top.throughput
+    )
+
+
+def _grown(measured: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of the growing part: each has more clients than all before it. Refinement lies
+    below the last of them, repetitions beside."""
+    rising: list[Step] = []
+    values = {step.clients: step for step in merged(measured)}
+    for step in measured:
+        if not rising or step.clients > rising[-1].clients:
+            rising.append(values[step.clients])
+    return tuple(rising)
+
+
+def _gains_no_more(grown: Sequence[Step]) -> bool:
+    """Whether each of the last two steps gained less than LEAST_GAIN over the best before it."""
+    if len(grown) < 3:
+        return False
+    for at in (len(grown) - 2, len(grown) - 1):
+        before = max(step.throughput for step in grown[:at])
+        if grown[at].throughput >= before * (1 + LEAST_GAIN) and grown[at].throughput > 0:
+            return False
+    return True
+
+
+def _between(measured: Sequence[Step]) -> int | None:
+    """A number of clients halfway from the best step to the wider of its gaps; None when both
+    neighbours are close, or nothing was served."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return None
+    at = steps.index(top)
+    gaps = []
+    for low, high in ((at - 1, at), (at, at + 1)):
+        if low >= 0 and high < len(steps):
+            fewer, more = steps[low].clients, steps[high].clients
+            middle = round((fewer * more) ** 0.5)
+            if more > fewer * CLOSE and fewer < middle < more:
+                gaps.append((more / fewer, middle))
+    return max(gaps)[1] if gaps else None

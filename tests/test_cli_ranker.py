@@ -1,0 +1,161 @@
+"""`serve-bench ranker` as a command: flags, bad input, records, reports. Small tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_bench import ranker_bench
+from serve_bench.cli import run
+from serve_bench.ranker_figures import ranker_lines
+from serve_bench.store import read
+
+SMALL = [
+    *("--table-rows", "100", "--sparse-features", "4", "--width", "8", "--bottom", "16,8"),
+    *("--top", "8,4", "--rows", "32,70", "--rounds", "7", "--device", "cpu"),
+]
+
+BAD = [
+    ("--rows 0", "--rows: '0' is not allowed; it takes numbers from 1 to 100000 with commas"),
+    ("--rows 32,x", "--rows: 'x' is not allowed"),
+    ("--rows 32,32", "--rows: 32 stands there twice"),
+    ("--ranker fast", "--ranker: 'fast' is not allowed; it takes plain, tuned, both"),
+    ("--device gpu", "--device: 'gpu' is not allowed; it takes auto, cpu, cuda"),
+    ("--threads 0", "--threads: 0 is not allowed; it takes a number from 1 to 1024"),
+    ("--rounds 0", "--rounds: 0 is not allowed"),
+    ("--seed -1", "--seed: -1 is not allowed; it takes a number from 0"),
+    ("--bottom 256,32", "--bottom: its last layer must be as wide as an embedding (64), not 32"),
+    ("--dense-features 0", "--dense-features: 0 is not allowed"),
+    ("--table-rows 100000000", "--table-rows: 26 tables may have 2,147,483,647 rows in all"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    line: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["ranker", *line.split()]) == 2
+    out, err = capsys.readouterr()
+    assert message in err and err.count("\n") == 1 and out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_torch_one_line_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert run(["ranker", *SMALL]) == 2
+    err = capsys.readouterr().err
+    assert err == "serve-bench: torch is not installed: pip install 'serve-bench[torch]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+def test_tables_that_do_not_fit_are_refused_with_a_way_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    free = type("Memory", (), {"available": 2_000_000_000})
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    assert run(["ranker"]) == 2
+    err = capsys.readouterr().err
+    assert "memory: the tables take 0.67 GB for each of 2 rankers" in err
+    assert "2.00 GB is free; try --table-rows or --rows with less or --ranker plain" in err
+    assert err.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+def test_cuda_without_cuda_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run(["ranker", *SMALL[:-1], "cuda"]) == 2
+    err = capsys.readouterr().err
+    assert "--device cuda: torch" in err and "it takes auto or cpu here" in err
+    assert err.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.torch
+def test_a_run_is_recorded_and_drawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["ranker", *SMALL, "--out", "run"]) == 0
+    printed = capsys.readouterr().out
+    result = read(tmp_path / "run")
+    assert result.complete and result.run.command == "ranker"
+    cells = [(trial.variant, trial.cell["rows"]) for trial in result.trials]
+    assert cells == [("plain", 32), ("tuned", 32), ("plain", 70), ("tuned", 70)]
+    for trial in result.trials:
+        assert len(trial.metrics["forward"].windows or ()) == 7
+        assert trial.counts.completed == trial.counts.sent > 0
+        assert trial.client["ranker"]["device"] == "cpu"
+        assert trial.client["work"]["launches"] > 5
+    lines = ranker_lines(result)
+    assert [line.forward_ratio is not None for line in lines] == [False, True, False, True]
+    assert all(line.floor.seconds > 0 and line.rows_per_s > 0 for line in lines)
+    assert "plain/tuned forward" in printed and "floor of one forward" in printed
+    assert "on CPU" in printed and "records: run" in printed
+    assert run(["report", "run"]) == 0
+    assert capsys.readouterr().out == printed
+    assert run(["report", "run", "--format", "json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert [row["rows"] for row in page["rows"]] == [32, 32, 70, 70]
+    assert page["machine"]["bytes_per_s"] > 0 and page["not_measured"] == []
+    for format_ in ("markdown", "csv", "classic"):
+        assert run(["report", "run", "--format", format_]) == 0
+        assert "tuned" in capsys.readouterr().out
+
+
+@pytest.mark.torch
+def test_one_ranker_alone_has_no_ratio(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["ranker", *SMALL, "--ranker", "tuned", "--threads", "1", "--json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert list(page["rankers"]) == ["tuned"] and page["rankers"]["tuned"]["threads"] == 1
+    assert [row["forward_ratio"] for row in page["rows"]] == [None, None]
+
+
+@pytest.mark.torch
+def test_it_runs_where_ray_is_not_installed(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'ray':\n"
+        "            raise ModuleNotFoundError('ray is blocked')\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+        "from serve_bench.cli import run\n"
+        f"code = run(['ranker', *{SMALL!r}])\n"
+        "assert 'ray' not in sys.modules and 'torch' in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    root = str(Path(ranker_bench.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": root, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "plain/tuned forward" in done.stdout

@@ -1,0 +1,346 @@
+"""The ranker: seeded weights and features, `plain` and `tuned` with equal scores, graphs by size.
+
+Small tables. What needs torch is marked and imports it inside; there is no CUDA here, so the way of
+CUDA graphs is walked with a device object that records and repeats on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve_bench.apps.dlrm_features import (
+    _GAMMA,
+    FORMS,
+    _mix_int,
+    as_block,
+    as_lists,
+    as_matrix,
+    features,
+)
+from serve_bench.apps.dlrm_graphs import LEAST_ROWS, padded
+from serve_bench.apps.dlrm_shape import Shape
+
+SMALL = Shape(table_rows=50, sparse_features=5, dense_features=3, width=8, bottom=(16, 8), top=(8,))
+ODD = Shape(
+    table_rows=7, sparse_features=1, dense_features=1, width=3, bottom=(3,), top=(5, 2),
+    rows_per_request=5,
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- shape
+
+
+def test_the_published_shape_is_the_default() -> None:
+    shape = Shape()
+    assert (shape.pairs, shape.top_layers[0]) == (351, (415, 256))
+    assert shape.tables_bytes == 665_600_000
+    # By hand, a row: 26 vectors of 256 bytes, 26 ids, 13 features, a score; layers once.
+    weights = 13 * 256 + 256 + 256 * 64 + 64 + 415 * 256 + 256 + 256 * 128 + 128 + 128 * 64 + 64
+    weights += 64 + 1
+    assert shape.bytes_moved(32) == 32 * (26 * 256 + 26 * 4 + 13 * 4 + 4) + 4 * weights
+    layers = 13 * 256 + 256 * 64 + 415 * 256 + 256 * 128 + 128 * 64 + 64
+    assert shape.flops(10) == 10 * 2 * (layers + 351 * 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 32}, "bottom: its last layer must be as wide as an embedding"),
+        ({"dense_features": 0}, "dense_features: 0 is not allowed"),
+        ({"top": ()}, "top: .* is not allowed"),
+        ({"table_rows": 10**8}, "table_rows: 26 tables may have"),
+    ],
+)
+def test_what_is_no_shape_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Shape(**change)
+
+
+def test_a_shape_from_arguments() -> None:
+    args = {"table_rows": "50", "bottom": "16,64", "top": [8, 4], "ranker": "plain"}
+    assert Shape.from_args(args) == Shape(table_rows=50, bottom=(16, 64), top=(8, 4))
+
+
+# ------------------------------------------------------------------------------- features
+
+
+def test_features_are_those_of_the_user_for_ever() -> None:
+    dense, ids = features(42, Shape(), seed=3)
+    assert dense.shape == (32, 13) and dense.dtype == np.float32
+    assert ids.shape == (32, 26) and ids.dtype == np.int32
+    # Kept from the first version: another machine or numpy must not give others.
+    assert ids[0, :3].tolist() == [43521, 21697, 37394]
+    assert dense[31, 12] == np.float32(0.5922396183013916)
+
+
+def test_the_mix_is_splitmix64() -> None:
+    """Its known first numbers from the seed 1234567, and ours in whole numbers of Python."""
+    assert _mix_int(1234567) == 6457827717110365317
+    assert _mix_int(1234567 + _GAMMA) == 3203168211198807973
+    start = _mix_int(_mix_int(0) ^ 9)
+    numbers = [_mix_int((start + k * _GAMMA) & (2**64 - 1)) for k in range(32 * 8)]
+    dense, ids = features(9, SMALL)
+    assert dense[0].tolist() == [(n >> 40) / 2**24 for n in numbers[:3]]
+    assert ids[31].tolist() == [((n >> 32) * 50) >> 32 for n in numbers[-5:]]
+
+
+def test_users_and_seeds_differ() -> None:
+    first = as_block(*features(1, SMALL))
+    assert first == as_block(*features(1, SMALL))
+    assert first != as_block(*features(2, SMALL))
+    assert first != as_block(*features(1, SMALL, seed=1))
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_any_user_has_features_in_range(user: int) -> None:
+    dense, ids = features(user, SMALL)
+    assert dense.min() >= 0 and dense.max() < 1
+    assert ids.min() >= 0 and ids.max() < SMALL.table_rows
+
+
+def test_features_are_spread_evenly() -> None:
+    ids = np.concatenate([features(user, SMALL)[1].ravel() for user in range(500)])
+    counts = np.bincount(ids, minlength=50)
+    expected = len(ids) / 50
+    assert ((counts - expected) ** 2 / expected).sum() < 100  # chi-squared, 49 df: p < 1e-4
+
+
+def test_blocks_hold_what_lists_hold() -> None:
+    dense, ids = features(5, SMALL)
+    lists, matrix = as_lists(dense, ids), as_matrix([as_block(dense, ids)] * 2, SMALL.columns)
+    assert matrix.shape == (64, SMALL.columns)
+    assert matrix[32:, SMALL.dense_features :].tolist() == lists["sparse"]
+    assert matrix[:32].view(np.float32)[:, : SMALL.dense_features].tolist() == lists["dense"]
+
+
+# --------------------------------------------------------------------------------- graphs
+
+
+@given(st.integers(1, 200_000))
+def test_padding_wastes_at_most_a_quarter(rows: int) -> None:
+    size = padded(rows)
+    assert size >= max(rows, LEAST_ROWS)
+    assert padded(size) == size
+    assert size == LEAST_ROWS or size * 4 <= rows * 5
+
+
+def test_sizes_are_four_to_an_octave() -> None:
+    sizes = sorted({padded(rows) for rows in range(1, 257)})
+    assert sizes == [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256]
+
+
+class FakeDevice:
+    """Records what a graph would, and repeats it on the CPU. Outputs are spoiled before a replay,
+    so that a score that nobody computed is seen."""
+
+    def __init__(self) -> None:
+        self.captures = 0
+        self.replays = 0
+        self.finished = 0
+        self.addresses: set[int] = set()
+
+    def empty(self, rows: int, columns: int, *, integers: bool, pinned: bool) -> Any:
+        import torch
+
+        made = torch.zeros(
+            (rows, columns) if columns else (rows,),
+            dtype=torch.int32 if integers else torch.float32,
+        )
+        self.addresses.add(made.data_ptr())
+        return made
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.captures += 1
+        run()
+
+        def replay() -> None:
+            self.replays += 1
+            run()
+
+        return replay
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:
+    return [as_block(*(part[:rows] for part in features(u, shape))) for u in users]
+
+
+@pytest.mark.torch
+def test_graphs_give_the_scores_of_the_model() -> None:
+    from serve_bench.apps.dlrm_tuned import TunedRanker
+
+    device = FakeDevice()
+    plain_way = TunedRanker(SMALL, "cpu", seed=1)
+    graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
+    # Larger, then smaller in the same slot: what the larger left there must not show.
+    for users in (range(0, 7), range(7, 13), range(13, 14), range(14, 20)):
+        payloads = blocks(users, SMALL)
+        assert np.allclose(graphs.score(payloads), plain_way.score(payloads), rtol=0, atol=1e-5)
+    assert [padded(32 * n) for n in (7, 6, 1, 6)] == [224, 192, 32, 192]
+    assert (device.captures, device.replays, device.finished) == (3, 4, 4)
+    assert graphs.facts()["graphs"] == 3 and plain_way.facts()["graphs"] is None
+
+
+@pytest.mark.torch
+def test_a_short_batch_is_padded_and_cut() -> None:
+    from serve_bench.apps.dlrm_tuned import TunedRanker
+
+    device = FakeDevice()
+    graphs = TunedRanker(ODD, "cpu", seed=2, graphs_on=device)
+    full = graphs.score(blocks(range(8), ODD))  # 40 rows
+    short = graphs.score(blocks(range(3, 8), ODD, rows=4))  # 20 rows in the slot of 32
+    assert [len(one) for one in full] == [5] * 8
+    assert [len(one) for one in short] == [4] * 5
+    assert np.allclose(short, [one[:4] for one in full[3:]], rtol=0, atol=1e-6)
+    assert device.captures == 2
+    loaded, rows = graphs.load(blocks(range(3), ODD))
+    assert (loaded.rows, rows) == (32, 15)
+    assert loaded.stage.data_ptr() in device.addresses
+
+
+@pytest.mark.torch
+def test_sizes_are_captured_ahead() -> None:
+    from serve_bench.apps.dlrm_tuned import TunedRanker
+
+    device = FakeDevice()
+    graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
+    graphs.prepare(100)
+    assert device.captures == len({padded(rows) for rows in range(1, 101)})
+    graphs.score(blocks(range(3), SMALL))
+    assert device.captures == 8 and device.replays == 1
+
+
+@pytest.mark.torch
+def test_the_cache_gives_up_what_was_not_used_for_longest() -> None:
+    from serve_bench.apps.dlrm_graphs import GraphCache
+
+    device, made = FakeDevice(), []
+
+    def make_run(rows: int, matrix: Any, out: Any) -> Callable[[], None]:
+        made.append(rows)
+        return lambda: None
+
+    cache = GraphCache(device, 4, make_run, most=2)
+    for rows in (32, 64, 30, 128, 32, 64):
+        cache.slot(rows)
+    assert made == [32, 64, 128, 64]
+    assert cache.captured == 4
+
+
+# --------------------------------------------------------------------------------- scores
+
+
+def scores_of(kind: str, shape: Shape, users: range, seed: int = 1, together: int = 100) -> Any:
+    from serve_bench.apps import dlrm
+
+    ranker = dlrm.build(kind, shape, "cpu", seed)
+    payloads = [FORMS[kind](*features(user, shape, seed)) for user in users]
+    scores: list[list[float]] = []
+    for at in range(0, len(payloads), together):
+        scores += ranker.score(payloads[at : at + together])
+    return np.array(scores)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [SMALL, ODD, Shape(table_rows=100)], ids=["small", "odd", "full"])
+def test_both_rankers_give_the_same_scores(shape: Shape) -> None:
+    plain = scores_of("plain", shape, range(20))
+    tuned = scores_of("tuned", shape, range(20))
+    assert plain.shape == (20, shape.rows_per_request)
+    assert np.abs(plain - tuned).max() < 1e-5
+    assert plain.std() > 1e-3  # scores differ, so that their being equal says something
+    assert plain.min() >= 0 and plain.max() <= 1
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["plain", "tuned"])
+def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
+    alone = scores_of(kind, SMALL, range(12), together=1)
+    for together in (2, 5, 12):
+        assert np.abs(scores_of(kind, SMALL, range(12), together=together) - alone).max() < 1e-5
+    assert np.abs(scores_of(kind, SMALL, range(12), seed=2) - alone).max() > 1e-3
+
+
+@pytest.mark.torch
+def test_scores_are_those_of_the_model_written_down_once_more() -> None:
+    """In numpy and double precision, straight from the paper."""
+    import torch
+
+    from serve_bench.apps.dlrm_weights import Weights
+
+    weights, (dense, ids) = Weights(SMALL, 1), features(3, SMALL, 1)
+    vectors = []
+    hidden = dense.astype(np.float64)
+    for weight, bias in weights.layers("bottom"):
+        hidden = np.maximum(hidden @ weight.numpy().T.astype(float) + bias.numpy(), 0)
+    vectors.append(hidden)
+    for number in range(SMALL.sparse_features):
+        table = torch.empty(SMALL.table_rows, SMALL.width)
+        weights.table(number, table)
+        vectors.append(table.numpy().astype(float)[ids[:, number]])
+    count = len(vectors)
+    pairs = [
+        (vectors[i] * vectors[j]).sum(axis=1) for i in range(count) for j in range(i + 1, count)
+    ]
+    hidden = np.concatenate([hidden, np.stack(pairs, axis=1)], axis=1)
+    *inner, last = weights.layers("top")
+    for weight, bias in inner:
+        hidden = np.maximum(hidden @ weight.numpy().T + bias.numpy(), 0)
+    logits = (hidden @ last[0].numpy().T + last[1].numpy())[:, 0]
+    expected = 1 / (1 + np.exp(-logits))
+    for kind in ("plain", "tuned"):
+        assert np.abs(scores_of(kind, SMALL, range(3, 4))[0] - expected).max() < 1e-5
+
+
+@pytest.mark.torch
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
+def test_random_features_get_equal_scores(rows: int, seed: int) -> None:
+    from serve_bench.apps.dlrm import PlainRanker
+    from serve_bench.apps.dlrm_tuned import TunedRanker
+
+    if not _RANDOM:
+        _RANDOM.extend([PlainRanker(SMALL, "cpu", 1), TunedRanker(SMALL, "cpu", 1)])
+    random = np.random.default_rng(seed)
+    dense = random.normal(0, 2, (rows, SMALL.dense_features)).astype(np.float32)
+    ids = random.integers(0, SMALL.table_rows, (rows, SMALL.sparse_features)).astype(np.int32)
+    plain, tuned = _RANDOM
+    wanted = plain.score([as_lists(dense, ids)])
+    assert np.abs(np.array(tuned.score([as_block(dense, ids)])) - np.array(wanted)).max() < 1e-5
+
+
+_RANDOM: list[Any] = []
+
+
+@pytest.mark.torch
+def test_the_device_is_found_or_refused() -> None:
+    import torch
+
+    from serve_bench.apps.dlrm import resolve_device
+
+    assert resolve_device("cpu") == "cpu"
+    if torch.cuda.is_available():
+        assert resolve_device("auto") == resolve_device("cuda") == "cuda"
+    else:
+        assert resolve_device("auto") == "cpu"
+        with pytest.raises(ValueError, match="CUDA"):
+            resolve_device("cuda")
+
+
+@pytest.mark.torch
+def test_operators_are_counted_and_views_are_not() -> None:
+    import torch
+
+    from serve_bench.apps.dlrm_clock import operators
+
+    one = torch.ones(4, 4)
+    assert operators(lambda: (one + one).t()[0].view(2, 2)) == 1
+    assert operators(lambda: one.view(-1)) == 0

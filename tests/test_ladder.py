@@ -1,0 +1,193 @@
+"""The ladder: what comes next, when it stops, knee and collapse. Throughputs are made up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.errors import BadInput
+from serve_bench.ladder import (
+    PUBLISHED,
+    Ladder,
+    Next,
+    Step,
+    Stop,
+    best,
+    collapses,
+    decide,
+    knee,
+    merged,
+    parse_ladder,
+    rung_above,
+)
+
+
+def climb(
+    ladder: Ladder, served: Callable[[int], float], most: int = 200
+) -> tuple[list[Step], list[str], Stop]:
+    """Runs a ladder against a server whose throughput is a function of the clients."""
+    measured: list[Step] = []
+    whys: list[str] = []
+    while len(measured) < most:
+        decision = decide(ladder, measured)
+        if isinstance(decision, Stop):
+            return measured, whys, decision
+        assert isinstance(decision, Next)
+        measured.append(Step(decision.clients, served(decision.clients)))
+        whys.append(decision.why)
+    raise AssertionError(f"no end after {most} steps")
+
+
+def saturating(limit: float, per_client: float) -> Callable[[int], float]:
+    return lambda clients: min(limit, per_client * clients)
+
+
+def test_a_list_is_run_in_its_order_and_to_its_end() -> None:
+    measured, whys, stop = climb(Ladder(steps=(5, 1, 9)), lambda clients: 100.0)
+    assert [step.clients for step in measured] == [5, 1, 9]
+    assert set(whys) == {"listed"}
+    assert stop.why == "the list is measured"
+
+
+def test_growing_ends_after_two_steps_without_gain() -> None:
+    measured, _, stop = climb(Ladder(refinements=0), saturating(1000, 10))
+    assert [step.clients for step in measured] == [10, 15, 20, 30, 40, 50, 75, 100, 150, 200]
+    assert "less than 2 %" in stop.why
+
+
+def test_one_step_without_gain_does_not_end_it() -> None:
+    def dip(clients: int) -> float:
+        return 150.0 if clients == 20 else min(400.0, clients * 10.0)
+
+    measured, _, _ = climb(Ladder(refinements=0), dip)
+    assert max(step.clients for step in measured) > 40
+    top = best(measured)
+    assert top is not None and top.throughput == 400
+
+
+def test_two_small_gains_that_add_up_are_still_measured_against_the_best_before() -> None:
+    steps = [Step(10, 100.0), Step(15, 101.0), Step(20, 102.5)]
+    assert isinstance(decide(Ladder(refinements=0), steps), Stop)
+    steps[-1] = Step(20, 104.0)
+    assert decide(Ladder(refinements=0), steps) == Next(30, "grow")
+
+
+def test_refinement_looks_around_the_best() -> None:
+    def peak(clients: int) -> float:
+        return 1000.0 - abs(clients - 120) * 4
+
+    measured, whys, _ = climb(Ladder(), peak)
+    refined = [step.clients for step, why in zip(measured, whys, strict=True) if why == "refine"]
+    assert 1 <= len(refined) <= 4
+    assert all(75 < clients < 200 for clients in refined)
+    top = best(measured)
+    assert top is not None and abs(top.clients - 120) <= 5
+
+
+def test_the_ceiling_is_said() -> None:
+    measured, _, stop = climb(Ladder(ceiling=60, refinements=0), saturating(1e9, 10))
+    assert [step.clients for step in measured] == [10, 15, 20, 30, 40, 50, 60]
+    assert stop.why == "the ceiling of 60 clients is reached"
+
+
+def test_a_ceiling_below_the_start_leaves_one_step() -> None:
+    measured, _, _ = climb(Ladder(ceiling=3), saturating(100, 10))
+    assert [step.clients for step in measured] == [3]
+
+
+def test_a_server_that_serves_nothing_ends_it_soon() -> None:
+    measured, _, _ = climb(Ladder(), lambda clients: 0.0)
+    assert len(measured) == 3
+    assert best(measured) is None and knee(measured) is None and collapses(measured) == ()
+
+
+def test_knee_is_the_first_step_at_95_percent() -> None:
+    steps = [Step(10, 500.0), Step(20, 949.0), Step(30, 950.0), Step(40, 1000.0), Step(50, 990.0)]
+    assert knee(steps) == Step(30, 950.0)
+
+
+def test_the_published_figures_have_their_knee_and_no_collapse() -> None:
+    steps = [Step(10, 168), Step(50, 672), Step(100, 1139), Step(200, 1435), Step(400, 1573)]
+    steps.append(Step(500, 1540))
+    assert knee(steps) == Step(400, 1573)
+    assert collapses(steps) == ()
+
+
+def test_collapse_is_a_later_step_more_than_20_percent_below() -> None:
+    steps = [Step(10, 700.0), Step(20, 1000.0), Step(30, 800.0), Step(40, 799.0), Step(50, 300.0)]
+    assert collapses(steps) == (Step(40, 799.0), Step(50, 300.0))
+
+
+def test_what_comes_before_the_best_is_no_collapse() -> None:
+    assert collapses([Step(1, 10.0), Step(10, 1000.0)]) == ()
+
+
+def test_repeated_steps_count_by_their_median() -> None:
+    steps = [Step(10, 100.0), Step(20, 10.0), Step(20, 99.0), Step(20, 98.0)]
+    assert merged(steps) == (Step(10, 100.0), Step(20, 98.0))
+    assert collapses(steps) == ()
+
+
+def test_of_equal_steps_the_best_has_the_fewest_clients() -> None:
+    assert best([Step(30, 5.0), Step(10, 5.0), Step(20, 5.0)]) == Step(10, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("clients", "above"), [(1, 10), (10, 15), (75, 100), (100, 150), (99, 100)]
+)
+def test_rungs(clients: int, above: int) -> None:
+    assert rung_above(clients) == above
+
+
+def test_auto_and_lists_are_read() -> None:
+    assert parse_ladder("auto", "--users", ceiling=70) == Ladder(ceiling=70)
+    assert parse_ladder(" 1, 10,20", "--users").steps == (1, 10, 20)
+    assert parse_ladder(",".join(map(str, PUBLISHED)), "--users").steps == PUBLISHED
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "ten", "1,,2", "1000001", "²"])
+def test_what_is_no_ladder_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"--users: '.*' is not allowed; it takes auto"):
+        parse_ladder(text, "--users")
+
+
+def test_a_number_twice_is_refused() -> None:
+    with pytest.raises(BadInput, match="--users: 10 stands there twice"):
+        parse_ladder("10,20,10", "--users")
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=60),
+    st.integers(1, 5000),
+    st.integers(1, 100),
+    st.integers(0, 6),
+)
+def test_every_ladder_ends_and_measures_no_step_twice(
+    noise: list[float], ceiling: int, start: int, refinements: int
+) -> None:
+    ladder = Ladder(start=start, ceiling=ceiling, refinements=refinements)
+    measured, whys, _ = climb(ladder, lambda clients: noise[clients % len(noise)], most=60)
+    clients = [step.clients for step in measured]
+    assert len(set(clients)) == len(clients)
+    assert max(clients) <= ceiling
+    assert whys.count("refine") <= refinements
+    grown = [step for step, why in zip(clients, whys, strict=True) if why == "grow"]
+    assert grown == sorted(grown)
+
+
+@given(st.dictionaries(st.integers(1, 1000), st.floats(0.1, 1e6), min_size=1))
+def test_knee_best_and_collapse_hold_together(found: dict[int, float]) -> None:
+    steps = [Step(clients, throughput) for clients, throughput in found.items()]
+    top, bend = best(steps), knee(steps)
+    assert top is not None and bend is not None
+    assert top.throughput == max(found.values())
+    assert bend.clients <= top.clients
+    assert math.isclose(bend.throughput, 0.95 * top.throughput) or (
+        bend.throughput > 0.95 * top.throughput
+    )
+    for step in collapses(steps):
+        assert step.clients > top.clients and step.throughput < 0.8 * top.throughput
