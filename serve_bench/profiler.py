@@ -1,9 +1,8 @@
-"""py-spy on a process: one recording or several at once, and a dump of the stacks now.
+"""Recordings by py-spy: of one process, or of several at once.
 
-Rule: py-spy is the one of this environment, started with a list of words. What it wrote is moved to
-its place only when it holds samples, so a failed recording leaves no file. Its errors come out as
-one line that says what to do. Who may look into a process is in rights.py, what the samples mean in
-stacks.py.
+Rule: what py-spy wrote is moved to its place only when it holds samples, so a failed recording
+leaves no file; what was sampled is kept where it can be. The program itself is in pyspy.py, what
+the samples mean in stacks.py.
 """
 
 from __future__ import annotations
@@ -12,31 +11,23 @@ import contextlib
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.rights import why_not_allowed
-from serve_bench.sampler import threads_of
-from serve_bench.stacks import by_thread_ran, parse_raw, to_raw
+from serve_bench.errors import BadInput
+from serve_bench.files import check_writable, why, write_whole
+from serve_bench.pyspy import Options, ProfileFailed, explain, py_spy
+from serve_bench.readings import threads_of
+from serve_bench.stacks import by_thread_ran, parse_raw, shortened, to_raw
+from serve_bench.strays import DIRECTORY_MARK
 from serve_bench.usage import Threads
-
-FORMATS: Final = {
-    "flamegraph": ".svg",
-    "speedscope": ".speedscope.json",
-    "chrometrace": ".chrometrace.json",
-    "raw": ".raw.txt",
-}
-"""What a recording can be had in, and how the name of its file ends."""
 
 READY_S: Final = 30.0
 """py-spy reads the symbols of what it attaches to; with native extensions that takes seconds."""
@@ -53,25 +44,6 @@ _SAMPLES: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 
 
 @dataclass(frozen=True)
-class Options:
-    """How py-spy samples. `rate` is samples a second; the others are its flags."""
-
-    rate: int = 100
-    native: bool = False
-    gil: bool = False
-    idle: bool = False
-    threads: bool = False
-    subprocesses: bool = False
-    nonblocking: bool = False
-
-    def words(self) -> list[str]:
-        """As words of py-spy's command line."""
-        names = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
-        flags = [f"--{name}" for name in names if getattr(self, name)]
-        return ["--rate", str(self.rate), *flags]
-
-
-@dataclass(frozen=True)
 class Recorded:
     """A recording that holds samples. `errors` counts stacks that py-spy could not read."""
 
@@ -81,19 +53,6 @@ class Recorded:
     errors: int
     seconds: float
     notes: tuple[str, ...] = ()
-
-
-class ProfileFailed(RunFailed):
-    """A recording gave nothing. The message is one line and says what to do."""
-
-
-def py_spy() -> str:
-    """The py-spy of this environment, else the one on PATH. Raises BadInput without either."""
-    for place in (sysconfig.get_path("scripts"), str(Path(sys.executable).parent), None):
-        found = shutil.which("py-spy", path=place)
-        if found:
-            return found
-    raise BadInput("py-spy is not installed in this environment: pip install py-spy")
 
 
 @dataclass
@@ -110,6 +69,7 @@ class Recording:
     format: str = "raw"
     longest_s: float = 3600.0
     mark: Mapping[str, str] = field(default_factory=dict)  # added to py-spy's environment
+    _new_folders: tuple[Path, ...] = ()  # that were made for the file, the innermost first
     _process: subprocess.Popen[str] | None = None
     _said: list[str] = field(default_factory=list)
     _ready: threading.Event = field(default_factory=threading.Event)
@@ -119,16 +79,19 @@ class Recording:
 
     @property
     def _draft(self) -> Path:
-        return self.out.with_name(f".{self.out.name}.part")
+        """What py-spy writes: in the run's directory, which goes with the run, if there is one."""
+        folder = Path(self.mark.get(DIRECTORY_MARK, self.out.parent))
+        return folder / f".{self.pid}.{self.out.name}.draft"
 
     def start(self) -> None:
         """Starts py-spy. Raises BadInput without one, or when the file cannot be made."""
+        folders = (self.out.parent, *self.out.parent.parents)
+        self._new_folders = tuple(takewhile(lambda folder: not folder.exists(), folders))
         try:
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            self._draft.touch()
+            check_writable(self.out)
         except OSError as error:
-            why = (error.strerror or "error").lower()
-            raise BadInput(f"{self.out}: cannot be written: {why}") from None
+            raise BadInput(f"{self.out}: cannot be written: {why(error)}") from None
         self._process = subprocess.Popen(
             [
                 *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
@@ -174,20 +137,27 @@ class Recording:
         try:
             return self._end(seconds)
         finally:
-            self._draft.unlink(missing_ok=True)
+            self._tidy()
 
     def abandon(self) -> None:
         """Kills py-spy if it still runs, and leaves no file half written."""
         if self._process is not None and self.running:
             self._process.kill()
             self._process.wait()
-        self._draft.unlink(missing_ok=True)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Leaves no draft, and no folder that was made for a file which did not come."""
+        if self.started:
+            self._draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first that holds anything stays, and all above
+            for folder in self._new_folders:
+                folder.rmdir()
 
     def _end(self, seconds: float) -> Recorded:
         assert self._process is not None and self._reader is not None
-        ended = not self.running
         ran = self._ran()
-        if not ended:
+        if self.running:
             self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(STOP_S)
@@ -200,6 +170,9 @@ class Recording:
         self._reader.join()
         said = "\n".join(self._said)
         found = _SAMPLES.search(said)
+        if self._process.returncode < 0:
+            signal_ = -self._process.returncode
+            raise ProfileFailed(f"py-spy on process {self.pid} was ended by signal {signal_}")
         if self._process.returncode != 0 or found is None:
             raise ProfileFailed(explain(said, self.pid), tuple(self._said[:3]))
         samples, errors = int(found[1]), int(found[2])
@@ -208,11 +181,13 @@ class Recording:
             raise ProfileFailed(
                 f"process {self.pid} was idle: no samples; put load on it first, or use --idle"
             )
-        if self._by_thread:
-            stacks = parse_raw(self._draft.read_text(errors="replace"), str(self.out))
-            marked = by_thread_ran(stacks, ran, keep_threads=self.options.threads)
-            self._draft.write_text(to_raw(marked), encoding="utf-8")
-        os.replace(self._draft, self.out)
+        content = self._draft.read_bytes()
+        if self.format == "raw":
+            content = self._refined(content.decode(errors="replace"), ran).encode()
+        try:
+            write_whole(self.out, content)
+        except OSError as error:
+            raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
         notes = []
         if "because process exited" in said:
             notes.append(f"process {self.pid} ended after {seconds:.1f} s; kept what was sampled")
@@ -221,6 +196,13 @@ class Recording:
         if errors > samples:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
+
+    def _refined(self, text: str, ran: Mapping[int, float]) -> str:
+        """Raw stacks as they are kept: file names from the package on, waiting threads marked."""
+        stacks = shortened(parse_raw(text, str(self.out)))
+        if self._by_thread:
+            stacks = by_thread_ran(stacks, ran, keep_threads=self.options.threads)
+        return to_raw(stacks)
 
     @property
     def _by_thread(self) -> bool:
@@ -252,22 +234,6 @@ class Recording:
                 self._began = time.monotonic()
                 self._ready.set()
         self._ready.set()
-
-
-def explain(said: str, pid: int) -> str:
-    """What py-spy's words mean, in one line."""
-    if "Permission Denied" in said or "Operation not permitted" in said:
-        return why_not_allowed(pid) or f"not allowed to look into process {pid} (a seccomp filter?)"
-    if "Failed to get process executable name" in said or "No such process" in said:
-        return f"process {pid} ended before a sample was taken"
-    if "Unsupported version of Python" in said:
-        found = re.search(r"Unsupported version of Python: (\S+)", said)
-        version = f"Python {found[1]}" if found else "its Python"
-        return f"py-spy does not know {version} of process {pid} yet: pip install -U py-spy"
-    if "Failed to find python version" in said or "Failed to find a python interpreter" in said:
-        return f"process {pid} is not Python, or has only just started"
-    first = next((line for line in said.splitlines() if line.strip()), "it said nothing")
-    return f"py-spy on process {pid} failed: {first.removeprefix('Error: ')}"
 
 
 @dataclass(frozen=True)
@@ -322,12 +288,3 @@ def stop_all(
             except ProfileFailed as error:
                 failed.append(error)
     return tuple(done), tuple(failed)
-
-
-def dump(pid: int, *, native: bool = False) -> str:
-    """The stacks of all threads now, as py-spy prints them. Raises ProfileFailed."""
-    words = [py_spy(), "dump", "--pid", str(pid), *(["--native"] if native else [])]
-    told = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    if told.returncode != 0:
-        raise ProfileFailed(explain(told.stderr or told.stdout, pid))
-    return told.stdout

@@ -14,11 +14,14 @@ from typing import Final
 
 from serve_bench import perf
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.files import why, write_whole
 from serve_bench.processes import ServeProcess
-from serve_bench.profiler import FORMATS, Options, Recorded, Recording, record
-from serve_bench.sampler import cpu_ns
+from serve_bench.profiler import Recorded, Recording, record
+from serve_bench.pyspy import FORMATS, Options
+from serve_bench.readings import cpu_ns
 from serve_bench.shipped import read_toml, shipped
-from serve_bench.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
+from serve_bench.stack_layers import LayerRules, read_rules
+from serve_bench.stacks import Stacks, merged, parse_raw, to_raw
 
 RAW_SUFFIX: Final = FORMATS["raw"]
 DERIVED: Final = ("flamegraph", "raw")
@@ -48,7 +51,8 @@ class Wish:
         if not several:
             return self.out
         stem = self.out.name.removesuffix(self.suffix).removesuffix(self.out.suffix)
-        return self.out.with_name(f"{stem}-{role}-{pid}{self.suffix}")
+        named = stem if stem == role or stem.endswith(f"-{role}") else f"{stem}-{role}"
+        return self.out.with_name(f"{named}-{pid}{self.suffix}")
 
 
 @dataclass(frozen=True)
@@ -73,19 +77,22 @@ class Profiles:
 
 
 def record_all(
-    processes: Sequence[ServeProcess], wish: Wish, on_progress: Callable[[float], None]
+    processes: Sequence[ServeProcess],
+    wish: Wish,
+    on_progress: Callable[[float], None],
+    mark: Mapping[str, str],
 ) -> Profiles:
     """Records Python processes at once. Raw stacks are left in `place` with the ending of raw; a
-    flamegraph is drawn from them by the caller."""
+    flamegraph is drawn from them by the caller. `mark` is put into the environment of each py-spy,
+    so that it ends should this process be killed."""
     several = len(processes) > 1
     raw = wish.format in DERIVED
     recordings = []
     for one in processes:
         place = wish.place(one.role, one.pid, several)
         out = raw_beside(place) if raw else place
-        recordings.append(
-            Recording(one.pid, out, wish.options, "raw" if raw else wish.format, wish.duration_s)
-        )
+        format = "raw" if raw else wish.format
+        recordings.append(Recording(one.pid, out, wish.options, format, wish.duration_s, mark))
     outcome = record(recordings, wish.duration_s, on_progress)
     roles = {one.pid: one.role for one in processes}
     done = [_profile(one, roles[one.pid], wish, several, raw) for one in outcome.done]
@@ -120,7 +127,10 @@ def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Prof
     else:
         if stacks:
             place = wish.place(process.role, process.pid, False)
-            raw_beside(place).write_text(to_raw(stacks), encoding="utf-8")
+            try:
+                write_whole(raw_beside(place), to_raw(stacks))
+            except OSError as error:
+                raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
             profile = Profile(
                 process.pid, process.role, place, stacks, samples=sum(stacks.values())
             )
@@ -169,7 +179,7 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
             if not files:
                 raise BadInput(f"{place}: holds no profiles of {' or '.join(target)}")
             return merged(read_stacks(file) for file in files), files
-    looked = " nor ".join(str(place) for place in places)
+    looked = " nor ".join(dict.fromkeys(str(place) for place in places))
     raise BadInput(f"no profile {word!r}: neither a file nor a folder at {looked}")
 
 

@@ -10,40 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from serve_bench.inside import Inside, Look, keep_samples
+from serve_bench.agenda import Agenda
+from serve_bench.clock import now_iso as now_iso
+from serve_bench.inside import Inside, Look
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load.external import ExternalResult, drive_external
-from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_result import Progress as LoadProgress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.result import (
-    Deploy,
-    Failure,
-    Launch,
-    Metric,
-    PlannedTrial,
-    Row,
-    Teardown,
-    Trial,
-)
-from serve_bench.sampler import Sampler
-from serve_bench.scenario import (
-    LAUNCH_S,
-    Cell,
-    LaunchPlan,
-    Suite,
-    expected_s,
-    expected_trial_s,
-    label_of,
-)
+from serve_bench.observer import Observer as Observer
+from serve_bench.observer import Step as Step
+from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Row, Teardown, Trial
+from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of
 from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
 from serve_bench.trial import load_of, timing_of, trial_of
+from serve_bench.url_runner import drive_url as drive_url
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -53,44 +35,11 @@ _NEXT_PHASE = {
 }
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where the run is now: trial `number` of `of`, what is being done, how long it will take."""
-
-    number: int
-    of: int
-    launch: LaunchPlan
-    cell: Cell | None
-    row: Row | None
-    phase: str
-    rate: float | None
-    left_s: float
-
-
-class Observer(Protocol):
-    """Is told what goes on; it measures nothing and decides nothing."""
-
-    def step(self, step: Step) -> None:
-        """Something began or moved on (several times a second during a load)."""
-
-    def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A trial was measured and stands in the records."""
-
-    def failure(self, failure: Failure) -> None:
-        """Something failed and stands in the records."""
-
-
-def now_iso() -> str:
-    """The time, UTC, as records carry it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 @dataclass
 class Runner:
-    """One sitting of a run: works off `launches` and appends every record to `folder`."""
+    """One sitting of a run: works off the agenda and appends every record to `folder`."""
 
-    suite: Suite
-    launches: Sequence[LaunchPlan]
+    agenda: Agenda
     folder: RunFolder
     run_id: str
     observer: Observer
@@ -105,14 +54,13 @@ class Runner:
 
     @property
     def planned(self) -> int:
-        """How many trials this sitting has to measure."""
-        trials = sum(len(trials) for launch in self.launches for _, trials in launch.cells)
-        return trials * (2 if self.inside is not None and self.inside.profile else 1)
+        """How many loads this sitting has to drive."""
+        return len(self.agenda.loads())
 
     def run(self) -> bool:
         """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
-        for offset, launch in enumerate(self.launches):
-            self._left_s = expected_s(self.suite, self.launches[offset:])
+        for offset, launch in enumerate(self.agenda.launches):
+            self._left_s = self.agenda.expected_s(self.agenda.launches[offset:])
             self._launch(launch, self.first_launch + offset)
         return not self.failed
 
@@ -163,11 +111,11 @@ class Runner:
         proven = False
         for place, (cell, trials) in enumerate(launch.cells):
             rest = replace(launch, cells=launch.cells[place:])
-            later = self.launches[self.launches.index(launch) + 1 :]
-            self._left_s = expected_s(self.suite, [rest, *later]) - LAUNCH_S
+            later = self.agenda.launches[self.agenda.launches.index(launch) + 1 :]
+            self._left_s = self.agenda.expected_s([rest, *later]) - LAUNCH_S
             self._say(launch, cell, None, "deploy")
             try:
-                deployed = serving.deploy(self.suite.app, cell)
+                deployed = serving.deploy(self.agenda.suite.app, cell)
             except LaunchFailed as error:
                 if not proven or not serving.alive():
                     raise
@@ -180,7 +128,7 @@ class Runner:
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = []
-            for planned, profiled in self._repeated(trials):
+            for planned, profiled in self.agenda.of(trials):
                 trial = self._trial(launch, number, serving, cell, planned, profiled)
                 measured += [] if trial is None or profiled else [trial]
                 if not serving.alive():
@@ -189,11 +137,6 @@ class Runner:
                     raise LaunchFailed(f"{reason}: this cluster can do nothing more")
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
-
-    def _repeated(self, trials: Sequence[PlannedTrial]) -> list[tuple[PlannedTrial, bool]]:
-        """The trials of a cell; then each once more with profilers, if that is asked for."""
-        again = trials if self.inside is not None and self.inside.profile else ()
-        return [(planned, False) for planned in trials] + [(planned, True) for planned in again]
 
     def _prove(
         self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
@@ -234,28 +177,41 @@ class Runner:
             what, about["key"] = "profile", None
         self._say(launch, cell, planned.row, "profiled load" if profiled else "connect")
         started_at, began = now_iso(), time.monotonic()
+        pressed: LoadInterrupted | None = None
         try:
             with self._looking(serving, planned, profiled) as look:
-                result = drive_load(
-                    load_of(self.suite, planned.row, serving.url),
-                    timing_of(self.suite),
-                    on_progress=progress,
-                    mark=marks(self.run_id),
-                )
+                try:
+                    result = drive_load(
+                        load_of(self.agenda.suite, planned.row, serving.url),
+                        timing_of(self.agenda.suite),
+                        on_progress=progress,
+                        mark=marks(self.run_id),
+                    )
+                except LoadInterrupted as early:
+                    result, pressed = early.result, early
         except LoadError as error:
             message = "; ".join([str(error), *serving.casualties()])
             self._append_failure(Failure(what, message, now_iso(), **about))
             return None
         finally:
-            self._left_s = left_s - expected_trial_s(self.suite)
+            self._left_s = left_s - self.agenda.expected_load_s(profiled)
         if not serving.alive():
+            if pressed is not None:
+                raise pressed
             return None  # the caller records why: this was no measure of a living cluster
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
         if look is not None:
             trial = look.add_to(trial, result)
+        if pressed is not None:
+            trial = replace(trial, flags={**trial.flags, "interrupted": True})
         self._done += 1
         self.folder.append(trial)
         self.observer.trial(trial, self._done, self.planned)
+        if pressed is not None:
+            wanted = self.agenda.suite.windows
+            message = f"interrupted after {len(result.windows)} of {wanted} windows"
+            self._append_failure(Failure(what, message, now_iso(), **about))
+            raise pressed
         for ended in serving.casualties():
             message = f"{ended} during the trial: the figures are of a broken cluster"
             self._append_failure(Failure(what, message, now_iso(), **about))
@@ -313,65 +269,6 @@ class Runner:
         number = min(self._done + 1, self.planned)
         left_s = max(0.0, self._left_s)
         self.observer.step(Step(number, self.planned, launch, cell, row, phase, rate, left_s))
-
-
-def drive_url(
-    load: Load,
-    timing: Timing,
-    planned: PlannedTrial,
-    run_id: str,
-    progress: Callable[[LoadProgress], None],
-    samples: Path | None = None,
-) -> Trial:
-    """A load against a server that is already there. Raises LoadError or ExternalError.
-
-    Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
-    `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
-    """
-    started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
-    interrupted = False
-    with nullcontext() if samples is None else Sampler([]) as sampler:
-        if load.client in ("wrk", "ab"):
-            told = drive_external(load, timing, mark=marks(run_id))
-            trial, measured_s = _external_trial(planned, started_at, told), told.seconds
-        else:
-            try:
-                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
-            except LoadInterrupted as early:
-                result, interrupted = early.result, True
-            trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
-            began_ns, measured_s = result.started_at_ns, result.duration_s
-    if sampler is not None and samples is not None:
-        trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
-        keep_samples(samples, sampler.samples(planned.key))
-    asked = load.to_json()
-    asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
-    client = {**trial.client, "asked": asked}
-    return replace(trial, client=client, flags={"interrupted": interrupted})
-
-
-def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:
-    """What another program told, as a record: it has no windows and no histogram of its own."""
-    metrics = {"throughput": Metric("requests/s", "higher", windows=(told.rate,))}
-    for share, value_ns in told.percentiles_ns.items():
-        metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
-    failed = {name: n for name, n in (*told.errors.items(), ("status", told.non_2xx)) if n}
-    good = told.completed - told.non_2xx
-    return Trial(
-        key=planned.key,
-        launch="",
-        round=planned.round,
-        variant=planned.variant,
-        cell=planned.cell,
-        row=planned.row,
-        started_at=started_at,
-        window_s=told.seconds,
-        warmup=Warmup(0.0, False, 0),
-        metrics=metrics,
-        counts=Counts(good + sum(failed.values()), good, failed, 0),
-        client={"external": told.to_json(), "bytes_received": told.bytes_received},
-        seconds={"total": told.seconds, "measured": told.seconds},
-    )
 
 
 def _deploy_record(launch: str, cell: Cell, deployed: Deployed) -> Deploy:

@@ -6,14 +6,12 @@ what is dearest (proportional memory, 3 ms a process) is read after the load. A 
 process's CPU clock costs 0.5 us on Linux. Adding up belongs to usage.py.
 
 A thread and not a process of its own: the parent of a load only listens, so nobody waits for the
-interpreter's lock, and a thread starts in no time and needs no memory.
+interpreter's lock, and a thread starts in no time and needs no memory. One reading: readings.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-import psutil
-
 from serve_bench.gpu import Gpus, gpu_summary
-from serve_bench.usage import HostReading, Threads, Track, host_summary, summary_of
+from serve_bench.readings import (
+    children_of,
+    children_of_this,
+    cpu_ns,
+    host_reading,
+    perf,
+    pss_bytes,
+    rss_bytes,
+    thread_name,
+    threads_of,
+)
+from serve_bench.usage import HostReading, Track, host_summary, summary_of
 
 INTERVAL_S: Final = 0.2
 OWN_SHARE: Final = 0.01
@@ -33,11 +40,6 @@ OWN_SHARE: Final = 0.01
 THREADS_EVERY_NS: Final = 1_000_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
 CHILDREN_EVERY_NS: Final = 1_000_000_000
-LINUX: Final = sys.platform.startswith("linux")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-perf = time.perf_counter_ns
 
 
 @dataclass(frozen=True)
@@ -210,9 +212,8 @@ class Sampler:
         former = track.threads[-1].run_ns if track.threads else {}
         busiest = max(reading.run_ns, key=lambda tid: reading.run_ns[tid] - former.get(tid, 0))
         track.threads.append(reading)
-        if busiest not in track.names:
-            with contextlib.suppress(OSError):  # the thread ended meanwhile: it stays nameless
-                track.names[busiest] = _text(f"/proc/{track.pid}/task/{busiest}/comm").strip()
+        if busiest not in track.names and (name := thread_name(track.pid, busiest)) is not None:
+            track.names[busiest] = name
 
     def _mean_interval_s(self) -> float | None:
         ticks = self._own_ns
@@ -226,97 +227,6 @@ class Sampler:
         if len(ticks) < 2:
             return None
         return round(100.0 * (ticks[-1][1] - ticks[0][1]) / (ticks[-1][0] - ticks[0][0]), 2)
-
-
-def cpu_ns(pid: int) -> int | None:
-    """CPU time of a process so far, all its threads and those that ended; None when it is gone.
-
-    On Linux by the process's CPU clock: its id is made as `clock_getcpuclockid(3)` makes it, and
-    it needs no rights. Elsewhere by psutil, which counts in ticks of 10 ms.
-    """
-    try:
-        if LINUX:
-            return time.clock_gettime_ns((~pid << 3) | 2)
-        times = psutil.Process(pid).cpu_times()
-        return int((times.user + times.system) * 1e9)
-    except (OSError, psutil.Error):
-        return None
-
-
-def rss_bytes(pid: int) -> int | None:
-    """Resident memory; None when the process is gone."""
-    try:
-        if LINUX:
-            return int(_text(f"/proc/{pid}/statm").split()[1]) * _PAGE
-        return int(psutil.Process(pid).memory_info().rss)
-    except (OSError, IndexError, psutil.Error):
-        return None
-
-
-def pss_bytes(pid: int) -> int | None:
-    """Proportional memory: a page shared by n processes counts 1/n. None where not allowed."""
-    try:
-        lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("Pss:")]
-    return int(found[0]) * 1024 if found else None
-
-
-def threads_of(pid: int) -> Threads | None:
-    """Running totals of each thread, from schedstat; None where there is none, or no process."""
-    run: dict[int, int] = {}
-    wait: dict[int, int] = {}
-    turns: dict[int, int] = {}
-    try:
-        names = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    for name in names:
-        try:
-            fields = _text(f"/proc/{pid}/task/{name}/schedstat").split()
-        except OSError:
-            continue  # the thread ended meanwhile
-        run[int(name)], wait[int(name)], turns[int(name)] = map(int, fields)
-    return Threads(perf(), run, wait, turns) if run else None
-
-
-def host_reading() -> HostReading | None:
-    """Busy time of all cores so far: all but idle, waiting for I/O, and what was stolen."""
-    try:
-        user, nice, system, _, _, irq, soft, steal = map(int, _text("/proc/stat").split()[1:9])
-    except (OSError, ValueError):
-        times = psutil.cpu_times()
-        busy = times.user + times.system + getattr(times, "nice", 0.0)
-        return HostReading(perf(), int(busy * 1e9), None)
-    busy_ticks = user + nice + system + irq + soft
-    return HostReading(perf(), busy_ticks * _TICK_NS, steal * _TICK_NS)
-
-
-def children_of_this() -> set[int]:
-    """The pids of this process's children."""
-    if os.path.exists("/proc/self/task"):
-        return children_of("self")
-    return {child.pid for child in psutil.Process().children()}
-
-
-def children_of(process: str) -> set[int]:
-    """The pids of a process's children, by its name in /proc; empty when it is gone."""
-    try:
-        threads = os.listdir(f"/proc/{process}/task")
-        texts = [_text(f"/proc/{process}/task/{tid}/children") for tid in threads]
-    except OSError:
-        return set()
-    return {int(pid) for text in texts for pid in text.split()}
-
-
-def _text(path: str) -> str:
-    """A small file of /proc in one read."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(fd, 16384).decode("ascii", "replace")
-    finally:
-        os.close(fd)
 
 
 def write_samples(path: Path, samples: Sequence[dict[str, Any]]) -> None:

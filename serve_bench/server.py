@@ -8,9 +8,7 @@ by the child.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,22 +22,17 @@ import psutil
 from serve_bench.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.axes import Value
 from serve_bench.child import Child, ChildError, last_lines
-from serve_bench.errors import BadInput, RunFailed
+from serve_bench.counts import Counts, counts_of
+from serve_bench.errors import RunFailed
+from serve_bench.launch_spec import PORTS_PER_REPLICA, child_environment
+from serve_bench.launch_spec import LaunchSpec as LaunchSpec  # what Serving is made of
 from serve_bench.ports import free_block, open_to_network, port_owner
 from serve_bench.proof import contradictions, role_of
-from serve_bench.result import VariantUsed
-from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
+from serve_bench.strays import Reaped, reap
 
 LAUNCH_TIMEOUT_S = 120.0
 
-METRICS_INTERVAL = "RAY_metrics_report_interval_ms"
-METRICS_INTERVAL_MS = "1000"
-"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
-Each second costs 4 % of a core more (docs/profiling.md), so it is not done unasked."""
 OWNER_TIMEOUT_S = 10.0
-
-#: With direct ingress each replica has a port, and a restarted one takes another.
-PORTS_PER_REPLICA = 8
 
 #: Roles whose processes must live through a trial, or its figures are of a broken cluster.
 FATAL_ROLES = ("raylet", "gcs")
@@ -78,33 +71,6 @@ class Deployed:
     proof: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
-    """What `Serving` needs to start a cluster.
-
-    `name` is unique in the run; `port` 0 means a free one.
-    """
-
-    variant: VariantUsed
-    run_id: str
-    name: str
-    log: Path
-    most_replicas: int = 8
-    host: str = "127.0.0.1"
-    port: int = 0
-    metrics: bool = False  # export Serve's metrics often
-
-    @property
-    def directory(self) -> Path:
-        """The temporary directory of the launch; its path is short, for HAProxy's sockets."""
-        return run_directory(self.run_id) / self.name
-
-    @property
-    def logical_cpus(self) -> int:
-        """What Ray counts: enough that the replicas fit on any machine, and two to spare."""
-        return max(self.most_replicas + 2, os.cpu_count() or 1)
-
-
 @dataclass
 class Serving:
     """One launch, as a context manager: leaving it ends every process of the launch.
@@ -134,17 +100,12 @@ class Serving:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
-    @property
-    def metrics_interval_s(self) -> float:
-        """How often Ray exports metrics in this launch."""
-        return float(self.spec.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
-
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
         width = PORTS_PER_REPLICA * max(8, self.spec.most_replicas)
         ports = free_block(5 + 2 * width)
         self.port = self.spec.port or ports[0]
-        for part in ("r", "h", "p"):
+        for part in ("r", "h", "p", self.spec.counts_folder.name):
             (self.spec.directory / part).mkdir(parents=True)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
         self._child = Child(
@@ -234,6 +195,16 @@ class Serving:
                 continue
         return _with_fallback(found)
 
+    def counts(self) -> dict[int, Counts]:
+        """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
+        that does not count."""
+        files = sorted(self.spec.counts_folder.iterdir())
+        return {int(file.name): counts_of(file.read_bytes()) for file in files}
+
+    def replicas(self) -> list[int]:
+        """The pids of the replicas that were there after the deploy and have not been missed."""
+        return [pid for pid, (role, _) in self._vital.items() if role == "replica"]
+
     def _note_vital(self) -> None:
         """Remembers the processes that must live on; HAProxy's own changes with every reload."""
         self._vital = {}
@@ -295,47 +266,6 @@ class Serving:
         return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
 
 
-def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
-    """The environment of a launch: marks, the variant's flags, ports and paths of its own.
-
-    `ports`: one for HTTP, four for HAProxy and the fallback proxy, the rest for direct ingress.
-    RAY_* names of the shell are left out: with them, `default` would not be the default.
-    """
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    path = [str(spec.directory / "p")]
-    if spec.variant.python is None and env.get("PYTHONPATH"):
-        path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
-    haproxy = spec.directory / "h"
-    ingress = ports[5:]
-    http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
-    return (
-        env
-        | marks(spec.run_id)
-        | {
-            LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
-            "PYTHONPATH": os.pathsep.join(path),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
-            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
-            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
-            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
-            "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
-            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[2]),
-            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports[3]),
-            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports[4]),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http[0]),
-            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http[-1]),
-            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc[0]),
-            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc[-1]),
-            # No request is under way when a cell changes: 30 s of draining would only be waited.
-            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
-        }
-        | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
-        | dict(spec.variant.env)
-    )
-
-
 def _lives(pid: int, started: float) -> bool:
     try:
         process = psutil.Process(pid)
@@ -343,11 +273,6 @@ def _lives(pid: int, started: float) -> bool:
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def ignored_environment() -> list[str]:
-    """RAY_* names of the shell that a launch leaves out, to be told once."""
-    return sorted(name for name in os.environ if name.startswith("RAY_"))
 
 
 def _with_fallback(processes: list[Process]) -> list[Process]:
@@ -358,33 +283,3 @@ def _with_fallback(processes: list[Process]) -> list[Process]:
         replace(process, role="fallback_proxy") if process.role == "proxy" else process
         for process in processes
     ]
-
-
-def own_ray_version() -> str:
-    """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("ray")
-    except metadata.PackageNotFoundError:
-        message = "Ray is not installed in this environment: pip install 'ray[serve]'"
-        raise BadInput(message) from None
-
-
-def check_interpreter(variant: VariantUsed) -> None:
-    """BadInput unless the variant's interpreter exists and has a Ray."""
-    if variant.python is None:
-        own_ray_version()
-        return
-    where = f"variants.{variant.name}: python {variant.python}"
-    ask = "import importlib.metadata as m; print(m.version('ray'))"
-    try:
-        told = subprocess.run(
-            [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
-        )
-    except OSError as error:
-        raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
-    except subprocess.TimeoutExpired:
-        raise BadInput(f"{where}: gave no answer in 30 s") from None
-    if told.returncode != 0 or not told.stdout.strip():
-        raise BadInput(f"{where}: has no Ray installed")

@@ -1,8 +1,8 @@
-"""Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, layers, change.
+"""Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, change, tree.
 
 Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
-profile, so two profiles of unlike length can be set against each other. Which frame belongs to
-which layer is data, in reference/layers.toml, and not known here.
+profile, so two profiles of unlike length can be set against each other. Which layer a stack belongs
+to is in stack_layers.py.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from serve_bench.errors import BadInput
 
 Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 """Samples by stack, the outermost frame first."""
 
-OTHER: Final = "other"
-IDLE: Final = "idle"
 WAITED: Final = "the thread waited"
 """The mark at the inner end of a stack that py-spy took for busy; its layer is idle."""
 
@@ -31,7 +28,8 @@ LEAST_OF_BUSIEST: Final = 0.1
 
 NO_FRAME: Final = "no Python frame"
 """A stack that py-spy writes without frames: a thread of C or C++ that Python knows of."""
-USER_CODE: Final = "user code"
+_LIBRARY: Final = re.compile(r".*/(?:(?:site|dist)-packages|lib-dynload|lib/python\d[\d.]*)/")
+_PATH: Final = re.compile(r"(?<![\w.])/(?:[^\s\"'/]+/)*([^\s\"'/]+)")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
 
 
@@ -108,6 +106,34 @@ def function_of(frame: str) -> str:
     return f"{function} ({file})" if file else function
 
 
+@cache
+def package_relative(frame: str) -> str:
+    """A frame whose file is named from the root of the machine, with the part that tells kept.
+
+    py-spy names files from their package on; where it cannot look beside a file (a script without
+    a package, another container), it gives the whole path, which belongs in no picture that is
+    passed on. What lies behind `site-packages` or Python's own library is kept, else folder and
+    file.
+    """
+    if frame.startswith("process "):  # the heading of a child process: its command line
+        return _PATH.sub(r"\1", frame)
+    function, file = split_frame(frame)
+    if not file.startswith("/"):
+        return frame
+    line = frame.removeprefix(f"{function} ({file}").removesuffix(")")
+    short = _LIBRARY.sub("", file)
+    short = "/".join(file.split("/")[-2:]) if short == file else short
+    return f"{function} ({short}{line})"
+
+
+def shortened(stacks: Stacks) -> Stacks:
+    """The same stacks with `package_relative` frames."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        out[tuple(package_relative(frame) for frame in frames)] += count
+    return out
+
+
 def by_function(stacks: Stacks) -> Stacks:
     """The same stacks without lines, so that a function is one frame wherever it was seen."""
     out: Counter[tuple[str, ...]] = Counter()
@@ -148,108 +174,6 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
         for name in set(names):
             within[name] += count
     return own, within
-
-
-# --------------------------------------------------------------------------------- layers
-
-
-@dataclass(frozen=True)
-class LayerRule:
-    """Frames that belong to a layer: patterns of files and of functions; empty means any.
-
-    `leaf`: only where the frame is the innermost. `under`: only where a function like one of these
-    is further out.
-    """
-
-    name: str
-    files: tuple[str, ...] = ()
-    functions: tuple[str, ...] = ()
-    under: tuple[str, ...] = ()
-    leaf: bool = False
-
-
-@dataclass(frozen=True)
-class LayerRules:
-    """How stacks are split. See reference/layers.toml for what each part means."""
-
-    rules: tuple[LayerRule, ...]
-    passed: tuple[str, ...]
-    user_entry: tuple[str, ...]
-
-
-def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
-    """Rules from the content of a TOML file. BadInput names the rule that is wrong."""
-    rules = []
-    for number, table in enumerate(data.get("layer", ()), 1):
-        unknown = set(table) - {"name", "files", "functions", "under", "leaf"}
-        if unknown or not table.get("name") or not (table.get("files") or table.get("functions")):
-            raise BadInput(
-                f"{where}: layer {number}: it takes name, files, functions, under and leaf; name "
-                "and one of files and functions are needed"
-            )
-        rules.append(
-            LayerRule(
-                str(table["name"]),
-                tuple(table.get("files", ())),
-                tuple(table.get("functions", ())),
-                tuple(table.get("under", ())),
-                bool(table.get("leaf", False)),
-            )
-        )
-    return LayerRules(
-        tuple(rules), tuple(data.get("passed", ())), tuple(data.get("user_entry", ()))
-    )
-
-
-def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
-    """Percent of all samples by layer, the largest first."""
-    counts: Counter[str] = Counter()
-    for frames, count in stacks.items():
-        counts[layer_of(frames, rules)] += count
-    every = total(stacks) or 1
-    return {name: 100.0 * count / every for name, count in counts.most_common()}
-
-
-def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
-    """The layer of a stack: that of its innermost frame that a rule knows.
-
-    A frame that none knows is user code where Serve's replica called the user's callable further
-    out, else "other".
-    """
-    if frames == (NO_FRAME,):
-        return NO_FRAME
-    for depth, frame in enumerate(reversed(frames)):
-        if frame.startswith(("thread ", "process ")):
-            continue  # a heading that py-spy puts on top, no frame
-        function, file = split_frame(frame)
-        outer = frames[: len(frames) - depth - 1]
-        for rule in rules.rules:
-            if (depth == 0 or not rule.leaf) and _matches(rule, function, file, outer):
-                return rule.name
-        if file and not _any(file, rules.passed):
-            return USER_CODE if _under(outer, rules.user_entry) else OTHER
-    return OTHER
-
-
-def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
-    """The stacks but for those of one layer (idle, say)."""
-    return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
-
-
-def _matches(rule: LayerRule, function: str, file: str, outer: tuple[str, ...]) -> bool:
-    return (
-        (not rule.files or _any(file, rule.files))
-        and (not rule.functions or _any(function, rule.functions))
-        and (not rule.under or _under(outer, rule.under))
-    )
-
-
-def _under(outer: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    return any(_any(split_frame(frame)[0], patterns) for frame in outer)
-
-
-def _any(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 # ----------------------------------------------------------------------------- difference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +46,7 @@ def burning() -> Iterator[int]:
             "no profile 'no.txt': neither a file nor a folder at no.txt",
         ),
         (["diff", "a", "b", "--target", "all"], "--target: 'all' is not allowed"),
+        (["--pid", str(os.getpid()), "-o", "."], "-o: . is a folder; it takes a file"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -29,6 +29,11 @@ def test_samples_are_added_up_with_the_outermost_frame_first() -> None:
     assert collapse("") == {}
 
 
+def test_unknown_frames_in_a_row_become_one() -> None:
+    script = "haproxy 1\n\t 1 f (/x/haproxy)\n" + 9 * "\t 2 [unknown] ([unknown])\n"
+    assert collapse(script) == {("[unknown] ([unknown])", "f (haproxy)"): 1}
+
+
 def test_without_perf_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(PerfUnusable, match=r"^perf is not installed \(linux-perf on Debian"):

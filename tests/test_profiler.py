@@ -14,16 +14,10 @@ from pathlib import Path
 import pytest
 
 from serve_bench.errors import BadInput
-from serve_bench.profiler import (
-    Options,
-    ProfileFailed,
-    Recording,
-    dump,
-    explain,
-    py_spy,
-    record,
-)
+from serve_bench.profiler import Recording, record
+from serve_bench.pyspy import Options, ProfileFailed, dump, explain, py_spy
 from serve_bench.stacks import noise_points, parse_raw, top_functions
+from serve_bench.strays import DIRECTORY_MARK
 
 #: Burns in two functions, by their own CPU clocks: hot three parts, cool one.
 TWO = """
@@ -160,6 +154,41 @@ def test_a_file_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
         Recording(os.getpid(), tmp_path / "file" / "x.txt").start()
+    with pytest.raises(BadInput, match="cannot be written"):
+        record([Recording(os.getpid(), tmp_path / "file" / "x.txt")], 1.0)
+
+
+def test_a_py_spy_that_is_killed_is_said_and_leaves_no_file(start: Start, tmp_path: Path) -> None:
+    recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
+    recording.start()
+    assert recording.wait_ready()
+    os.kill(recording.py_spy_pid, signal.SIGKILL)
+    with pytest.raises(ProfileFailed, match=rf"^py-spy on process {recording.pid} was ended by"):
+        recording.stop()
+    assert only(tmp_path) == []
+
+
+def test_with_a_run_nothing_is_written_at_its_place_before_the_end(
+    start: Start, tmp_path: Path
+) -> None:
+    for name in ("out", "run"):
+        (tmp_path / name).mkdir()
+    mark = {DIRECTORY_MARK: str(tmp_path / "run")}
+    recording = Recording(start(TWO, "30"), tmp_path / "out" / "x.raw.txt", mark=mark)
+    recording.start()
+    assert recording.wait_ready() and only(tmp_path / "out") == []
+    time.sleep(0.5)
+    assert recording.stop().samples > 0
+    assert only(tmp_path / "out") == ["x.raw.txt"] and only(tmp_path / "run") == []
+
+
+def test_a_folder_that_was_made_for_a_file_which_did_not_come_goes_again(
+    start: Start, tmp_path: Path
+) -> None:
+    outcome = record([Recording(start(SLEEP), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
+    assert outcome.failed and only(tmp_path) == []
+    outcome = record([Recording(start(TWO, "30"), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
+    assert outcome.done and only(tmp_path / "a" / "b") == ["x.raw.txt"]
 
 
 def test_the_stacks_now(start: Start) -> None:

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from serve_bench.errors import BadInput
 from serve_bench.processes import TARGETS
-from serve_bench.profiler import FORMATS
+from serve_bench.pyspy import FORMATS
 from serve_bench.recipes import FORMATS as RECIPE_FORMATS
 from serve_bench.recipes import TARGETS as RECIPE_TARGETS
 from serve_bench.recipes import read_recipe
 from serve_bench.shipped import read_toml, shipped
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
+
+
+def test_reference_profiles_are_whole_and_of_no_machine() -> None:
+    folder = shipped("profiles") / "reference"
+    readme = (shipped("profiles") / "README.md").read_text()
+    svgs = sorted(folder.glob("*.svg"))
+    assert {"default-proxy.svg", "default-replica.svg", "optimized-replica.svg"} <= {
+        file.name for file in svgs
+    }
+    for file in (*svgs, *folder.glob("*.json")):
+        text = file.read_text()
+        assert f"(reference/{file.name})" in readme
+        assert not re.search(r"(?<![\w.])/(?:root|home|tmp|work|usr|opt)/|site-packages", text)
+        assert len(text) < 100_000
+    for file in svgs:
+        text = file.read_text()
+        assert text.endswith("</svg>") or text.endswith("</svg>\n")
+        assert "ray/serve/_private/" in text
+    for variant in ("default", "optimized"):
+        cell = json.loads((folder / f"{variant}.json").read_text())
+        assert cell["variant"]["name"] == variant
+        assert [row["status"] for row in cell["rows"]] == ["measured", "profiled"]
 
 
 def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
+import pwd
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from serve_bench import cli, rights
+from serve_bench import rights
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.pyspy import explain, py_spy
 from serve_bench.rights import check_process, is_python, ptrace_scope, why_not_allowed
 
 NOBODY = 65534
@@ -56,24 +60,134 @@ def test_a_process_of_another_user_is_one_line_with_the_command() -> None:
     )
 
 
+#: Prints the top-level packages that the command needs, and where they are.
+NEEDED = """
+import sys
+from serve_bench.cli import run
+run(["profile", "--pid", "999999999"])
+for name in sorted({module.partition(".")[0] for module in sys.modules}):
+    place = getattr(sys.modules.get(name), "__file__", None) or ""
+    if "site-packages" in place or name == "serve_bench":
+        print(place)
+"""
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A user made for the test, and a place where all that serve-bench needs can be read by it."""
+
+    uid: int
+    gid: int
+    place: Path
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program as that user."""
+        return subprocess.run(
+            words,
+            user=self.uid,
+            group=self.gid,
+            extra_groups=[],
+            cwd=self.place,
+            env={"PATH": f"{self.place}:/usr/bin:/bin", **self.python_environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    @property
+    def python_environment(self) -> dict[str, str]:
+        """An interpreter of a home that only root may enter works from its copy."""
+        return {
+            "PYTHONHOME": str(self.place / "python"),
+            "PYTHONPATH": str(self.place / "packages"),
+            "LD_LIBRARY_PATH": str(self.place / "python" / "lib"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    name = f"sb-test-{os.getpid()}"
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
+    try:
+        found = pwd.getpwnam(name)
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            place = Path(folder)
+            place.chmod(0o755)
+            _copy_interpreter(place / "python")
+            (place / "packages").mkdir()
+            for package in _needed():
+                _copy(package, place / "packages")
+            _copy(Path(py_spy()), place)
+            yield Stranger(found.pw_uid, found.pw_gid, place)
+    finally:
+        subprocess.run(["userdel", name], check=True)
+
+
+def _needed() -> list[Path]:
+    told = subprocess.run(
+        [sys.executable, "-c", NEEDED],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    files = [Path(line) for line in told.stdout.splitlines()]
+    return [file.parent if file.name == "__init__.py" else file for file in files]
+
+
+def _copy(source: Path, folder: Path) -> None:
+    if source.is_dir():
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, folder / source.name, ignore=ignore)
+    else:
+        shutil.copy(source, folder / source.name)
+
+
+def _copy_interpreter(folder: Path) -> None:
+    """The interpreter and its standard library, without its tests and what was installed."""
+    library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
+    skip = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "idlelib", "*.a")
+    shutil.copytree(library, folder / "lib" / library.name, ignore=skip)
+    for shared in (Path(sys.base_prefix) / "lib").glob("libpython3*.so*"):
+        shutil.copy(shared, folder / "lib" / shared.name)
+    (folder / "bin").mkdir()
+    shutil.copy(os.path.realpath(sys.executable), folder / "bin" / "python3")
+
+
+def serve_bench_as(user: Stranger, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return user.run(str(user.place / "python" / "bin" / "python3"), "-m", "serve_bench", *words)
+
+
 @pytest.mark.root
-def test_the_command_says_it_too_and_exits_with_1() -> None:
-    import serve_bench.processes
-    import serve_bench.recipes
-    import serve_bench.recording  # noqa: F401 - another user may not read these files
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "words",
+    [["-o", "/dev/null/x.svg"], ["--dump"], ["--native", "--format", "raw"], ["--idle"]],
+    ids=["record", "dump", "native", "idle"],
+)
+def test_a_real_user_without_rights_gets_one_line(words: list[str], stranger: Stranger) -> None:
+    pid = os.getpid()
+    done = serve_bench_as(stranger, ["profile", "--pid", str(pid), *words])
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"serve-bench: process {pid} belongs to another user: "
+        f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}\n'
+    )
 
-    said = as_nobody(f"command('profile', '--pid', '{os.getpid()}', '-o', '/dev/null/x.svg')")
-    code, _, line = said.partition(" ")
-    assert code == "1"
-    assert line.startswith(f"serve-bench: process {os.getpid()} belongs to another user: sudo env")
-    assert line.count("\n") == 1
 
-
-def command(*words: str) -> str:
-    """The exit code of serve-bench, and what it wrote to stderr."""
-    with contextlib.redirect_stderr(io.StringIO()) as stderr:
-        code = cli.run(words)
-    return f"{code} {stderr.getvalue()}"
+@pytest.mark.root
+@pytest.mark.process
+def test_what_py_spy_says_to_that_user_means_the_same(stranger: Stranger) -> None:
+    """Should rights be lost between our look and py-spy's, its own words come out as our line."""
+    pid = os.getpid()
+    said = stranger.run(str(stranger.place / "py-spy"), "dump", "--pid", str(pid))
+    assert said.returncode != 0
+    script = f"from serve_bench.pyspy import explain; print(explain({said.stderr!r}, {pid}))"
+    told = stranger.run(str(stranger.place / "python" / "bin" / "python3"), "-c", script)
+    assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
+    assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root
 
 
 def test_an_own_process_may_be_looked_into_unless_the_kernel_says_no(

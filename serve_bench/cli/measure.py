@@ -15,17 +15,22 @@ from types import FrameType
 import typer
 
 from serve_bench import __version__
+from serve_bench.agenda import Agenda, rest_of
+from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.show import check_target, print_report, write_perf_metrics
 from serve_bench.errors import BadInput
 from serve_bench.host import fingerprint, git_commit
-from serve_bench.inside import Inside, parse_targets
-from serve_bench.profiler import py_spy
+from serve_bench.inside import Inside
+from serve_bench.launch_spec import check_interpreter, ignored_environment
+from serve_bench.profiling import parse_targets
+from serve_bench.pyspy import py_spy
+from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.result import Result, Resume, Run, Trial
 from serve_bench.rights import why_not_allowed
 from serve_bench.runner import Runner, now_iso
-from serve_bench.scenario import LaunchPlan, Suite, expected_s, label_of, plan, without
-from serve_bench.server import Serving, check_interpreter, ignored_environment
+from serve_bench.scenario import Suite, label_of, plan
+from serve_bench.server import Serving
 from serve_bench.shipped import read_toml, suite_file
 from serve_bench.store import RunFolder, read
 from serve_bench.strays import marks, new_run, reap, start_warden, sweep
@@ -40,12 +45,18 @@ class Sitting:
 
     command: str
     suite: Suite
-    launches: tuple[LaunchPlan, ...]
     out: Path | None
     earlier: Result | None = None
     sample: bool = True  # CPU, memory and GPU beside each load
     metrics: bool = False  # Serve's own metrics around each load
-    profile: tuple[str, ...] = ()  # targets of a profiled repetition of each cell
+    profile: tuple[str, ...] = ()  # targets of a profiled repetition of each row
+
+    @property
+    def agenda(self) -> Agenda:
+        """What is done with each row."""
+        if self.earlier is not None:
+            return rest_of(self.earlier, self.suite, bool(self.profile))
+        return Agenda(self.suite, plan(self.suite), bool(self.profile))
 
 
 def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> Sitting:
@@ -54,7 +65,7 @@ def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> 
     suite = read_suite(
         read_toml(file), str(file) if file.name != f"{suite_name}.toml" else file.name, flags
     )
-    return Sitting(command, suite, plan(suite), out)
+    return Sitting(command, suite, out)
 
 
 def resumed(folder: Path, asked: list[str]) -> Sitting:
@@ -63,10 +74,7 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
         raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
     earlier = read(folder)
     suite = Suite.from_json(earlier.run.suite)
-    doubted = {failure.key for failure in earlier.failures}
-    done = [trial.key for trial in earlier.trials if trial.key not in doubted]
-    launches = without(plan(suite), done)
-    return Sitting(earlier.run.command, suite, launches, folder, earlier)
+    return Sitting(earlier.run.command, suite, folder, earlier)
 
 
 def _inside(sitting: Sitting, folder: RunFolder, run_id: str) -> Inside:
@@ -97,22 +105,22 @@ def looking_inside(
 
 def print_plan(sitting: Sitting) -> None:
     """The plan, and about how long it takes. Starts nothing."""
-    suite = sitting.suite
-    for launch in sitting.launches:
+    suite, agenda = sitting.suite, sitting.agenda
+    for launch in agenda.launches:
         typer.echo(f"launch {launch.variant.name}, round {launch.round}")
         for flag, value in launch.variant.env.items():
             typer.echo(f"    {flag}={value}")
         for cell, trials in launch.cells:
             typer.echo("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
-            for trial in trials:
-                typer.echo(f"    {trial.row.label} ({trial.row.client})")
-    trials_count = sum(len(trials) for launch in sitting.launches for _, trials in launch.cells)
-    seconds = expected_s(suite, sitting.launches)
-    count = len(sitting.launches)
+            for trial, profiled in agenda.of(trials):
+                again = ", profiled" if profiled else ""
+                typer.echo(f"    {trial.row.label} ({trial.row.client}{again})")
+    count, loads = len(agenda.launches), agenda.loads()
     clusters = f"{count} cluster{'' if count == 1 else 's'}"
+    again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     typer.echo(
-        f"{trials_count} trials of {suite.windows} x {suite.window_s:g} s on "
-        f"{clusters}; about {_duration(seconds)} in all"
+        f"{len(loads)} trials of {suite.windows} x {suite.window_s:g} s on {clusters}{again}; "
+        f"about {_duration(agenda.expected_s())} in all"
     )
 
 
@@ -142,14 +150,16 @@ def run(
     if perf_metrics is not None:
         check_target(perf_metrics, "--perf-metrics")
     with signals():  # to the end: a second Ctrl-C must not take the table away
-        if sitting.earlier is not None and not sitting.launches:
+        if sitting.earlier is not None and not sitting.agenda.launches:
             outcome = Outcome(sitting.out or Path(), sitting.earlier, False, False)
         else:
-            outcome = measure(sitting)
+            outcome = _measure(sitting)
         print_report(outcome.result, format, outcome.folder, published=published)
+        draw_profiles(outcome.folder, outcome.result.profiled)
         if perf_metrics is not None:
             write_perf_metrics(outcome.result, perf_metrics)
     again = f"serve-bench {sitting.command} --resume {outcome.folder}"
+    again += f" --profile {','.join(sitting.profile)}" if sitting.profile else ""
     if outcome.interrupted:
         print(f"interrupted; go on with: {again}", file=sys.stderr)
         return INTERRUPTED
@@ -166,7 +176,26 @@ def measure(
     port: int = 0,
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
 ) -> Outcome:
-    """Works off the plan; every process of the run is gone when it returns. Within `signals`."""
+    """Works off the plan, and says what profiling cost, since no report follows. Within `signals`.
+
+    Every process of the run is gone when it returns.
+    """
+    outcome = _measure(sitting, host=host, port=port, after_cell=after_cell)
+    draw_profiles(outcome.folder, outcome.result.profiled)
+    costs = profiling_costs(outcome.result)
+    for trial in outcome.result.profiled:
+        for line in facts(trial, costs):
+            typer.echo(f"profiled, variant {trial.variant}: {line}")
+    return outcome
+
+
+def _measure(
+    sitting: Sitting,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
+) -> Outcome:
     for variant in sitting.suite.variants:
         check_interpreter(variant)
     with _folder(sitting) as folder, run_mark() as run_id:
@@ -175,8 +204,7 @@ def measure(
         interrupted = False
         with make_observer() as observer:
             runner = Runner(
-                suite=sitting.suite,
-                launches=sitting.launches,
+                agenda=sitting.agenda,
                 folder=folder,
                 run_id=run_id,
                 observer=observer,
@@ -208,7 +236,7 @@ def _folder(sitting: Sitting) -> Iterator[RunFolder]:
         folder.append(Resume(argv, now_iso(), __version__, fingerprint()))
     else:
         folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-        planned = tuple(t for launch in sitting.launches for _, ts in launch.cells for t in ts)
+        planned = tuple(t for one in plan(sitting.suite) for _, ts in one.cells for t in ts)
         folder.append(
             Run(
                 id=folder.path.name,

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from serve_bench.counts import BATCH_SIZE
+from serve_bench.histogram import Histogram
 from serve_bench.result import Result, Trial
-from serve_bench.statistics import MAIN, Line
+from serve_bench.statistics import MAIN, Line, merged
 from serve_bench.usage import RoleUse, by_role
 
 SHOWN_PERCENT: Final = 1.0
@@ -133,12 +135,54 @@ def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
     if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
         roles = ", ".join(f"{one['role']} {one['pid']} ({one['samples']})" for one in kept)
-        said.append(f"stacks (samples) in {place}: {roles}")
+        said.append(f"stacks and flamegraphs (samples) in {place}: {roles}")
     said += [
         f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one
     ]
     said += [str(note) for one in kept for note in one.get("notes", ())]
     return tuple(said)
+
+
+UNEVEN: Final = 1.5
+"""The busiest replica is worth a line when it took so many times the mean of all."""
+
+FEW: Final = 100
+"""Below so many requests a replica, chance alone makes them uneven."""
+
+
+def served_facts(trials: Sequence[Trial], most: object) -> tuple[str, ...]:
+    """What the app counted of a row, where it says something: batches, and an uneven spread.
+
+    `most` is the cell's max_batch_size. Warm-up is counted too.
+    """
+    sizes = merged(trials, BATCH_SIZE)
+    said = [_batches(sizes, most)] if sizes.count else []
+    for trial in trials:
+        taken = trial.served.values()
+        mean = statistics.fmean(taken) if taken else 0.0
+        if mean >= FEW and max(taken) >= UNEVEN * mean:
+            most_percent, least_percent = (100.0 * f(taken) / sum(taken) for f in (max, min))
+            said.append(
+                f"uneven: of {len(taken)} replicas the busiest took {most_percent:.0f} % of the "
+                f"requests, the idlest {least_percent:.0f} %"
+            )
+    return tuple(said)
+
+
+def _batches(sizes: Histogram, most: object) -> str:
+    """`batches: mean size 7.90 of 16, 12,345 in all: 3 % of 1, 40 % of 2 to 15, 57 % of 16`.
+
+    Between single and full ones, up to the largest that there was.
+    """
+    full = int(str(most))
+    largest = max((size for size, _ in sizes.occupied() if size < full), default=1)
+    between = "2" if largest == 2 else f"2 to {largest}"
+    bands: dict[str, int] = {}
+    for size, count in sizes.occupied():
+        band = str(size) if size in (1, full) else between
+        bands[band] = bands.get(band, 0) + count
+    shares = ", ".join(f"{100.0 * n / sizes.count:.0f} % of {band}" for band, n in bands.items())
+    return f"batches: mean size {sizes.mean:.2f} of {full}, {sizes.count:,} in all: {shares}"
 
 
 def metrics_note(result: Result) -> str | None:

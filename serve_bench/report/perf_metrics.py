@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from serve_bench.counts import BATCH_SIZE
 from serve_bench.load_result import HISTOGRAMS
 from serve_bench.result import Result, cell_slug
 from serve_bench.statistics import Line, summarize
 
-#: Of the load engine's histograms only the latency is a result; the others are evidence.
-_EVIDENCE: Final = frozenset(HISTOGRAMS) - {"latency"}
+#: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
+#: batches that Serve formed, are evidence.
+_EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
 
 
 def perf_metrics(result: Result) -> str:

@@ -10,19 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from serve_bench.stack_layers import IDLE, LayerRules, layers, without
 from serve_bench.stacks import (
-    IDLE,
     Change,
     FunctionShare,
-    LayerRules,
     Stacks,
     by_function,
     changes,
-    layers,
     noise_points,
+    split_frame,
     top_functions,
     total,
-    without,
 )
 
 TOP: Final = 15
@@ -73,7 +71,15 @@ def _function(one: FunctionShare) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """The end is what tells: `Replica.handle (ray/serve/...)` keeps its function, and some file."""
+    """Function and file are what tells; folders between package and file go first, then its end.
+
+    `Replica.handle (ray/serve/_private/replica.py)` becomes `Replica.handle (ray/.../replica.py)`.
+    """
+    if len(text) > width:
+        function, file = split_frame(text)
+        first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
+        if middle:
+            text = f"{function} ({first}/.../{last})"
     return text if len(text) <= width else text[: width - 3] + "..."
 
 

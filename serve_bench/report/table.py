@@ -16,17 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from serve_bench.report.inside import UsageTable
-from serve_bench.report.page import (
-    Entry,
-    Page,
-    VariantPart,
-    cell_title,
-    latency,
-    mean_and_std,
-    number,
-    ratio,
-    remark,
-)
+from serve_bench.report.page import Entry, Page, VariantPart
+from serve_bench.report.texts import cell_title, latency, mean_and_std, number, ratio, remark
 from serve_bench.result import Failure
 
 #: Columns that may go when there is no room, the first first.

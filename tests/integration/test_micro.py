@@ -157,30 +157,34 @@ def test_http_options_are_in_force_and_unknown_ones_fail_the_launch(tmp_path: Pa
 
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
-        *("micro", *TWO_CELLS, "--windows", "4", "--window-seconds", "0.5", "--out", "run"),
+        *("micro", *TWO_CELLS, "--clients", "8,raw:100", "--windows", "10"),
+        *("--window-seconds", "0.5", "--out", "run"),
         cwd=tmp_path,
     )
-    wait_for_line(process, r"\[2/6\].*8 clients.*req/s")
-    time.sleep(1.0)  # into the third trial
+    wait_for_line(process, r"\[1/4\].*8 clients.*req/s")
+    time.sleep(4.5)  # into the second trial's 5 s of windows: it is warm after 0.5 to 3 s
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
     assert process.wait(15) == 130
     assert wait_until_clean(1) == []
     assert "not measured" in rest and "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
-    finished = [trial.key for trial in first.trials]
-    assert 2 <= len(finished) < 6
+    broken_off = [trial for trial in first.trials if trial.flags.get("interrupted")]
+    finished = [trial for trial in first.trials if trial not in broken_off]
+    assert len(finished) == len(broken_off) == 1
+    assert broken_off[0].counts.completed > 0
+    assert len(broken_off[0].metrics["throughput"].windows or ()) < 10
+    assert [one.key for one in first.failures] == [broken_off[0].key]
 
     resumed = run_to_end(["micro", "--resume", "run"], tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     second = read(tmp_path / "run")
-    assert second.complete and len(second.trials) == 6
-    assert [t.started_at for t in second.trials[: len(finished)]] == [
-        t.started_at for t in first.trials
-    ]
+    assert second.complete and len(second.trials) == 4
+    assert not any(trial.flags.get("interrupted") for trial in second.trials)
+    assert {t.started_at for t in finished} < {t.started_at for t in second.trials}
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     keys = [json.loads(line)["key"] for line in lines if json.loads(line)["kind"] == "trial"]
-    assert len(keys) == len(set(keys)) == 6
+    assert sorted(keys) == sorted([*{t.key for t in second.trials}, broken_off[0].key])
     again = run_to_end(["micro", "--resume", "run"], tmp_path)
     assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
 

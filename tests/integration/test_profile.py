@@ -5,24 +5,30 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from serve_bench.app_spec import AppSpec
 from serve_bench.axes import cell_defaults
+from serve_bench.cli import measure
 from serve_bench.cli.measure import run_mark
 from serve_bench.processes import serve_processes
 from serve_bench.recording import layer_rules, read_stacks
 from serve_bench.report.stack_tables import Reading, difference_of, reading_of
+from serve_bench.result import Row, Trial, VariantUsed
+from serve_bench.scenario import Suite
 from serve_bench.server import LaunchSpec, Serving
-from serve_bench.stacks import USER_CODE, layer_of, top_functions
+from serve_bench.stack_layers import USER_CODE, layer_of
+from serve_bench.stacks import top_functions
 from serve_bench.store import read
 from serve_bench.variants import BUILT_IN_VARIANTS
-from tests.integration.conftest import run_to_end
+from tests.integration.conftest import run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -141,6 +147,168 @@ def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
         assert [one.name for one in found if abs(one.self_change) > 8] == [f"{name} (hot.py)"]
 
 
+#: Burns in the function that its variant names, and writes down what of the process's CPU that was.
+BURNING = """
+import os, time
+from ray import serve
+
+def hot_one():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.02:
+        sum(range(300))
+
+def hot_two():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.02:
+        sum(range(300))
+
+@serve.deployment(name="Hot")
+class Hot:
+    def __init__(self):
+        self.hot = {"one": hot_one, "two": hot_two}[os.environ["HOT"]]
+        self.spent = 0.0
+        self.log = open(os.path.join(os.environ["HOT_LOGS"], os.environ["HOT"]), "a", buffering=1)
+    def reconfigure(self, config):
+        pass
+    def settings(self):
+        return {"max_batch_size": 1, "queue_max_batch_size": 1, "batch_wait_timeout_s": 0.0}
+    async def __call__(self, request):
+        began = time.thread_time()
+        self.hot()
+        self.spent += time.thread_time() - began
+        self.log.write(f"{time.time()} {self.spent} {time.process_time()}\\n")
+        return "ok"
+
+def build(args):
+    return Hot.bind()
+"""
+
+
+def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "burning.py").write_text(BURNING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "apps"))
+    optimized = BUILT_IN_VARIANTS["optimized"].env
+    suite = Suite(
+        name="hot",
+        app=AppSpec("hot", "burning:build", "/hot", "Hot", None),
+        variants=tuple(
+            VariantUsed(which, env={**optimized, "HOT": which, "HOT_LOGS": str(tmp_path)})
+            for which in ("one", "two")
+        ),
+        cells=({**cell_defaults(), "num_replicas": 1},),
+        rows=(Row("4 connections", "raw", 4),),
+        windows=3,
+        window_s=1.0,
+    )
+    monkeypatch.chdir(tmp_path)
+    with measure.signals():
+        outcome = measure.measure(
+            measure.Sitting("micro", suite, tmp_path / "run", sample=False, profile=("replica",))
+        )
+    assert not outcome.failed, outcome.result.failures
+    rules = layer_rules()
+    for trial in outcome.result.profiled:
+        known = _known_share(tmp_path / trial.variant, trial)
+        (kept,) = [one for one in trial.profiles if "failed" not in one]
+        stacks = read_stacks(tmp_path / "run" / kept["path"])
+        (first,) = top_functions(reading_of("x", stacks, rules).counted, 1)
+        assert first.name == f"hot_{trial.variant} (burning.py)"
+        assert first.total_percent == pytest.approx(known, abs=10), trial.variant
+    done = run_to_end(["profile", "diff", "--run", "run", "one", "two", "-o", "d.html"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    grew, shrank = re.split(r"^ *shrank.*$", done.stdout, flags=re.M)
+    named = re.compile(r"(hot_\w+) \(burning\.py\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", re.M)
+    ((up, points_up),) = named.findall(grew)
+    ((down, points_down),) = named.findall(shrank)
+    assert (up, down) == ("hot_two", "hot_one")
+    assert float(points_up) > 50 and float(points_down) < -50
+    others = re.findall(r"^  (?!hot_)\S.* \(.*\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", done.stdout, re.M)
+    assert all(abs(float(points)) < 6 for points in others), done.stdout
+
+
+def _known_share(log: Path, trial: Trial) -> float:
+    """What the hot function had of the replica's CPU while the trial went on, by its own clocks."""
+    began = datetime.fromisoformat(trial.started_at).timestamp()
+    lines = [tuple(map(float, line.split())) for line in log.read_text().splitlines()]
+    within = [line for line in lines if began <= line[0] <= began + trial.seconds["total"]]
+    (_, spent, process), (_, later_spent, later_process) = within[0], within[-1]
+    return 100 * (later_spent - spent) / (later_process - process)
+
+
+def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
+    quick = ("--windows", "3", "--window-seconds", "0.3", "--clients", "2,raw:8")
+    first = run_to_end(["micro", "--num-replicas", "1", "--max-concurrent-queries", "100", *quick,
+                        "--out", "run"], tmp_path)  # fmt: skip
+    assert first.returncode == 0, first.stderr
+    planned = run_to_end(
+        ["micro", "--resume", "run", "--profile", "replica", "--dry-run"], tmp_path
+    )
+    assert "2 trials" in planned.stdout and "2 of them profiled repetitions" in planned.stdout
+    again = run_to_end(["micro", "--resume", "run", "--profile", "replica"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "[2/2]" in again.stderr and "/4]" not in again.stderr
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
+    trials = [json.loads(line) for line in lines if json.loads(line)["kind"] == "trial"]
+    assert [trial["flags"].get("profiled", False) for trial in trials] == [False, False, True, True]
+    launches = len(read(tmp_path / "run").launches)
+    nothing = run_to_end(["micro", "--resume", "run", "--profile", "replica"], tmp_path)
+    assert nothing.returncode == 0 and len(read(tmp_path / "run").launches) == launches == 2
+
+
+def test_noop_repeats_its_warm_up_with_py_spy_and_says_the_cost(tmp_path: Path) -> None:
+    done = run_to_end(
+        [
+            *("noop", "--num-replicas", "1", "--num-queries", "300", "--port", "0"),
+            *("--profile", "replica", "--out", "run"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"profiled, variant default: cost of profiling 1 process: .* requests/s .*, same launch",
+        done.stdout,
+    )
+    result = read(tmp_path / "run")
+    assert len(result.trials) == len(result.profiled) == 1
+    assert len(list((tmp_path / "run" / "profiles").rglob("*.svg"))) == 1
+
+
+def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> None:
+    process = start(
+        *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "10", "--port", "0"),
+        *("--variant", "optimized", "--out", "host"),
+        cwd=tmp_path,
+    )
+    url = wait_for_line(process, r"url: (\S+)").group(1)
+    wait_for_line(process, r"serving until")
+    load_words = ["load", url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
+    done = run_to_end([*load_words, "--profile", "proxy,replica", "--out", "run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert re.search(r"cost of profiling \d process", told)
+    assert "stacks and flamegraphs (samples) in" in told
+    result = read(tmp_path / "run")
+    assert len(result.trials) == len(result.profiled) == 1
+    replicas = [one for one in result.profiled[0].profiles if one["role"] == "replica"]
+    assert len(replicas) == 2
+    for one in replicas:
+        raw = tmp_path / "run" / one["path"]
+        assert raw.stat().st_size
+        assert "</svg>" in raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
+    assert f"{result.trials[0].counts.completed:,} requests in" in told
+    as_json = run_to_end([*load_words, "--profile", "replica", "--json", "--out", "j"], tmp_path)
+    assert as_json.returncode == 0 and json.loads(as_json.stdout)
+    elsewhere = run_to_end(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path)
+    assert elsewhere.returncode == 2 and elsewhere.stderr.count("\n") == 1
+    assert "no Serve of this machine listens on port 9" in elsewhere.stderr
+    assert not (tmp_path / "results").exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
 def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     """haproxy, sleep, the dead; the list; the stacks now; a target that is not there."""
     known = {one.pid: one for one in serve_processes()}
@@ -209,7 +377,10 @@ def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path
         kept = [one for one in trial.profiles if "failed" not in one]
         assert "replica" in {one["role"] for one in kept}
         for one in kept:
-            assert (tmp_path / "run" / one["path"]).stat().st_size > 0
+            raw = tmp_path / "run" / one["path"]
+            assert raw.stat().st_size > 0
+            svg = raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
+            assert trial.key in svg and "</svg>" in svg and str(tmp_path) not in svg
     drawn = run_to_end(
         ["profile", "diff", "--run", "run", "default", "optimized", "-o", "diff.html"], tmp_path
     )

@@ -1,0 +1,36 @@
+"""Flamegraphs of a run's profiled trials: an SVG beside each file of raw stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serve_bench.result import Trial
+
+
+def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
+    """Draws those that are not drawn yet. Raises RunFailed when a file cannot be written.
+
+    The title says variant, cell and row; stacks that a later hand removed are passed over.
+    """
+    from serve_bench.cli.record import write
+    from serve_bench.recording import RAW_SUFFIX, layer_rules, read_stacks
+    from serve_bench.report.flamegraph import flame_svg
+    from serve_bench.report.stack_tables import reading_of
+
+    rules = layer_rules()
+    drawn = []
+    for trial in trials:
+        for one in trial.profiles:
+            raw = folder / str(one.get("path", ""))
+            place = raw.with_name(raw.name.removesuffix(RAW_SUFFIX) + ".svg")
+            if not raw.is_file() or place.exists():
+                continue
+            name = f"{trial.key}, {one['role']} {one['pid']}"
+            stacks = read_stacks(raw)
+            reading = reading_of(name, stacks, rules)
+            write(place, flame_svg(reading.counted or stacks, reading.about))
+            drawn.append(place)
+    return drawn

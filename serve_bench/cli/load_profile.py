@@ -1,0 +1,111 @@
+"""`serve-bench load URL --profile`: the load once more, with py-spy on the Serve that answers it.
+
+The first load is measured and reported as ever (drive.py); the repetition is appended to its run,
+marked `profiled`, and told below it. Rule: which processes are meant is settled before anything is
+driven, and they are those of the Serve that listens on the URL's port on this machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from serve_bench.cli.drive import INTERRUPTED, LoadLine
+from serve_bench.cli.flamegraphs import draw_profiles
+from serve_bench.cli.measure import run_mark, signals
+from serve_bench.clock import now_iso
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.load import LoadError
+from serve_bench.load.external import ExternalError
+from serve_bench.load_spec import Load, Timing
+from serve_bench.ports import port_owner
+from serve_bench.processes import ServeProcess, serve_processes
+from serve_bench.profiling import Profiling, parse_targets, to_profile
+from serve_bench.pyspy import py_spy
+from serve_bench.report.inside import facts, profiling_costs
+from serve_bench.result import Failure
+from serve_bench.rights import check_process
+from serve_bench.store import RESULTS, RunFolder, read
+from serve_bench.strays import marks
+from serve_bench.url_runner import drive_profiled
+
+FLAG = "--profile"
+
+
+def processes_behind(url: str, targets: str) -> list[ServeProcess]:
+    """The processes of the targets in the Serve that answers the URL.
+
+    Raises BadInput when it is no Serve of this machine, RunFailed when it may not be looked into.
+    """
+    names = parse_targets(targets, FLAG)
+    py_spy()
+    parts = urlsplit(url)
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    owner = port_owner(port)
+    every = serve_processes()
+    clusters = {one.cluster for one in every if owner is not None and one.pid == owner.pid}
+    if not clusters:
+        whose = f", {owner.name()} {owner.pid} does" if owner is not None else ""
+        raise BadInput(
+            f"{FLAG}: no Serve of this machine listens on port {port}{whose} "
+            "(serve-bench profile --list shows what there is)"
+        )
+    chosen = to_profile([one for one in every if one.cluster in clusters], names)
+    if not chosen:
+        raise BadInput(f"{FLAG}: the Serve on port {port} has no {' or '.join(names)}")
+    for one in chosen:
+        check_process(one.pid)
+    return chosen
+
+
+def folder_of(out: Path | None) -> Path:
+    """The folder that was asked for, else a new one named after the time, as a run has it."""
+    if out is not None:
+        return out
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    number = 1
+    while True:
+        place = RESULTS / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            place.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            why = (error.strerror or "error").lower()
+            raise BadInput(f"{RESULTS}: cannot make a folder for the run: {why}") from None
+        else:
+            return place
+
+
+def repeat(
+    asked: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], as_json: bool
+) -> int:
+    """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
+    folder, result = RunFolder.resume(place)
+    planned = result.run.plan[0]
+    told = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
+    with folder, signals(), run_mark() as run_id:
+        profiling = Profiling(folder.path, planned.key, marks(run_id))
+        show = LoadLine(sys.stderr, asked.count)
+        try:
+            with show:
+                trial = drive_profiled(
+                    asked, timing, planned, run_id, show.update, profiling, chosen
+                )
+        except KeyboardInterrupt:
+            print("serve-bench: interrupted before anything was profiled", file=sys.stderr)
+            return INTERRUPTED
+        except (LoadError, ExternalError) as error:
+            folder.append(Failure("profile", str(error), now_iso()))
+            raise RunFailed(f"profiled repetition: {error}") from None
+        folder.append(trial)
+    draw_profiles(place, [trial])
+    print("\nprofiled: the load once more with py-spy, which is in no figure above", file=told)
+    for line in facts(trial, profiling_costs(read(place))):
+        print(f"    {line}", file=told)
+    if trial.flags.get("interrupted"):
+        return INTERRUPTED
+    return 0 if any("failed" not in one for one in trial.profiles) else 1

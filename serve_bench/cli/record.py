@@ -1,0 +1,129 @@
+"""What `serve-bench profile` does once its flags are understood: record, draw, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from serve_bench.processes import ServeProcess
+    from serve_bench.recording import Profile, Wish
+    from serve_bench.stack_layers import LayerRules
+
+
+def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
+    """Records Python processes with py-spy, draws and prints what came. The exit code."""
+    from serve_bench.cli.measure import run_mark, signals
+    from serve_bench.errors import RunFailed
+    from serve_bench.recording import by_role, layer_rules, record_all
+    from serve_bench.report.stack_tables import profile_text, reading_of
+    from serve_bench.stacks import merged
+    from serve_bench.strays import marks
+
+    show = _Progress(len(processes), wish.duration_s)
+    with signals(), run_mark() as run_id, show as progress:
+        profiles = record_all(processes, wish, progress.at, marks(run_id))
+    for failure in profiles.failed if profiles.done else ():
+        print(f"serve-bench: {failure}", file=sys.stderr)
+    if not profiles.done:
+        if profiles.interrupted:
+            return 130
+        first = profiles.failed[0]
+        raise RunFailed(str(first), tuple(str(other) for other in profiles.failed[1:]))
+    rules = layer_rules()
+    for one in profiles.done:
+        _keep(one, wish, rules)
+    for role, group in by_role(profiles.done).items():
+        name = f"{role} {', '.join(str(one.pid) for one in group)}"
+        stacks = merged(one.stacks for one in group if one.stacks is not None)
+        text = profile_text(reading_of(name, stacks, rules, keep_idle=wish.options.idle), rules)
+        typer.echo(text, nl=False)
+    return 130 if profiles.interrupted else 0
+
+
+def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
+    """Draws what is derived from the stacks, and says which files there are."""
+    from serve_bench.recording import raw_beside
+    from serve_bench.report.flamegraph import flame_html, flame_svg
+    from serve_bench.report.stack_tables import reading_of
+
+    for note in one.notes:
+        print(f"note: {note}", file=sys.stderr)
+    title = f"{one.role} {one.pid}"
+    files = [one.place]
+    if one.stacks is not None and wish.format == "flamegraph":
+        reading = reading_of(title, one.stacks, rules, keep_idle=wish.options.idle)
+        if one.place.suffix == ".html":
+            write(one.place, flame_html(reading, rules))
+        else:
+            write(one.place, flame_svg(reading.counted or one.stacks, reading.about))
+        files.append(raw_beside(one.place))
+    typer.echo(f"wrote {' and '.join(str(file) for file in files)} ({one.samples} samples)")
+
+
+def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
+    """HAProxy is no Python: its CPU, and its stacks by perf. The exit code."""
+    from serve_bench.recording import layer_rules, record_native
+    from serve_bench.report.stack_tables import profile_text, reading_of
+
+    print("note: haproxy is C, which py-spy cannot see; perf is used for it", file=sys.stderr)
+    rules = layer_rules()
+    for process in processes:
+        cpu, profile_, said = record_native(process, wish)
+        typer.echo(f"haproxy {process.pid}: CPU {cpu:.1f} % of a core")
+        if profile_ is None or profile_.stacks is None:
+            print(f"note: no stacks: {said}", file=sys.stderr)
+            continue
+        _keep(profile_, wish, rules)
+        reading = reading_of(f"haproxy {process.pid}", profile_.stacks, rules, keep_idle=True)
+        typer.echo(profile_text(reading, rules), nl=False)
+    return 0
+
+
+def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
+    """The stacks of each process now. The exit code."""
+    from serve_bench.pyspy import dump
+
+    for process in processes:
+        if len(processes) > 1:
+            typer.echo(f"== {process.role} {process.pid}")
+        typer.echo(dump(process.pid, native=native), nl=False)
+    return 0
+
+
+class _Progress:
+    """How far a recording is, on a terminal; a single line elsewhere."""
+
+    def __init__(self, count: int, duration_s: float) -> None:
+        what = f"{count} process{'es' if count != 1 else ''}"
+        self._text = f"recording {what} for {duration_s:g} s"
+        self._duration_s = duration_s
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        print(self._text, end="" if self._live else "\n", file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def at(self, seconds: float) -> None:
+        """So many seconds have been recorded."""
+        if self._live:
+            print(f"\r{self._text}: {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+
+
+def write(path: Path, text: str) -> None:
+    """A drawn file. RunFailed when it cannot be written."""
+    from serve_bench.errors import RunFailed
+    from serve_bench.files import why, write_whole
+
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None

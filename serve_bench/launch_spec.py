@@ -1,0 +1,141 @@
+"""What is needed to start a cluster, and the environment that its processes get.
+
+Rule: each launch has marks, ports and paths of its own, and nothing of Ray's from the shell, so
+that two clusters do not meet and `default` is the default. Nothing is started here, but to ask an
+interpreter which Ray it has.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from serve_bench import counts
+from serve_bench.errors import BadInput
+from serve_bench.result import VariantUsed
+from serve_bench.strays import LAUNCH_MARK, marks, run_directory
+
+METRICS_INTERVAL: Final = "RAY_metrics_report_interval_ms"
+METRICS_INTERVAL_MS: Final = "1000"
+"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
+Each second costs 3 to 4 % of a core with 8 replicas (docs/profiling.md): not done unasked."""
+
+#: With direct ingress each replica has a port, and a restarted one takes another.
+PORTS_PER_REPLICA: Final = 8
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What `Serving` needs to start a cluster.
+
+    `name` is unique in the run; `port` 0 means a free one.
+    """
+
+    variant: VariantUsed
+    run_id: str
+    name: str
+    log: Path
+    most_replicas: int = 8
+    host: str = "127.0.0.1"
+    port: int = 0
+    metrics: bool = False  # export Serve's metrics often
+
+    @property
+    def directory(self) -> Path:
+        """The temporary directory of the launch; its path is short, for HAProxy's sockets."""
+        return run_directory(self.run_id) / self.name
+
+    @property
+    def logical_cpus(self) -> int:
+        """What Ray counts: enough that the replicas fit on any machine, and two to spare."""
+        return max(self.most_replicas + 2, os.cpu_count() or 1)
+
+    @property
+    def counts_folder(self) -> Path:
+        """Where replicas keep their counts."""
+        return self.directory / "c"
+
+    @property
+    def metrics_interval_s(self) -> float:
+        """How often Ray exports metrics in this launch."""
+        return float(self.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
+
+
+def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
+    """The environment of a launch: marks, the variant's flags, ports and paths of its own.
+
+    `ports`: one for HTTP, four for HAProxy and the fallback proxy, the rest for direct ingress.
+    RAY_* names of the shell are left out: with them, `default` would not be the default.
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    path = [str(spec.directory / "p")]
+    if spec.variant.python is None and env.get("PYTHONPATH"):
+        path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
+    haproxy = spec.directory / "h"
+    ingress = ports[5:]
+    http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
+    return (
+        env
+        | marks(spec.run_id)
+        | {
+            LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
+            counts.FOLDER: str(spec.counts_folder),
+            "PYTHONPATH": os.pathsep.join(path),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
+            "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[2]),
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports[3]),
+            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports[4]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http[-1]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc[-1]),
+            # No request is under way when a cell changes: 30 s of draining would only be waited.
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        }
+        | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
+        | dict(spec.variant.env)
+    )
+
+
+def ignored_environment() -> list[str]:
+    """RAY_* names of the shell that a launch leaves out, to be told once."""
+    return sorted(name for name in os.environ if name.startswith("RAY_"))
+
+
+def own_ray_version() -> str:
+    """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        message = "Ray is not installed in this environment: pip install 'ray[serve]'"
+        raise BadInput(message) from None
+
+
+def check_interpreter(variant: VariantUsed) -> None:
+    """BadInput unless the variant's interpreter exists and has a Ray."""
+    if variant.python is None:
+        own_ray_version()
+        return
+    where = f"variants.{variant.name}: python {variant.python}"
+    ask = "import importlib.metadata as m; print(m.version('ray'))"
+    try:
+        told = subprocess.run(
+            [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
+        )
+    except OSError as error:
+        raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{where}: gave no answer in 30 s") from None
+    if told.returncode != 0 or not told.stdout.strip():
+        raise BadInput(f"{where}: has no Ray installed")

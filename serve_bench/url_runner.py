@@ -1,0 +1,104 @@
+"""A load against a server that is already there: drive, and make the record. Starts no server.
+
+Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
+works on it. What a load is belongs to load/, whole runs to runner.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from serve_bench.clock import now_iso
+from serve_bench.inside import keep_samples
+from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load.external import ExternalResult, drive_external
+from serve_bench.load_result import Counts, Warmup
+from serve_bench.load_result import Progress as LoadProgress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.profiling import Profilable, Profiling
+from serve_bench.result import Metric, PlannedTrial, Trial
+from serve_bench.sampler import Sampler
+from serve_bench.strays import marks
+from serve_bench.trial import trial_of
+
+
+def drive_url(
+    load: Load,
+    timing: Timing,
+    planned: PlannedTrial,
+    run_id: str,
+    progress: Callable[[LoadProgress], None],
+    samples: Path | None = None,
+) -> Trial:
+    """A load against a server that is already there. Raises LoadError or ExternalError.
+
+    Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
+    `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
+    """
+    started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
+    interrupted = False
+    with nullcontext() if samples is None else Sampler([]) as sampler:
+        if load.client in ("wrk", "ab"):
+            told = drive_external(load, timing, mark=marks(run_id))
+            trial, measured_s = _external_trial(planned, started_at, told), told.seconds
+        else:
+            try:
+                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+            except LoadInterrupted as early:
+                result, interrupted = early.result, True
+            trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
+            began_ns, measured_s = result.started_at_ns, result.duration_s
+    if sampler is not None and samples is not None:
+        trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
+        keep_samples(samples, sampler.samples(planned.key))
+    asked = load.to_json()
+    asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
+    client = {**trial.client, "asked": asked}
+    return replace(trial, client=client, flags={"interrupted": interrupted})
+
+
+def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:
+    """What another program told, as a record: it has no windows and no histogram of its own."""
+    metrics = {"throughput": Metric("requests/s", "higher", windows=(told.rate,))}
+    for share, value_ns in told.percentiles_ns.items():
+        metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
+    failed = {name: n for name, n in (*told.errors.items(), ("status", told.non_2xx)) if n}
+    good = told.completed - told.non_2xx
+    return Trial(
+        key=planned.key,
+        launch="",
+        round=planned.round,
+        variant=planned.variant,
+        cell=planned.cell,
+        row=planned.row,
+        started_at=started_at,
+        window_s=told.seconds,
+        warmup=Warmup(0.0, False, 0),
+        metrics=metrics,
+        counts=Counts(good + sum(failed.values()), good, failed, 0),
+        client={"external": told.to_json(), "bytes_received": told.bytes_received},
+        seconds={"total": told.seconds, "measured": told.seconds},
+    )
+
+
+def drive_profiled(
+    load: Load,
+    timing: Timing,
+    planned: PlannedTrial,
+    run_id: str,
+    progress: Callable[[LoadProgress], None],
+    profiling: Profiling,
+    processes: Sequence[Profilable],
+) -> Trial:
+    """The same load with py-spy beside it: a trial marked `profiled`, which enters no figure.
+
+    Raises as `drive_url` does, and BadInput when the stacks cannot be written.
+    """
+    with profiling.around(processes):
+        trial = drive_url(load, timing, planned, run_id, progress)
+    flags = {**trial.flags, "profiled": True}
+    return replace(trial, flags=flags, profiles=tuple(profiling.told))

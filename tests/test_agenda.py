@@ -1,0 +1,85 @@
+"""What is done with each row, fresh and resumed, and how long it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.agenda import PROFILING_S, Agenda, rest_of
+from serve_bench.result import Failure, Result, Trial, result_of
+from serve_bench.scenario import Suite, expected_s, plan
+from serve_bench.suite import Overrides, read_suite
+from tests.records import AT, run, trial
+
+KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
+FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
+
+
+def suite() -> Suite:
+    flags = Overrides(
+        variants=("default",),
+        matrix={"max_concurrent_queries": (1, 100)},
+        clients=("1", "raw:100"),
+    )
+    return read_suite({}, "x.toml", flags)
+
+
+def earlier(*records: Trial | Failure) -> Result:
+    planned = [row for one in plan(suite()) for _, rows in one.cells for row in rows]
+    return result_of([run(*planned), *records])
+
+
+ROWS = [row for one in plan(suite()) for _, rows in one.cells for row in rows]
+
+
+def test_a_fresh_run_measures_each_cell_and_then_profiles_it() -> None:
+    launches = plan(suite())
+    ((_, rows), _) = launches[0].cells
+    assert Agenda(suite(), launches).of(rows) == [(rows[0], False), (rows[1], False)]
+    assert Agenda(suite(), launches, profile=True).of(rows) == [
+        *((rows[0], False), (rows[1], False)),
+        *((rows[0], True), (rows[1], True)),
+    ]
+    assert Agenda(suite(), launches, profile=True).loads() == [False, False, True, True] * 2
+
+
+def test_the_time_left_counts_profiled_repetitions() -> None:
+    launches = plan(suite())
+    plain, both = Agenda(suite(), launches), Agenda(suite(), launches, profile=True)
+    assert plain.expected_s() == pytest.approx(expected_s(suite(), launches))
+    one = plain.expected_load_s(False)
+    assert both.expected_s() == pytest.approx(plain.expected_s() + 4 * (one + PROFILING_S))
+    behind = replace(both, measured=frozenset(row.key for row in ROWS))
+    assert behind.expected_s() == pytest.approx(both.expected_s() - 4 * one)
+    assert plain.expected_s([]) == 0
+
+
+def test_resuming_does_what_is_missing_alone() -> None:
+    measured = [trial(row) for row in ROWS[:3]]
+    with_stacks = replace(trial(ROWS[0], profiled=True), profiles=KEPT)
+    without_stacks = replace(trial(ROWS[1], profiled=True), profiles=FAILED)
+    run_before = earlier(*measured, with_stacks, without_stacks)
+    plain = rest_of(run_before, suite(), profile=False)
+    assert [row.key for one in plain.launches for _, rows in one.cells for row in rows] == [
+        ROWS[3].key
+    ]
+    both = rest_of(run_before, suite(), profile=True)
+    todo = [both.of(rows) for one in both.launches for _, rows in one.cells]
+    assert todo == [
+        [(ROWS[1], True)],
+        [(ROWS[3], False), (ROWS[2], True), (ROWS[3], True)],
+    ]
+    assert both.loads() == [True, False, True, True]
+
+
+def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> None:
+    measured = [trial(row) for row in ROWS]
+    doubt = Failure("worker", "a worker died", AT, key=ROWS[2].key)
+    again = rest_of(earlier(*measured, doubt), suite(), profile=False)
+    assert [again.of(rows) for one in again.launches for _, rows in one.cells] == [
+        [(ROWS[2], False)]
+    ]
+    assert rest_of(earlier(*measured), suite(), profile=False).launches == ()
+    profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
+    assert rest_of(earlier(*measured, *profiles), suite(), profile=True).launches == ()
