@@ -5,7 +5,7 @@ to different cores, and what is printed is the median over rounds of the ratio w
 Peers are used when they are on PATH: wrk, ab, hey, oha, locust. Servers: nginx, when it is
 on PATH, and scripts/bench_servers/tiny.c, when there is a C compiler.
 
-    scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag] [--serve-url URL] [--write]
+    scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag] [--write]
 """
 
 from __future__ import annotations
@@ -347,24 +347,51 @@ def slicing(args: argparse.Namespace, folder: Path) -> Rows:
     return rows
 
 
-def serve(args: argparse.Namespace, folder: Path) -> Rows:
-    """raw against wrk on a running Serve, cores shared, c=100 (`--serve-url`)."""
-    pin(*ALL_CORES)
-    pairs = []
-    for _ in range(args.rounds):
-        wrk = peer("wrk", args.serve_url, 100, args.seconds, folder)
-        pairs.append((ours("raw", args.serve_url, 100, args.seconds).rate, wrk.rate))
-    pin(CLIENT_CORE)
-    ratio = median_ratio(pairs)
-    rows = [["raw req/s", "wrk req/s", "raw / wrk"]]
-    rows.append(
-        [
-            f"{statistics.median(a for a, _ in pairs):,.0f}",
-            f"{statistics.median(b for _, b in pairs):,.0f}",
-            f"{ratio:.2f} ({verdict(ratio, 1.05, True)})",
-        ]
+@contextmanager
+def noop(variant: str, folder: Path) -> Iterator[str]:
+    """`serve-bench noop --blocking` with 8 replicas until the block ends; gives its URL."""
+    command = [sys.executable, "-m", "serve_bench", "noop", "--blocking", "--port", "0"]
+    command += ["--variant", variant, "--out", str(folder / f"noop-{variant}")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    show(rows[-1])
+    try:
+        assert process.stdout is not None
+        url, ready = "", False
+        for line in process.stdout:
+            url = url or next(iter(re.findall(r"http://[\d.]+:\d+/noop", line)), "")
+            if ready := "serving until" in line:
+                break
+        if not ready or not url:
+            raise SystemExit(f"bench: noop --variant {variant} did not come up")
+        yield url
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def serve(args: argparse.Namespace, folder: Path) -> Rows:
+    """raw against wrk on `serve-bench noop --blocking`, 8 replicas, cores shared, c=100."""
+    pin(*ALL_CORES)
+    rows = [["variant", "raw req/s", "wrk req/s", "raw / wrk by round", "median"]]
+    for variant, goal in (("default", 0.9), ("optimized", 1.05)):
+        with noop(variant, folder) as url:
+            pairs = []
+            for _ in range(args.rounds):
+                wrk = peer("wrk", url, 100, args.serve_seconds, folder)
+                pairs.append((ours("raw", url, 100, args.serve_seconds).rate, wrk.rate))
+        ratio = median_ratio(pairs)
+        rows.append(
+            [
+                variant,
+                f"{statistics.median(a for a, _ in pairs):,.0f}",
+                f"{statistics.median(b for _, b in pairs):,.0f}",
+                ", ".join(f"{a / b:.2f}" for a, b in pairs),
+                f"{ratio:.2f} ({verdict(ratio, goal, True)})",
+            ]
+        )
+        show(rows[-1])
+    pin(CLIENT_CORE)
     return rows
 
 
@@ -412,15 +439,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--requests", type=int, default=10_000_000, help="for the memory figure")
     parser.add_argument("--only", default="", help=f"some of: {', '.join(FIGURES)}")
-    parser.add_argument("--serve-url", default="", help="a running Serve, for the serve figure")
+    parser.add_argument("--serve-seconds", type=float, default=4.0, help="for the serve figure")
     parser.add_argument("--write", action="store_true", help=f"write {REPORT.name}")
     args = parser.parse_args()
     wanted = args.only.split(",") if args.only else list(FIGURES)
     unknown = sorted(set(wanted) - set(FIGURES))
     if unknown:
         parser.error(f"--only: {', '.join(unknown)} unknown; allowed: {', '.join(FIGURES)}")
-    if "serve" in wanted and not args.serve_url:
-        wanted.remove("serve")
     if "wrk" not in available():
         parser.error("wrk is not on PATH")
     pin(CLIENT_CORE)

@@ -25,6 +25,25 @@ SCHEMES: tuple[str, ...] = ("http", "https")
 MAX_TIMEOUT_S = 1800.0
 """Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""
 
+MAX_RATE = 1_000_000.0
+"""Upper end of an open loop's rate, in requests/s. One worker sends 60,000 on time and makes up
+about a million due times a second: above that the schedule would outrun the clock."""
+
+MAX_DURATION_S = 30 * 24 * 3600.0
+"""Upper end of a window and of a stage, in seconds."""
+
+MAX_CONNECTIONS = 1_000_000
+"""Upper end of the connections: Linux gives a process no more descriptors (fs.nr_open)."""
+
+MAX_PROCESSES = 256
+"""Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
+
+MAX_LABEL = 63
+"""Characters of a part of a host name (RFC 1035, 2.3.4)."""
+
+MAX_UNIX_PATH = 107
+"""Bytes of a unix socket's path (sun_path, without its final 0)."""
+
 
 class SpecError(ValueError):
     """A load that makes no sense. The message is one line: the field and what is allowed."""
@@ -36,7 +55,13 @@ def _require(ok: bool, message: str) -> None:
 
 
 def _positive(name: str, value: float) -> None:
-    _require(math.isfinite(value) and value > 0, f"{name} must be a number above 0, got {value:g}")
+    # Not math.isfinite: an integer of 400 digits is no float.
+    _require(0 < value < math.inf, f"{name} must be a number above 0, got {value}")
+
+
+def _at_most(name: str, value: float, most: float) -> None:
+    _positive(name, value)
+    _require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
 
 
 @dataclass(frozen=True)
@@ -61,21 +86,7 @@ class Request:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        _require(
-            parts.scheme in SCHEMES,
-            f"url: unknown scheme {parts.scheme!r} in {self.url!r}; allowed: http://, https://",
-        )
-        _require(bool(parts.hostname), f"url: no host in {self.url!r}")
-        try:
-            port = parts.port
-        except ValueError as error:
-            raise SpecError(f"url: bad port in {self.url!r}: {error}") from None
-        _require(port != 0, f"url: port 0 in {self.url!r}; allowed: 1 to 65535")
-        _require(
-            not any(ord(c) <= 32 or ord(c) > 126 for c in self.url),
-            f"url: a space, control or non-ASCII character in {self.url!r}; percent-encode it",
-        )
+        _check_url(self.url)
         _require(
             self.method.isascii() and self.method.isalpha() and self.method.isupper(),
             f"method must be capital letters, such as GET or POST, got {self.method!r}",
@@ -86,9 +97,20 @@ class Request:
                 f"header name {name!r} is not allowed",
             )
             _require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
+            _require(value.isascii(), f"header {name}: only ASCII is allowed in the value")
+            _require(
+                name.lower() != "transfer-encoding",
+                f"header {name}: is not allowed; a body is sent with its Content-Length",
+            )
         _require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
         for status in self.expect_status:
             _require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
+        if self.unix_socket is not None:
+            size = len(self.unix_socket.encode(errors="surrogateescape"))
+            _require(
+                1 <= size <= MAX_UNIX_PATH,
+                f"unix_socket must be a path of 1 to {MAX_UNIX_PATH} bytes, got {size}",
+            )
 
     @property
     def scheme(self) -> str:
@@ -111,6 +133,38 @@ class Request:
         return self.bodies or (self.body,)
 
 
+def _check_url(url: str) -> None:
+    """Raises SpecError unless both clients would take the URL, and in the same way."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SpecError(f"url: {url!r} cannot be read: {error}") from None
+    _require(
+        parts.scheme in SCHEMES,
+        f"url: unknown scheme {parts.scheme!r} in {url!r}; allowed: http://, https://",
+    )
+    _require(bool(parts.hostname), f"url: no host in {url!r}")
+    try:
+        port = parts.port
+    except ValueError:
+        raise SpecError(f"url: bad port in {url!r}; allowed: 1 to 65535") from None
+    _require(port != 0, f"url: port 0 in {url!r}; allowed: 1 to 65535")
+    _require(
+        not any(ord(c) <= 32 or ord(c) > 126 for c in url),
+        f"url: a space, control or non-ASCII character in {url!r}; percent-encode it",
+    )
+    _require(
+        "@" not in parts.netloc,
+        "url: a user and password in the URL are not sent; "
+        "give a header instead, 'Authorization: Basic ...'",
+    )
+    labels = (parts.hostname or "").removesuffix(".").split(".")
+    _require(
+        all(1 <= len(label) <= MAX_LABEL for label in labels),
+        f"url: {parts.hostname!r} is no host name; each part has 1 to {MAX_LABEL} characters",
+    )
+
+
 @dataclass(frozen=True)
 class Stage:
     """A part of an open-loop load: `rate` requests a second for `duration_s` seconds."""
@@ -119,7 +173,7 @@ class Stage:
     duration_s: float
 
     def __post_init__(self) -> None:
-        _positive("stages: rate", self.rate)
+        _at_most("stages: rate", self.rate, MAX_RATE)
         _positive("stages: duration_s", self.duration_s)
 
 
@@ -159,25 +213,23 @@ class Load:
             self.client in CLIENTS, f"client must be one of {', '.join(CLIENTS)}: {self.client!r}"
         )
         _require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
+        _at_most("connections", self.connection_limit, MAX_CONNECTIONS)
         if self.processes is not None:
             _require(
                 1 <= self.processes <= self.connections,
                 f"processes must be 1 to the number of connections ({self.connections}), "
                 f"got {self.processes}",
             )
-        for name, value in (
-            ("timeout_s", self.timeout_s),
-            ("connect_timeout_s", self.connect_timeout_s),
-        ):
-            _positive(name, value)
-            _require(value <= MAX_TIMEOUT_S, f"{name} must be at most {MAX_TIMEOUT_S:g}: {value:g}")
+            _at_most("processes", self.processes, MAX_PROCESSES)
+        _at_most("timeout_s", self.timeout_s, MAX_TIMEOUT_S)
+        _at_most("connect_timeout_s", self.connect_timeout_s, MAX_TIMEOUT_S)
         _require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
         _require(
             self.arrivals in ARRIVALS,
             f"arrivals must be one of {', '.join(ARRIVALS)}: {self.arrivals!r}",
         )
         if self.rate is not None:
-            _positive("rate", self.rate)
+            _at_most("rate", self.rate, MAX_RATE)
             _require(not self.stages, "rate and stages exclude each other: give one")
         _require(not self.ramp or bool(self.stages), "ramp needs stages")
         if self.count is not None:
@@ -195,8 +247,35 @@ class Load:
             )
         _require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
         _require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
-        external = self.client in ("wrk", "ab")
-        _require(not (external and self.open_loop), f"client {self.client} has no open loop")
+        if self.client in ("wrk", "ab"):
+            self._check_external()
+        elif self.client == "aiohttp":
+            _require(
+                self.request.unix_socket is None or self.request.scheme == "http",
+                "client aiohttp has no TLS on a unix socket: use http:// or client raw",
+            )
+
+    def _check_external(self) -> None:
+        """What the other programs cannot do is refused: left out, it would go unnoticed."""
+        request = self.request
+        for name, asked in (
+            ("open loop", self.open_loop),
+            ("choice of bodies", len(request.all_bodies) > 1),
+            ("unix socket", request.unix_socket is not None),
+            ("retries", self.retries > 0),
+            ("check of the status (expect_status)", bool(request.expect_status)),
+            ("check of the body (expect_body)", request.expect_body is not None),
+            ("verification of certificates (ca_file)", request.ca_file is not None),
+            ("count: give a duration", self.client == "wrk" and self.count is not None),
+            ("choice of processes", self.client == "ab" and self.processes is not None),
+            (
+                f"body with the method {request.method}, only with POST and PUT",
+                self.client == "ab"
+                and bool(request.body)
+                and request.method not in ("POST", "PUT"),
+            ),
+        ):
+            _require(not asked, f"client {self.client} has no {name}")
 
     @property
     def open_loop(self) -> bool:
@@ -291,6 +370,7 @@ class Timing:
         for field in fields(self):
             value = getattr(self, field.name)
             _require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
+            _require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
         _require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",

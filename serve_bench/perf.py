@@ -18,6 +18,7 @@ from serve_bench.stacks import Stacks
 
 PACKAGE: Final = "linux-perf on Debian, linux-tools-generic on Ubuntu, perf on Fedora"
 _FRAME: Final = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<file>[^()]*)\)")
+UNKNOWN: Final = "[unknown] ([unknown])"
 _OFFSET: Final = re.compile(r"\+0x[0-9a-f]+$")
 
 
@@ -66,7 +67,10 @@ def collapse(script: str) -> Stacks:
         found = _FRAME.fullmatch(line)
         if found is not None:
             symbol = _OFFSET.sub("", found["symbol"]).replace(";", ":")
-            frames.append(f"{symbol} ({found['file'].rsplit('/', 1)[-1]})")
+            frame = f"{symbol} ({found['file'].rsplit('/', 1)[-1]})"
+            # Code without frame pointers gives dozens of unknown frames in a row: one says as much.
+            if frame != UNKNOWN or frames[-1:] != [UNKNOWN]:
+                frames.append(frame)
         elif not line.strip() and frames:
             stacks[tuple(reversed(frames))] += 1
             frames = []

@@ -21,6 +21,23 @@ from serve_bench.load_spec import Load, Timing
 TIMING = Timing(windows=1, window_s=3600.0)
 
 
+class Ends:
+    """Notes (due, now) of each success of an engine, as the engine tells its tally (ns)."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def note(self, engine: Any) -> None:
+        """Given to `run_here` as its `change`."""
+        tell = engine.tally.success
+
+        def success(due: int, sent: int, now: int, status: int) -> None:
+            self.seen.append((due, now))
+            tell(due, sent, now, status)
+
+        engine.tally.success = success
+
+
 def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) -> LoadResult:
     """Run the load's own engine until its count is reached. `change` may alter the engine first."""
     assert load.count is not None

@@ -72,7 +72,7 @@ class Settings:
     script: Script = lambda number: "ok"
     delay_s: float = 0.0
     slots: asyncio.Semaphore | None = None
-    stall: Callable[[float], float] = lambda since_start: 0.0
+    stall: Callable[[float], float] = lambda since_first: 0.0
     accept_delay_s: float = 0.0
 
 
@@ -184,7 +184,6 @@ def always(action: str) -> Script:
 async def _handle(
     server: KnownServer,
     settings: Settings,
-    begun: float,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
@@ -205,7 +204,7 @@ async def _handle(
             exchange = Exchange(number, settings.script(number), received)
             exchange.method, exchange.body, exchange.head = head.split()[0].decode(), body, head
             server.log.append(exchange)
-            await _wait(settings, begun)
+            await _wait(settings, (received - server.log[0].received_ns) / 1e9)
             exchange.answered_ns = time.perf_counter_ns()
             keep = await ACTIONS[exchange.action](writer)
             exchange.sent_ns = time.perf_counter_ns()
@@ -217,8 +216,8 @@ async def _handle(
         writer.close()
 
 
-async def _wait(settings: Settings, begun: float) -> None:
-    stall_s = settings.stall(time.monotonic() - begun)
+async def _wait(settings: Settings, since_first_s: float) -> None:
+    stall_s = settings.stall(since_first_s)
     if stall_s > 0:
         await asyncio.sleep(stall_s)
     if settings.slots is not None:
@@ -243,7 +242,7 @@ def serving(
     """Run a server in a thread until the block ends.
 
     `delay_s`: service time. `capacity`: so many requests are served at a time. `stall`: how much
-    longer (s) a request waits, by the time since the server's start.
+    longer (s) a request waits, by the time since the first one came.
     """
     server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
     ready = threading.Event()
@@ -257,10 +256,9 @@ def serving(
             stall=stall or (lambda since: 0.0),
             accept_delay_s=accept_delay_s,
         )
-        begun = time.monotonic()
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await _handle(server, settings, begun, reader, writer)
+            await _handle(server, settings, reader, writer)
 
         if unix_path is not None:
             listener = await asyncio.start_unix_server(handle, unix_path, backlog=1024)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
+import os
+import pty
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli import drive, run
+from serve_bench.cli.drive import LoadLine
+from serve_bench.load_result import Phase, Progress
 from serve_bench.store import read
-from tests.servers import serving
+from tests.servers import KnownServer, serving
+
+EXTERNAL = pytest.mark.external
 
 BAD = [
     ("ftp://x/", "url: unknown scheme 'ftp'"),
@@ -23,8 +35,9 @@ BAD = [
     ("http://h/ -c 0", "connections must be 1 or more"),
     ("http://h/ -r 0", "rate must be a number above 0"),
     ("http://h/ -r -5", "rate must be a number above 0"),
-    ("http://h/ -c 10 -n 5", "count must be at least the number of connections (10), got 5"),
-    ("http://h/ -n 50 -d 5s", "-n: give a number of requests or a duration"),
+    ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got 5"),
+    ("http://h/ -n 50 -d 5s", "-n: give a number of requests or -d"),
+    ("http://h/ -n 50 --stages 5:1s", "-n: give a number of requests or --stages"),
     ("http://h/ -d 0s", "-d: '0s' is not allowed; it takes a time above 0"),
     ("http://h/ -d 5x", "-d: '5x' is not allowed"),
     ("http://h/ --stages 100", "--stages: '100' is not allowed; it takes RATE:DURATION"),
@@ -41,6 +54,35 @@ BAD = [
     ("http://h/ --spin", "spin is for an open loop"),
     ("http://h/ --timeout 0s", "--timeout: '0s' is not allowed"),
     ("http://h/ --hgrm .", "--hgrm: . is a folder; it takes a file"),
+    ("http://[::1/", "url: 'http://[::1/' cannot be read"),
+    ("http://a..b/", "url: 'a..b' is no host name"),
+    ("http://me:pw@h/", "url: a user and password in the URL are not sent"),
+    ("http://h/ -c 99999999999999999999", "--connections must be at most 1,000,000"),
+    ("http://h/ -c 999999", "--connections: 999999 connections need 1000031 open files"),
+    ("http://h/ -r nan", "--rate must be a number above 0, got nan"),
+    ("http://h/ -r 1e9", "--rate must be at most 1,000,000"),
+    ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be a number above 0, got -1"),
+    ("http://h/ --timeout 2h", "--timeout must be at most 1,800, got 7,200.0"),
+    ("http://h/ -d 1ms", "-d: must last 10ms or more, got 1ms"),
+    ("http://h/ --stages 5:1ms,9:2ms", "--stages: must last 10ms or more, got 0.003s"),
+    ("http://h/ -d 9999h", "-d: '9999h' is not allowed; it takes at most 720h"),
+    (f"http://h/ -d {'9' * 400}", "it takes at most 720h"),
+    ("http://h/ --retries -1", "--retries must be 0 or more, got -1"),
+    ("http://h/ -r 5 --max-connections 5", "--max-connections must be at least connections (10)"),
+    ("http://h/ --expect-status 999", "--expect-status must be 200 to 599, got 999"),
+    ("http://h/ --method=", "--method must be capital letters"),
+    ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),
+    ("http://h/ --header X:\u03a9", "--header X: only ASCII is allowed"),
+    ("http://h/ --warmup 2s -n 50", "--warmup: a load with -n has none"),
+    ("http://h/ --arrivals poisson", "--arrivals: give --rate or --stages"),
+    ("http://h/ --draw random -b a", "--draw: give two or more of --body"),
+    ("https://h/ -k --cacert x", "--cacert: has no use with --insecure"),
+    ("http://h/ --cacert x", "--cacert: is for https://"),
+    ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
+    ("http://h/ --client wrk --hgrm x", "--hgrm: wrk tells no histogram"),
+    ("http://h/ --client wrk --warmup 2s", "--warmup: wrk has none"),
+    ("http://h/ --client ab --expect-body x", "--client ab has no check of the body"),
+    ("http://h/ --client wrk -n 50", "--client wrk has no count"),
 ]
 
 
@@ -120,6 +162,99 @@ def test_tls_that_cannot_be_trusted_is_one_line(
     assert "connect:" in err and err.count("\n") == 1
 
 
+def test_a_histogram_that_cannot_be_written_is_said_and_the_summary_is_still_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with serving() as server:
+        arguments = ["load", server.url, "-n", "20", "-c", "2", "--hgrm", "/dev/full"]
+        assert run([*arguments, "--out", str(tmp_path / "run")]) == 1
+    out, err = capsys.readouterr()
+    assert "20 sent = 20 completed" in out
+    assert err == "serve-bench: --hgrm: /dev/full cannot be written: no space left on device\n"
+    assert read(tmp_path / "run").trials[0].counts.completed == 20
+
+
+def test_what_cannot_be_recorded_is_still_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As on a disk that fills up while the load runs: the records file may not grow any more."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size: list[int] = []
+
+    def fill_up(number: int) -> str:
+        if number == 50:
+            size.append((tmp_path / "run" / "records.jsonl").stat().st_size)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size[0], limits[1]))
+        return "ok"
+
+    try:
+        with serving(fill_up) as server:
+            arguments = ["load", server.url, "-n", "100", "-c", "2", "--no-sample"]
+            code = run([*arguments, "--out", str(tmp_path / "run")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert "100 sent = 100 completed" in out
+    assert "records.jsonl: cannot write: File too large" in err and err.count("\n") == 1
+    assert (tmp_path / "run" / "records.jsonl").stat().st_size == size[0]
+
+
+def progress(phase: Phase = "measure", **changes: float) -> Progress:
+    return Progress(phase, 3.0, 7.0, **({"rate": 100.0, "completed": 50, "failed": 10} | changes))  # type: ignore[arg-type]
+
+
+def test_the_live_line_fits_the_terminal_and_goes_away() -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with open(slave, "w", encoding="utf-8") as terminal:
+        with LoadLine(terminal) as line:
+            line.update(progress())
+            line.update(progress("drain", rate=1e6, completed=10**9))
+        shown = ""
+        while shown.count("\r") < 4:  # a terminal hands over what it has, not all at once
+            shown += os.read(master, 4096).decode()
+    os.close(master)
+    first, second, blank, end = shown.split("\r")[1:]
+    assert first == "measure: 100 requests/s, 50 done, 10 fa"
+    assert second.startswith("drain: 1,000,000 requests/s") and len(second) == 39
+    assert blank == " " * 39 and end == ""
+
+
+def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "PLAIN_EVERY_S", 0.0)
+    reader, writer = os.pipe()
+    pipe = os.fdopen(writer, "w")
+    with LoadLine(pipe) as line:
+        line.update(progress())
+        assert b"7 left" in os.read(reader, 4096)
+        os.close(reader)
+        line.update(progress())
+        line.update(progress())
+    with pytest.raises(BrokenPipeError):
+        pipe.close()  # its buffer still holds what could not be written
+    with LoadLine(None) as nowhere:
+        nowhere.update(progress())
+
+
+def test_a_count_tells_the_time_left_by_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "PLAIN_EVERY_S", 0.0)
+    shown = io.StringIO()
+    line = LoadLine(shown, count=1260)
+    line.update(progress())
+    line.update(progress(rate=0.0))
+    line.update(progress("connect"))
+    left = [text.rpartition(", ")[2] for text in shown.getvalue().splitlines()]
+    assert left == ["0:12 left", "10 failed", "10 failed"]
+
+
+def test_a_body_may_be_any_bytes(tmp_path: Path) -> None:
+    with serving() as server:
+        arguments = ["load", server.url, "-n", "1", "-c", "1", "--out", str(tmp_path / "run")]
+        assert run([*arguments, "--body", os.fsdecode(b"\xff\x80"), "-X", "put"]) == 0
+    assert (server.log[0].body, server.log[0].method) == (b"\xff\x80", "PUT")
+
+
 def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
     code = (
         "import resource, sys\n"
@@ -134,7 +269,7 @@ def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
             text=True,
             cwd=tmp_path,
         )
-    assert done.returncode in (1, 2)
+    assert done.returncode == 2 and list(tmp_path.iterdir()) == []
     assert "ulimit -Hn" in done.stderr and done.stderr.count("\n") == 1
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
 
@@ -152,16 +287,32 @@ def test_another_program_as_a_cross_check(
     assert "another program drove the load" in shown
 
 
+LONG = ["-d", "30s", "--warmup", "0s"]
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def spent_s(server: KnownServer) -> float:
+    """From the first request that the server got to the last one."""
+    return (server.log[-1].received_ns - server.log[0].received_ns) / 1e9
+
+
 def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     with serving() as server:
         process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", "load", server.url, "-d", "30s", "-c", "2"],
+            [sys.executable, "-m", "serve_bench", "load", server.url, "-c", "2", *LONG],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(3)
+        # Measuring begins a tenth of a second after the first request.
+        wait_until(lambda: len(server.log) > 1 and spent_s(server) > 1.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert process.returncode == 130
@@ -170,3 +321,37 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "results").iterdir()
     (trial,) = read(folder).trials
     assert trial.flags["interrupted"] and trial.counts.completed > 0
+
+
+@pytest.mark.parametrize("client", ["raw", "aiohttp", pytest.param("wrk", marks=EXTERNAL)])
+def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_path: Path) -> None:
+    with serving() as server:
+        command = [sys.executable, "-m", "serve_bench", "load", server.url, "--client", client]
+        process = subprocess.Popen([*command, "-d", "30s"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: len(server.log) > 50)
+            started = psutil.Process(process.pid).children(recursive=True)
+            assert len(started) >= 2  # a worker, or wrk; and the warden
+        finally:
+            process.kill()
+            process.wait()
+        assert psutil.wait_procs(started, timeout=10)[1] == []
+
+
+def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
+    with serving() as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "serve_bench", "load", server.url, "--warmup", "30s"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda: len(server.log) > 50)
+        process.terminate()
+        process.terminate()
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert err == "serve-bench: interrupted before anything was measured\n"
+    (folder,) = (tmp_path / "results").iterdir()
+    assert [failure.message for failure in read(folder).failures] == ["interrupted"]

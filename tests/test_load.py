@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -132,21 +133,61 @@ def test_several_workers_add_up(client: str) -> None:
     assert result.total.completed == 50 == len(server.log)
 
 
-def test_latency_is_the_servers_delay() -> None:
-    with serving(delay_s=0.02) as server:
-        result = count_of(server, "raw", 30)
-    spent = [e.answered_ns - e.received_ns for e in server.log]
-    assert result.latency.min is not None and result.latency.max is not None
-    assert result.latency.min >= min(spent)
-    assert result.latency.max >= max(spent)
-    assert result.latency.percentile(0.5) == pytest.approx(sorted(spent)[14], rel=0.1)
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("loop", ["closed", "open"])
+def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
+    client: str, loop: str
+) -> None:
+    """The same through two workers, by time: nothing is lost where one part meets the next."""
+    pace: dict[str, Any] = {"rate": 400.0, "max_connections": 40} if loop == "open" else {}
+    with serving(mixed(7)) as server:
+        request = Request(server.url, expect_body=b"ok")
+        load = Load(request, client=client, connections=6, processes=2, timeout_s=0.4, **pace)  # type: ignore[arg-type]
+        result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
+    expected: Counter[str] = Counter()
+    for action, injected in server.actions.items():
+        if action != "ok":
+            expected[servers.FAILURES[action]] += injected
+    assert expected.total() >= 10
+    assert result.total.failed == expected
+    assert result.total.completed == server.actions["ok"]
+    assert result.total.in_flight == 0 and result.total.sent == len(server.log)
+    assert result.failed_latency.count == result.measured.failed_total
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("check", [True, False])
+def test_a_response_split_at_every_byte(
+    client: str, check: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(data: bytes, place: int) -> servers.Action:
+        async def action(writer: asyncio.StreamWriter) -> bool:
+            for part in (data[:place], data[place:]):
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.0005)  # the client reads the first part by itself
+            return True
+
+        return action
+
+    whole = [data for data in (servers.OK, servers.CHUNKED) for _ in data]
+    for number, data in enumerate(whole):
+        place = number if data is servers.OK else number - len(servers.OK)
+        monkeypatch.setitem(servers.ACTIONS, f"cut{number}", cut(data, place))
+    with serving(lambda number: f"cut{number}") as server:
+        request = {"expect_body": b"ok" if check else None}
+        result = count_of(server, client, len(whole), request=request, timeout_s=5.0)
+    assert result.total.failed == {}
+    assert result.total.completed == len(whole) == len(server.log)
+    assert server.connections <= 4  # every one was framed to its last byte
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("c", [1, 2, 6])
-def test_capacity_limits_the_rate(c: int) -> None:
+def test_capacity_limits_the_rate(c: int, client: str) -> None:
     capacity, service_s = 2, 0.01
     with serving(delay_s=service_s, capacity=capacity) as server:
-        result = count_of(server, "raw", 60, connections=c, timeout_s=5.0)
+        result = count_of(server, client, 60, connections=c, timeout_s=5.0)
     log = sorted(e.answered_ns for e in server.log)
     served = (len(log) - 1) / ((log[-1] - log[0]) / 1e9)
     assert result.rate == pytest.approx(served, rel=0.1)
@@ -200,6 +241,8 @@ def test_a_dead_worker_is_a_value(client: str) -> None:
         result = drive_load(load, timing, on_progress=kill_one)
     assert [failure.pid for failure in result.failures] == killed
     assert "signal 9" in result.failures[0].reason
+    (note,) = [note for note in result.notes if "was lost" in note]
+    assert f"load worker {killed[0]} was lost (killed by signal 9" in note
     assert len(result.workers) == 1
     assert result.measured.completed == sum(result.windows) > 0
 
@@ -238,6 +281,41 @@ def test_an_interrupted_load_keeps_what_it_measured(client: str) -> None:
     assert sum(result.windows) <= result.measured.completed == result.latency.count
     assert 0.1 * len(result.windows) <= result.duration_s < 9
     assert result.measured.balanced and result.failures == ()
+    assert children_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: str) -> None:
+    """The server stops answering: the drain would wait for it, longer than Ctrl-C does."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "drain":
+            raise KeyboardInterrupt
+
+    with serving(lambda number: "ok" if number < 200 else "silent", delay_s=0.002) as server:
+        load = Load(Request(server.url), client=client, connections=2)  # type: ignore[arg-type]
+        with pytest.raises(LoadInterrupted) as caught:
+            drive_load(load, Timing(0.1, 0.1, 3, 0.3, drain_s=2.0), on_progress=interrupt)
+    result = caught.value.result
+    assert len(result.windows) == 3 and result.measured.completed > 0
+    assert result.total.in_flight == 2 and result.total.balanced
+    assert result.failures == ()
+
+
+def test_a_worker_that_does_not_answer_is_said_to_be_silent() -> None:
+    def freeze(progress: Progress) -> None:
+        if progress.phase == "measure":
+            for child in children_of(os.getpid())[:1]:
+                child.suspend()
+            raise KeyboardInterrupt
+
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), connections=2, processes=2)
+        with pytest.raises(LoadInterrupted) as caught:
+            drive_load(load, Timing(0.1, 0.1, 9, 0.3, drain_s=0.1), on_progress=freeze)
+    (lost,) = caught.value.result.failures
+    assert lost.reason == "it did not answer in time"
+    assert len(caught.value.result.workers) == 1
     assert children_of(os.getpid()) == []
 
 

@@ -71,31 +71,37 @@ def cores() -> tuple[int, int]:
     return allowed[-1], allowed[0]
 
 
-def verdict_on(url: str, core: int, body: bytes) -> ClientVerdict:
+def verdict_on(url: str, core: int, body: bytes, client: str) -> ClientVerdict:
     request = Request(url, expect_body=body)
     # Every read is timed: with hogs there may be too few for one in 64.
-    load = Load(request, connections=8, processes=1, pickup_every=1)
+    load = Load(request, client=client, connections=8, processes=1, pickup_every=1)  # type: ignore[arg-type]
     with pinned(core):
         return drive_load(load, Timing(0.2, 0.2, windows=1, window_s=0.6)).verdict
 
 
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
 @pytest.mark.parametrize("hogs", [0, 2])
-def test_a_fast_server_leaves_the_client_no_slack(cores: tuple[int, int], hogs: int) -> None:
-    client, server = cores
+def test_a_fast_server_leaves_the_client_no_slack(
+    cores: tuple[int, int], hogs: int, client: str
+) -> None:
+    core, server = cores
     with running(FAST_SERVER, server) as process:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
-        with hogging(hogs, client):
-            verdict = verdict_on(url, client, b"x" * 2000)
+        with hogging(hogs, core):
+            verdict = verdict_on(url, core, b"x" * 2000, client)
     assert verdict.client_bound
     if hogs:  # CPU time alone would say that the client was idle most of the time
         assert verdict.run_queue_wait is not None and verdict.run_queue_wait > 0.3
 
 
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
 @pytest.mark.parametrize("hogs", [0, 2])
-def test_a_slow_server_leaves_the_client_idle(cores: tuple[int, int], hogs: int) -> None:
+def test_a_slow_server_leaves_the_client_idle(
+    cores: tuple[int, int], hogs: int, client: str
+) -> None:
     with serving(delay_s=0.1) as server, hogging(hogs, cores[0]):
-        verdict = verdict_on(server.url, cores[0], b"ok")
+        verdict = verdict_on(server.url, cores[0], b"ok", client)
     assert not verdict.client_bound, verdict.reasons
     assert verdict.pickup_p50_ns is None or verdict.pickup_p50_ns < 10e6
 

@@ -126,12 +126,8 @@ def test_commands() -> None:
     assert "-k" not in by_time and by_time[by_time.index("-t") + 1] == "3"
 
 
-def test_what_they_cannot_do_is_refused() -> None:
+def test_our_own_clients_are_not_started_here() -> None:
     timing = Timing(windows=1)
-    with pytest.raises(SpecError, match="not a count"):
-        external.wrk_argv(Load(Request("http://h/"), client="wrk", count=5), timing)
-    with pytest.raises(SpecError, match="POST and PUT"):
-        external.ab_argv(Load(Request("http://h/"), client="ab"), timing, body="file")
     with pytest.raises(SpecError, match="not an external program"):
         external.drive_external(Load(Request("http://h/")), timing)
 

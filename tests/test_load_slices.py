@@ -39,7 +39,13 @@ def test_two_targets_in_turn(client: str) -> None:
         assert side.total.completed == len(server.log)
         assert side.duration_s == pytest.approx(sum(one.length_s for one in mine))
     assert len(result.pair_rates()) == 8
-    assert result.sides[0].rate > 1.2 * result.sides[1].rate
+    for side, server in zip(result.sides, (fast, slow), strict=True):
+        # Each side's times are its own server's, and never more than three requests were on the
+        # way (Little's law). How fast the two are is the machine's affair.
+        shortest = min(e.answered_ns - e.received_ns for e in server.log)
+        assert side.latency.min is not None and side.latency.min >= 0.999 * shortest
+        assert side.latency.mean is not None
+        assert 0 < side.rate * side.latency.mean / 1e9 <= 3.01
     assert SlicedResult.from_json(result.to_json()) == result
 
 

@@ -21,10 +21,20 @@ URL = "http://127.0.0.1:8000/noop"
         ({"url": "http:///path"}, "no host"),
         ({"url": "http://host:99999/"}, "bad port"),
         ({"url": "http://host:0/"}, "port 0"),
+        ({"url": "http://host:x/"}, "bad port.*1 to 65535"),
+        ({"url": "http://[::1/"}, "cannot be read"),
+        ({"url": "http://a..b/"}, "no host name"),
+        ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
+        ({"url": "http://user:secret@host/"}, "give a header instead"),
         ({"url": "http://host/a b"}, "percent-encode"),
         ({"method": "get"}, "capital letters"),
         ({"headers": (("Bad Name", "x"),)}, "header name"),
         ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
+        ({"headers": (("X", "\u03a9"),)}, "only ASCII"),
+        ({"headers": (("X", "\udcff"),)}, "only ASCII"),
+        ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
+        ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
+        ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
         ({"draw": "shuffle"}, "cycle or random"),
         ({"expect_status": (99,)}, "200 to 599"),
     ],
@@ -42,7 +52,12 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
         ({"connections": 0}, "connections must be 1 or more"),
         ({"connections": 2, "processes": 3}, r"processes must be 1 to .*\(2\)"),
         ({"timeout_s": 0}, "timeout_s"),
-        ({"timeout_s": 4000}, "at most 1800"),
+        ({"timeout_s": 4000}, "at most 1,800, got 4,000"),
+        ({"connections": 10**400}, "connections must be at most 1,000,000"),
+        ({"connections": 10**20}, "connections must be at most 1,000,000"),
+        ({"rate": 1.0, "max_connections": 10**7}, "connections must be at most 1,000,000"),
+        ({"connections": 999, "processes": 999}, "processes must be at most 256"),
+        ({"rate": 1e7}, "rate must be at most 1,000,000, got 10,000,000.0"),
         ({"connect_timeout_s": math.nan}, "connect_timeout_s"),
         ({"retries": -1}, "retries"),
         ({"arrivals": "bursty"}, "constant, poisson"),
@@ -56,7 +71,10 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
         ({"rate": 1.0, "connections": 9, "max_connections": 5}, "at least connections"),
         ({"spin": True}, "spin is for an open loop"),
         ({"pickup_every": -1}, "pickup_every"),
-        ({"client": "wrk", "rate": 1.0}, "no open loop"),
+        ({"client": "wrk", "rate": 1.0}, "wrk has no open loop"),
+        ({"client": "wrk", "count": 5}, "wrk has no count: give a duration"),
+        ({"client": "ab", "retries": 1}, "ab has no retries"),
+        ({"client": "ab", "processes": 1}, "ab has no choice of processes"),
     ],
 )
 def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
@@ -66,8 +84,29 @@ def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("client", "request_options", "line"),
+    [
+        ("wrk", {"expect_body": b""}, "no check of the body"),
+        ("wrk", {"expect_status": (200,)}, "no check of the status"),
+        ("ab", {"unix_socket": "s"}, "no unix socket"),
+        ("ab", {"bodies": (b"a", b"b")}, "no choice of bodies"),
+        ("ab", {"method": "PATCH", "body": b"a"}, "no body with the method PATCH, only"),
+        ("wrk", {"ca_file": "c.pem"}, "no verification of certificates"),
+        ("aiohttp", {"url": "https://h/", "unix_socket": "s"}, "no TLS on a unix socket"),
+    ],
+)
+def test_what_a_client_cannot_do_is_refused(
+    client: str, request_options: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(SpecError, match=f"client {client} has {line}") as caught:
+        Load(Request(**({"url": URL} | request_options)), client=client)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("options", "line"),
     [
+        ({"window_s": 1e9}, "window_s must be at most 2,592,000"),
         ({"windows": 0}, "windows must be 1"),
         ({"window_s": 0.001}, "window_s must be 0.01"),
         ({"warmup_min_s": -1.0}, "warmup_min_s"),

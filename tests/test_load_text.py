@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from serve_bench.histogram import Histogram
 from serve_bench.load_result import Counts, Warmup
 from serve_bench.report import render
+from serve_bench.report.load_text import _time
 from serve_bench.result import Metric, PlannedTrial, Result, Row, Run, Trial
 
 MS = 1_000_000
@@ -44,10 +47,10 @@ def trial(**changes: object) -> Trial:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def text(one: Trial) -> str:
+def text(one: Trial, width: int = 80) -> str:
     planned = PlannedTrial(one.key, 1, "url", one.cell, one.row)
     run = Run("id", ("load",), "load", one.started_at, "0", plan=(planned,))
-    return render(Result(run, trials=(one,)), "table", where="here")
+    return render(Result(run, trials=(one,)), "table", where="here", width=width)
 
 
 def test_it_says_what_was_asked_before_any_figure() -> None:
@@ -115,8 +118,59 @@ def test_cpu_of_the_load_and_of_the_host_are_said() -> None:
     assert "CPU          the load" not in text(trial())
 
 
-def test_no_line_is_wider_than_80() -> None:
-    assert max(len(line) for line in text(trial()).splitlines()) <= 80
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    histogram = Metric("ns", "lower", histogram=Histogram.of([3 * MS, 123_456_789]).encode())
+    base = trial()
+    verdict = {"client_bound": True, "reasons": ["busy", "late " * 9], "non_idle": 0.97}
+    wide = trial(
+        row=replace(base.row, loop="open", rate_per_s=50_000.0),
+        metrics={**base.metrics, "service_time": histogram, "send_lag": histogram},
+        counts=Counts(10**9, 10**9 - 3, {"connect": 1, "truncated": 2}, 0, carried_in=0, unsent=9),
+        client={
+            "verdict": verdict,
+            "notes": ["a worker was lost " * 5],
+            "asked": {"arrivals": "poisson", "max_connections": 500},
+            "bytes_received": 10**12,
+            "retried": 5,
+            "reconnects": 7,
+        },
+        usage={"host": {"cores": 2, "cpu_percent": 150.4}, "processes": []},
+    )
+    lines = text(wide, width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    assert any("50,000 requests/s (poisson)" in line for line in lines)
+
+
+def test_a_load_that_was_broken_off_is_counted_to_its_end() -> None:
+    """Two whole windows of 1 s and a part of a third: the figures cover 2.5 s."""
+    shown = text(trial(seconds={"measured": 2.5}))
+    assert "100 requests in 2.50 s, 2.00 MB read, 40.0 requests/s, 800.00 kB/s" in shown
+
+
+def test_what_was_odd_is_said() -> None:
+    notes = ["600 of 1000 connections were open at the start"]
+    shown = text(trial(client={"notes": notes, "reconnects": 1234}))
+    assert "NOTE         600 of 1000 connections were open at the start" in shown
+    assert "connections  1,234 opened again" in shown
+
+
+@pytest.mark.parametrize(
+    ("ns", "shown"),
+    [
+        (None, "-"),
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (999.7, "1.00 us"),
+        (9_999, "10.0 us"),
+        (999_499, "999 us"),
+        (999_600, "1.00 ms"),
+        (59_960_000_000, "60.0 s"),
+        (1_234_000_000_000, "1230 s"),
+    ],
+)
+def test_times_have_three_digits(ns: float | None, shown: str) -> None:
+    assert _time(ns) == shown
 
 
 def test_nothing_measured_is_no_crash() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -19,9 +20,9 @@ from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, SpecError, Timing
-from serve_bench.result import Failure, PlannedTrial, Run, trial_key
+from serve_bench.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.runner import drive_url, now_iso
-from serve_bench.store import RunFolder, read
+from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.trial import row_of
 
 FAILED, INTERRUPTED = 1, 130
@@ -41,20 +42,19 @@ def run(
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
-        folder.append(
-            Run(
-                id=folder.path.name,
-                argv=tuple(sys.argv[1:]),
-                command="load",
-                started_at=now_iso(),
-                tool_version=__version__,
-                git_commit=git_commit(),
-                plan=(planned,),
-                host=fingerprint(),
-            )
+        this_run = Run(
+            id=folder.path.name,
+            argv=tuple(sys.argv[1:]),
+            command="load",
+            started_at=now_iso(),
+            tool_version=__version__,
+            git_commit=git_commit(),
+            plan=(planned,),
+            host=fingerprint(),
         )
+        folder.append(this_run)
         samples = folder.path if sample else None
-        show = LoadLine(sys.stderr, timing.measured_s if asked.count is None else None)
+        show = LoadLine(sys.stderr, asked.count)
         try:
             with show:
                 trial = drive_url(asked, timing, planned, run_id, show.update, samples)
@@ -67,25 +67,53 @@ def run(
         except (LoadError, ExternalError) as error:
             folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
             raise RunFailed(str(error)) from None
-        folder.append(trial)
-        if trial.counts.completed == 0:
-            message = "no request succeeded"
-            folder.append(Failure("trial", message, now_iso(), key=planned.key))
-    if hgrm is not None and (latency := trial.metrics.get("latency")) and latency.histogram:
-        hgrm.write_text(Histogram.decode(latency.histogram).hgrm(), encoding="ascii")
-    print_report(read(folder.path), "json" if as_json else "table", folder.path)
+        result, troubles = _keep(folder, this_run, trial)
+        if hgrm is not None:
+            troubles += _write_hgrm(trial, hgrm)
+        # Within `signals`: a second Ctrl-C must not take the summary away.
+        print_report(result, "json" if as_json else "table", folder.path)
+    for trouble in troubles:
+        print(f"serve-bench: {trouble}", file=sys.stderr)
     if trial.flags.get("interrupted"):
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
-    return FAILED if trial.counts.completed == 0 else 0
+    return FAILED if troubles or trial.counts.completed == 0 else 0
+
+
+def _keep(folder: RunFolder, run: Run, trial: Trial) -> tuple[Result, list[str]]:
+    """Records the trial. Where it cannot be recorded, what was measured is still shown."""
+    failures = []
+    if trial.counts.completed == 0:
+        failures.append(Failure("trial", "no request succeeded", now_iso(), key=trial.key))
+    try:
+        folder.append(trial)
+        for failure in failures:
+            folder.append(failure)
+    except StoreError as error:
+        return Result(run, trials=(trial,), failures=tuple(failures)), [str(error)]
+    return read(folder.path), []
+
+
+def _write_hgrm(trial: Trial, file: Path) -> list[str]:
+    """Writes the latencies for HdrHistogram's plotters; returns why it could not."""
+    histogram = trial.metrics["latency"].histogram
+    assert histogram is not None, "a load of our own clients has a histogram of its latencies"
+    try:
+        file.write_text(Histogram.decode(histogram).hgrm(), encoding="ascii")
+    except OSError as error:
+        return [f"--hgrm: {file} cannot be written: {(error.strerror or 'error').lower()}"]
+    return []
 
 
 class LoadLine:
-    """One line that changes on a terminal; elsewhere a plain line every ten seconds."""
+    """One line that changes on a terminal; elsewhere a plain line every ten seconds.
 
-    def __init__(self, stream: TextIO, total_s: float | None) -> None:
-        self._stream, self._total_s = stream, total_s
-        self._live = stream.isatty()
+    `stream` None: nothing is shown. The same when nobody reads it any more: the load goes on.
+    """
+
+    def __init__(self, stream: TextIO | None, count: int | None = None) -> None:
+        self._stream, self._count = stream, count
+        self._live = stream is not None and stream.isatty()
         self._width = 0
         self._said_at = time.monotonic()
 
@@ -94,12 +122,34 @@ class LoadLine:
 
     def __exit__(self, *_: object) -> None:
         if self._live and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
+            self._write("\r" + " " * self._width + "\r")
+
+    def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(text)
             self._stream.flush()
+        except OSError:
+            self._stream = None  # a closed pipe or a full disk: not worth the measurement
+
+    def _columns(self) -> int:
+        """Of the terminal that the line is on: stdout may be another one, or a file."""
+        assert self._stream is not None
+        return os.get_terminal_size(self._stream.fileno()).columns or 80
+
+    def _left_s(self, now: Progress) -> float | None:
+        """Until the end; of a load by count, at the present rate."""
+        if self._count is None:
+            return now.remaining_s
+        if now.phase != "measure" or not now.rate:
+            return None
+        return max(0.0, (self._count - now.completed - now.failed) / now.rate)
 
     def update(self, now: Progress) -> None:
         """Shows phase, rate, p50, p99, errors and time left."""
-        left = "" if self._total_s is None else f", {clock(now.remaining_s)} left"
+        left_s = self._left_s(now)
+        left = "" if left_s is None else f", {clock(left_s)} left"
         latency = ""
         if now.p50_ns is not None and now.p99_ns is not None:
             latency = f", p50 {now.p50_ns / 1e6:.2f} ms, p99 {now.p99_ns / 1e6:.2f} ms"
@@ -107,10 +157,11 @@ class LoadLine:
             f"{now.phase}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
             f"{now.failed:,} failed{latency}{left}"
         )
-        if self._live:
-            self._stream.write("\r" + text.ljust(self._width)[:200])
+        if self._live and self._stream is not None:
+            # A line as wide as the terminal would begin the next one, and \r not come back.
+            text = text[: self._columns() - 1]
+            self._write("\r" + text.ljust(self._width))
             self._width = len(text)
-            self._stream.flush()
         elif time.monotonic() - self._said_at >= PLAIN_EVERY_S:
             self._said_at = time.monotonic()
-            print(text, file=self._stream, flush=True)
+            self._write(text + "\n")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.load_spec import Load, Stage, Timing
+    from serve_bench.load_spec import Load, Timing
 
 DEFAULT_DURATION_S = 10.0
 DEFAULT_WARMUP_S = 0.5
+
+#: A window's least length (Timing) bounds that of a load.
+LEAST_DURATION_S = 0.01
 
 #: With a count, the load ends with its last response; this only bounds a server that hangs.
 LONGEST_COUNT_S = 24 * 3600.0
@@ -86,6 +89,10 @@ def load(
     hgrm: Annotated[
         Path | None, typer.Option(help="Write latencies as HdrHistogram percentile text (ms).")
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Then once more with py-spy on the Serve's proxy, replica, controller."),
+    ] = None,
     no_sample: Annotated[
         bool, typer.Option("--no-sample", help="No CPU and memory beside the load.")
     ] = False,
@@ -99,27 +106,44 @@ def load(
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.cli import drive
+    from serve_bench.cli.load_flags import (
+        choice_of,
+        content_of,
+        header_of,
+        in_flags,
+        seconds_of,
+        stages_of,
+        statuses_of,
+    )
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
     from serve_bench.load_spec import Load, Request, SpecError
 
-    if count is not None and (duration is not None or stages is not None):
-        raise BadInput("-n: give a number of requests or a duration, not both")
-    if duration is not None and stages is not None:
-        raise BadInput("-d: stages have durations of their own")
+    _check_together(
+        (count is not None and duration is not None, "-n: give a number of requests or -d"),
+        (count is not None and stages is not None, "-n: give a number of requests or --stages"),
+        (count is not None and warmup is not None, "--warmup: a load with -n has none"),
+        (duration is not None and stages is not None, "-d: stages have durations of their own"),
+        (arrivals == "poisson" and not (rate or stages), "--arrivals: give --rate or --stages"),
+        (draw == "random" and len(body or ()) < 2, "--draw: give two or more of --body"),
+        (cacert is not None and insecure, "--cacert: has no use with --insecure"),
+        (cacert is not None and not url.startswith("https:"), "--cacert: is for https://"),
+        (client in ("wrk", "ab") and hgrm is not None, f"--hgrm: {client} tells no histogram"),
+        (client in ("wrk", "ab") and warmup is not None, f"--warmup: {client} has none"),
+    )
     if hgrm is not None:
         check_target(hgrm, "--hgrm")
-    bodies = [_content(text, "--body") for text in body or []]
+    bodies = [content_of(text, "--body") for text in body or []]
     try:
         request = Request(
             url=url,
-            method=(method or ("POST" if bodies else "GET")).upper(),
-            headers=tuple(_header(text) for text in header or []),
+            method=("POST" if bodies else "GET") if method is None else method.upper(),
+            headers=tuple(header_of(text) for text in header or []),
             body=bodies[0] if len(bodies) == 1 else b"",
             bodies=tuple(bodies) if len(bodies) > 1 else (),
-            draw="random" if draw == "random" else _choice("--draw", draw, "cycle"),  # type: ignore[arg-type]
-            expect_status=_statuses(expect_status),
-            expect_body=None if expect_body is None else _content(expect_body, "--expect-body"),
+            draw="random" if draw == "random" else choice_of("--draw", draw, "cycle"),  # type: ignore[arg-type]
+            expect_status=statuses_of(expect_status),
+            expect_body=None if expect_body is None else content_of(expect_body, "--expect-body"),
             unix_socket=unix_socket,
             verify_tls=not insecure,
             ca_file=cacert,
@@ -129,13 +153,13 @@ def load(
             client=client,  # type: ignore[arg-type]  # checked there
             connections=connections,
             processes=processes,
-            timeout_s=_seconds(timeout, "--timeout"),
-            connect_timeout_s=_seconds(connect_timeout, "--connect-timeout"),
+            timeout_s=seconds_of(timeout, "--timeout"),
+            connect_timeout_s=seconds_of(connect_timeout, "--connect-timeout"),
             keepalive=keepalive,
             retries=retries,
             rate=rate,
             arrivals=arrivals,  # type: ignore[arg-type]  # checked there
-            stages=_stages(stages),
+            stages=stages_of(stages),
             ramp=ramp,
             count=count,
             max_connections=max_connections,
@@ -144,87 +168,68 @@ def load(
         )
         timing = _timing(asked, duration, warmup)
     except SpecError as error:
-        raise BadInput(str(error)) from None
-    return drive.run(asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample)
+        raise BadInput(in_flags(str(error))) from None
+    _check_here(asked, timing)
+    if profile is None:
+        return drive.run(asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample)
+    from serve_bench.cli import load_profile
+
+    chosen = load_profile.processes_behind(asked.request.url, profile)
+    place = load_profile.folder_of(out)
+    code = drive.run(asked, timing, out=place, hgrm=hgrm, as_json=json, sample=not no_sample)
+    return code or load_profile.repeat(asked, timing, place, chosen, json)
+
+
+def _check_together(*wrong: tuple[bool, str]) -> None:
+    """Flags that contradict each other: a flag without effect would go unnoticed."""
+    from serve_bench.errors import BadInput
+
+    for found, line in wrong:
+        if found:
+            raise BadInput(line)
+
+
+def _check_here(asked: Load, timing: Timing) -> None:
+    """What this machine lacks for the load is found before anything is started. BadInput."""
+    from serve_bench.errors import BadInput
+    from serve_bench.load.connect import lacking_descriptors, tls_context
+    from serve_bench.load.cores import enough_processes, usable_cores
+    from serve_bench.load.external import ExternalError, program_path
+    from serve_bench.load.failures import LoadError
+
+    if asked.client in ("wrk", "ab"):
+        try:
+            program_path(asked.client)
+        except ExternalError as error:
+            raise BadInput(f"--client: {error}") from None
+        if asked.count is None and not math.isclose(timing.measured_s, round(timing.measured_s)):
+            raise BadInput(f"-d: {asked.client} takes whole seconds, got {timing.measured_s:g}s")
+        return
+    processes = enough_processes(asked, usable_cores())
+    lacking = lacking_descriptors(-(-asked.connection_limit // processes))
+    if lacking is not None:
+        raise BadInput(f"--connections: {lacking}")
+    if asked.request.ca_file is not None:
+        try:
+            tls_context(asked.request)
+        except LoadError as error:
+            raise BadInput(f"--cacert: {error.reason}") from None
 
 
 def _timing(asked: Load, duration: str | None, warmup: str | None) -> Timing:
     """Windows of a second, or ten of them in a shorter load."""
+    from serve_bench.cli.load_flags import seconds_of
+    from serve_bench.errors import BadInput
     from serve_bench.load_spec import Timing
 
     if asked.count is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)
     total_s = sum(stage.duration_s for stage in asked.stages) or (
-        _seconds(duration, "-d") if duration is not None else DEFAULT_DURATION_S
+        seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
     )
-    warmup_s = _seconds(warmup, "--warmup", zero=True) if warmup is not None else DEFAULT_WARMUP_S
+    warmup_s = seconds_of(warmup, "--warmup", zero=True) if warmup is not None else DEFAULT_WARMUP_S
+    if total_s < LEAST_DURATION_S:
+        flag, asked_s = ("--stages", f"{total_s:g}s") if asked.stages else ("-d", duration)
+        raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {asked_s}")
     windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
     return Timing(warmup_s, max(warmup_s, 6 * warmup_s), windows, total_s / windows)
-
-
-def _seconds(text: str, flag: str, zero: bool = False) -> float:
-    from serve_bench.errors import BadInput
-
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip())
-    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
-    if seconds < 0 or (seconds == 0 and not zero):
-        least = "0 or more" if zero else "above 0"
-        raise BadInput(
-            f"{flag}: {text!r} is not allowed; it takes a time {least}, such as 500ms, 10s or 2m"
-        )
-    return seconds
-
-
-def _stages(text: str | None) -> tuple[Stage, ...]:
-    from serve_bench.errors import BadInput
-    from serve_bench.load_spec import Stage
-
-    found = []
-    for part in text.split(",") if text is not None else ():
-        rate, colon, duration = part.partition(":")
-        try:
-            number = float(rate)
-        except ValueError:
-            number, colon = 0.0, ""
-        if not colon:
-            raise BadInput(f"--stages: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
-        found.append(Stage(number, _seconds(duration, "--stages")))
-    return tuple(found)
-
-
-def _content(text: str, flag: str) -> bytes:
-    from serve_bench.errors import BadInput
-
-    if not text.startswith("@"):
-        return text.encode()
-    try:
-        return Path(text[1:]).read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "error").lower()
-        raise BadInput(f"{flag}: {text[1:]} cannot be read: {reason}") from None
-
-
-def _header(text: str) -> tuple[str, str]:
-    from serve_bench.errors import BadInput
-
-    name, colon, value = text.partition(":")
-    if not colon:
-        raise BadInput(f"--header: {text!r} is not allowed; it takes 'Name: value'")
-    return name.strip(), value.strip()
-
-
-def _statuses(text: str | None) -> tuple[int, ...]:
-    from serve_bench.errors import BadInput
-
-    parts = text.split(",") if text is not None else []
-    if not all(part.strip().isdigit() for part in parts):
-        raise BadInput(f"--expect-status: {text!r} is not allowed; it takes numbers, as 200,204")
-    return tuple(int(part) for part in parts)
-
-
-def _choice(flag: str, value: str, allowed: str) -> str:
-    from serve_bench.errors import BadInput
-
-    if value != allowed:
-        raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
-    return value

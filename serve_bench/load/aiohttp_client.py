@@ -333,7 +333,7 @@ class AiohttpEngine:
         if tally.count_done:
             tally.end_by_count()
         if not tally.refill:
-            if self._drain_until == NEVER:
+            if tally.aborted or self._drain_until == NEVER:
                 self._drain_until = now if tally.aborted else now + self._drain_ns
             if now >= self._drain_until or not any(client.busy for client in self._clients):
                 self._over.set()

@@ -94,19 +94,26 @@ def tls_context(request: Request) -> ssl.SSLContext:
     return context
 
 
+def lacking_descriptors(connections: int) -> str | None:
+    """One line that names the hard limit of open files when it is too low, else None."""
+    need = connections + SPARE_FDS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (soft, hard) or max(soft, hard) >= need:
+        return None
+    return (
+        f"{connections} connections need {need} open files, and the hard limit is {hard}: "
+        f"raise it (ulimit -Hn {need}), or use fewer connections or more processes"
+    )
+
+
 def allow_descriptors(connections: int) -> str | None:
     """Raise the soft limit of open files when it is too low for so many connections.
 
     Returns one line that names the limit when the hard one is too low as well, else None.
     """
+    lacking = lacking_descriptors(connections)
     need = connections + SPARE_FDS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= need:
-        return None
-    if hard != resource.RLIM_INFINITY and hard < need:
-        return (
-            f"{connections} connections need {need} open files, and the hard limit is {hard}: "
-            f"raise it (ulimit -Hn {need}), or use fewer connections or more processes"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
-    return None
+    if lacking is None and soft != resource.RLIM_INFINITY and soft < need:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+    return lacking

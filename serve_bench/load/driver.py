@@ -13,7 +13,7 @@ from dataclasses import replace
 from serve_bench.load.connect import choose_address
 from serve_bench.load.cores import enough_processes, usable_cores
 from serve_bench.load.failures import LoadInterrupted
-from serve_bench.load.merge import merge
+from serve_bench.load.merge import losses, merge
 from serve_bench.load.progress import Watch
 from serve_bench.load.share import shares
 from serve_bench.load.shared import ABORT, COMPLETED, MEASURE, START, Shared
@@ -27,7 +27,8 @@ START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""
 
 CALL_OFF_S = 1.0
-"""How long an interrupted load waits for what its workers have measured."""
+"""How long an interrupted load waits for what its workers have measured, beyond a drain that may
+have begun: a worker that drains looks up only at its end."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -107,8 +108,8 @@ class _Drive:
             merge(self.load, self.timing, self.shared, self.crew.workers, warmup),
             started_at_ns=started_at_ns,
             time_to_connect_s=connected_s,
-            notes=notes,
         )
+        result = replace(result, notes=notes + losses(result.failures))
         if interrupt is not None:
             raise LoadInterrupted(result) from interrupt
         return result
@@ -116,7 +117,7 @@ class _Drive:
     def _called_off(self) -> bool:
         """Ask the workers for what they have; whether all had begun to measure, and answered."""
         self.shared.words[ABORT] = 1
-        deadline = perf() + int(CALL_OFF_S * 1e9)
+        deadline = perf() + int((CALL_OFF_S + self.timing.drain_s) * 1e9)
         while any("done" not in w.said for w in self.crew.alive) and perf() < deadline:
             self.crew.listen(0.05)
         reports = [
@@ -155,5 +156,5 @@ class _Drive:
             self.watch.look("measure" if perf() < end else "drain")
             if perf() > deadline:
                 for worker in pending:
-                    worker.process.kill()
+                    worker.give_up()
                 deadline += int(STUCK_S * 1e9)

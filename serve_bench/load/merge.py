@@ -16,7 +16,14 @@ from serve_bench.load.evidence import client_verdict
 from serve_bench.load.failures import BrokenAccount, LoadError
 from serve_bench.load.shared import COMPLETED, KINDS, Shared
 from serve_bench.load.workers import Worker
-from serve_bench.load_result import ERROR_CLASSES, Counts, LoadResult, Warmup, WorkerReport
+from serve_bench.load_result import (
+    ERROR_CLASSES,
+    Counts,
+    LoadResult,
+    Warmup,
+    WorkerFailure,
+    WorkerReport,
+)
 from serve_bench.load_spec import Load, Timing
 
 WAITED_SHARE = 0.1
@@ -50,6 +57,15 @@ def merge(
         tuple(worker_report(worker) for worker in done),
     )
     return replace(result, failures=failures)
+
+
+def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
+    """One line for each worker that was lost: the figures lack its share of the load."""
+    return tuple(
+        f"load worker {lost.pid} was lost ({lost.reason}): its {lost.completed:,} completed "
+        "requests are in no figure"
+        for lost in failures
+    )
 
 
 def worker_report(worker: Worker) -> WorkerReport:

@@ -129,7 +129,7 @@ class RawEngine(Reactions):
         if tally.count_done:
             tally.end_by_count()
         if not tally.refill:
-            if self._drain_until == NEVER:
+            if tally.aborted or self._drain_until == NEVER:
                 self._drain_until = now if tally.aborted else now + self._drain_ns
             self._over = not self._flying or now >= self._drain_until
         left = tally.left_to_send
@@ -154,6 +154,15 @@ class RawEngine(Reactions):
             clock.step()
             now = perf()
         return self.timer.sleep_s(clock.due, now)
+
+    def _send_due(self) -> None:
+        """Pump before the next event is handled, if a request is due and a connection is free.
+
+        Without a free one it must wait: an event of this batch may be the answer that frees one.
+        """
+        clock = self._clock
+        if self._free and clock is not None and clock.due <= perf() and clock.due < self.tally.edge:
+            self._pump()
 
     def _launch(self, due: int, now: int) -> None:
         """Send the request due at `due`, or open a connection for it, or let it wait for one."""
@@ -187,6 +196,8 @@ class RawEngine(Reactions):
             if paced:
                 sleep = pump()
             events = poll(sleep, MAX_EVENTS)
+            if paced:
+                self._send_due()
             if paced or not events or not edge:
                 now = perf()
                 if now >= edge:
@@ -240,4 +251,6 @@ class RawEngine(Reactions):
                     edge = turn(now)
                     slots = tally.slots
                 self._handle(conn, fd, mask, data, error, now)
+                if paced:
+                    self._send_due()
         tally.add_plain(n, nbytes, longest)

@@ -86,7 +86,7 @@ def _drive(
             heard = shared.total(COMPLETED)
             deadline = max(deadline, time.monotonic() + longest_s + STUCK_S)
         if time.monotonic() > deadline:
-            crew.workers[0].process.kill()
+            crew.workers[0].give_up()
             deadline += STUCK_S
     worker = crew.workers[0]
     if "done" not in worker.said:

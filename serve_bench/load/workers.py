@@ -41,18 +41,27 @@ class Worker:
     buffer: bytes = b""
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended: bool = False
+    overdue: bool = False
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self.process.pid
 
+    def give_up(self) -> None:
+        """It is silent long after its deadline: kill it."""
+        self.overdue = True
+        self.process.kill()
+
     def failure(self, completed: int) -> WorkerFailure:
-        """Why it ended without a report."""
+        """Why there is no report of it."""
         code = self.process.poll()
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        if code is None or self.overdue:
+            how = "it did not answer in time"
+        else:
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return WorkerFailure(self.pid, f"{how}: {lines[-1]}" if lines else how, completed)
 
 
@@ -175,7 +184,7 @@ def await_ready(crew: Crew, loads: Sequence[Load], look: Callable[[], None]) -> 
         look()
         if time.monotonic() > deadline:
             for worker in pending:
-                worker.process.kill()
+                worker.give_up()
             deadline += STUCK_S
     for worker in crew.workers:
         if said := worker.said.get("unreachable"):

@@ -15,6 +15,9 @@ from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
 from serve_bench.result import Result, Trial
 
+#: Characters of a line's label; the values stand right of it.
+LABEL: Final = 13
+
 PERCENTILES: Final = (50, 75, 90, 99, 99.9)
 BARS: Final = 11
 
@@ -27,35 +30,60 @@ _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 def load_text(result: Result, where: str | None = None, width: int = 80) -> str:
     """Every load of a run, one below the other; ends with a newline."""
     parts = ["\n".join(_summary(trial, width)) for trial in result.trials]
-    parts += [f"failed: {failure.message}" for failure in result.failures]
-    parts.append(f"host: {host_line(result.run.host)}" + (f"\nrecords: {where}" if where else ""))
+    parts += ["\n".join(_wrapped(f"failed: {one.message}", width, 2)) for one in result.failures]
+    host = "\n".join(_wrapped(f"host: {host_line(result.run.host)}", width, 2))
+    parts.append(host + (f"\nrecords: {where}" if where else ""))
     return "\n\n".join(parts) + "\n"
 
 
 def _summary(trial: Trial, width: int) -> Iterator[str]:
     rates = trial.metrics["throughput"].windows or ()
-    duration_s = trial.window_s * len(rates)
-    yield from _asked(trial)
+    duration_s = _duration_s(trial)
+    yield from _asked(trial, width)
     yield ""
     received = int(trial.client.get("bytes_received") or 0)
-    yield (
+    yield from _wrapped(
         f"{trial.counts.completed:,} requests in {duration_s:.2f} s, {_bytes(received)} read, "
-        f"{statistics.fmean(rates):,.1f} requests/s, {_bytes(received / duration_s)}/s"
+        f"{_per_s(trial.counts.completed, duration_s):,.1f} requests/s, "
+        f"{_bytes(_per_s(received, duration_s))}/s",
+        width,
+        indent=0,
     )
     yield ""
-    yield from _spreads(trial, rates)
+    yield from _spreads(trial, rates, width)
     yield ""
-    yield from _percentiles(trial)
-    yield from _counts(trial)
+    yield from _percentiles(trial, width)
+    yield from _counts(trial, width)
     yield from _client(trial, width)
-    yield from _cpu(trial)
+    yield from _cpu(trial, width)
     latency = _histogram(trial, "latency")
     if latency is not None and latency.count:
         yield ""
         yield from _bars(latency, width)
 
 
-def _asked(trial: Trial) -> Iterator[str]:
+def _duration_s(trial: Trial) -> float:
+    """The measured part (s). An interrupted one is longer than its whole windows."""
+    windows = len(trial.metrics["throughput"].windows or ())
+    return trial.seconds.get("measured", trial.window_s * windows)
+
+
+def _per_s(count: float, duration_s: float) -> float:
+    return count / duration_s if duration_s > 0 else 0.0
+
+
+def _wrapped(text: str, width: int, indent: int = LABEL) -> list[str]:
+    """The text in lines of this width; those after the first begin below the first's value."""
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _asked(trial: Trial, width: int) -> Iterator[str]:
     row, asked = trial.row, trial.client.get("asked", {})
     yield str(trial.cell.get("url", ""))
     loop = "closed loop" if row.loop == "closed" else "open loop"
@@ -66,39 +94,57 @@ def _asked(trial: Trial) -> Iterator[str]:
         loop += f" in stages: {stages}{' (ramp)' if asked.get('ramp') else ''}"
     workers = trial.client.get("workers", ())
     processes = f", {len(workers)} process{'es' if len(workers) != 1 else ''}" if workers else ""
-    yield f"client {row.client}, {loop}, {row.label}{processes}"
+    most = asked.get("max_connections") or 0
+    grown = f", up to {most} in need" if most > row.connections else ""
+    yield from _wrapped(
+        f"client {row.client}, {loop}, {row.label}{grown}{processes}", width, indent=0
+    )
     rates = trial.metrics["throughput"].windows or ()
     windows = f"{len(rates)} windows of {trial.window_s:g} s" if len(rates) > 1 else "one window"
     steady = "steady" if trial.warmup.steady else "NOT steady"
     before = f"a warm-up of {trial.warmup.seconds:.1f} s, {steady} at its end"
-    yield f"{windows} after {before}" if trial.warmup.seconds else f"{windows}, no warm-up"
+    yield from _wrapped(
+        f"{windows} after {before}" if trial.warmup.seconds else f"{windows}, no warm-up",
+        width,
+        indent=0,
+    )
 
 
-def _spreads(trial: Trial, rates: Sequence[float]) -> Iterator[str]:
-    yield f"{'':13}{'avg':>12}{'stdev':>12}{'max':>12}{'within stdev':>15}"
+def _column(width: int, columns: int, most: int) -> int:
+    """How wide each of so many columns may be: `most` where there is room, at least 9."""
+    return max(9, min(most, (width - LABEL) // columns))
+
+
+def _spreads(trial: Trial, rates: Sequence[float], width: int) -> Iterator[str]:
+    size = _column(width - 3, 4, 12)
+    last = size + 3
+    yield f"{'':{LABEL}}{'avg':>{size}}{'stdev':>{size}}{'max':>{size}}{'within stdev':>{last}}"
     latency = _histogram(trial, "latency")
     if latency is not None and latency.count:
         figures = (_time(latency.mean), _time(latency.std), _time(latency.max))
         share = f"{100 * (latency.share_within_std() or 0):.1f} %"
-        yield f"{'latency':13}" + "".join(f"{text:>12}" for text in figures) + f"{share:>15}"
+        texts = "".join(f"{text:>{size}}" for text in figures)
+        yield f"{'latency':{LABEL}}{texts}{share:>{last}}"
     mean, std = statistics.fmean(rates), statistics.pstdev(rates)
     inside = sum(abs(rate - mean) <= std for rate in rates) / len(rates)
-    rate_texts = (f"{mean:,.1f}", f"{std:,.1f}", f"{max(rates):,.1f}")
+    spread = f"{std:,.1f}" if len(rates) > 1 else "-"
+    texts = "".join(f"{text:>{size}}" for text in (f"{mean:,.1f}", spread, f"{max(rates):,.1f}"))
     share = f"{100 * inside:.1f} %" if len(rates) > 1 else "-"
-    yield f"{'requests/s':13}" + "".join(f"{t:>12}" for t in rate_texts) + f"{share:>15}"
+    yield f"{'requests/s':{LABEL}}{texts}{share:>{last}}"
 
 
-def _percentiles(trial: Trial) -> Iterator[str]:
+def _percentiles(trial: Trial, width: int) -> Iterator[str]:
+    size = _column(width, len(PERCENTILES), 11)
     names = ["latency"]
     if trial.row.loop == "open":
         names += ["service_time", "send_lag"]
-    yield f"{'':13}" + "".join(f"{f'p{q:g}':>11}" for q in PERCENTILES)
+    yield f"{'':{LABEL}}" + "".join(f"{f'p{q:g}':>{size}}" for q in PERCENTILES)
     for name in names:
         histogram = _histogram(trial, name)
         if histogram is not None and histogram.count:
             values = histogram.percentiles([q / 100 for q in PERCENTILES])
             label = name.replace("_", " ")
-            yield f"{label:13}" + "".join(f"{_time(value):>11}" for value in values)
+            yield f"{label:{LABEL}}" + "".join(f"{_time(value):>{size}}" for value in values)
     told = [
         (f"p{q:g}", trial.metrics[f"latency_p{q:g}"].windows)
         for q in PERCENTILES
@@ -108,26 +154,34 @@ def _percentiles(trial: Trial) -> Iterator[str]:
         yield "as the program told: " + ", ".join(f"{n} {_time(v[0])}" for n, v in told if v)
 
 
-def _counts(trial: Trial) -> Iterator[str]:
+def _counts(trial: Trial, width: int) -> Iterator[str]:
     counts = trial.counts
     codes = trial.client.get("status_codes") or {}
     yield ""
     if codes:
-        yield "status       " + ", ".join(f"{code}: {n:,}" for code, n in codes.items())
+        status = ", ".join(f"{code}: {n:,}" for code, n in codes.items())
+        yield from _wrapped(f"{'status':{LABEL}}{status}", width)
     errors = ", ".join(f"{name} {n:,}" for name, n in counts.failed.items() if n)
-    yield f"errors       {errors or 'none'}"
-    retried = trial.client.get("retried")
+    yield from _wrapped(f"{'errors':{LABEL}}{errors or 'none'}", width)
+    retried, reconnects = trial.client.get("retried"), trial.client.get("reconnects")
     if retried:
-        yield f"retried      {retried:,} (their latency runs from the first attempt)"
+        text = f"{retried:,} (their latency runs from the first attempt)"
+        yield from _wrapped(f"{'retried':{LABEL}}{text}", width)
+    if reconnects:
+        yield f"{'connections':{LABEL}}{reconnects:,} opened again"
+    for note in trial.client.get("notes") or ():
+        yield from _wrapped(f"{'NOTE':{LABEL}}{note}", width)
     if trial.client.get("external"):
         return
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
-    yield (
-        f"accounting   {carried}{counts.sent:,} sent = {counts.completed:,} completed + "
-        f"{counts.failed_total:,} failed + {counts.in_flight:,} in flight"
+    yield from _wrapped(
+        f"{'accounting':{LABEL}}{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
+        f"{counts.failed_total:,} failed + {counts.in_flight:,} in flight",
+        width,
     )
     if counts.unsent:
-        yield f"not sent     {counts.unsent:,} were due and waited for a free connection at the end"
+        text = f"{counts.unsent:,} were due and waited for a free connection at the end"
+        yield from _wrapped(f"{'not sent':{LABEL}}{text}", width)
 
 
 def _client(trial: Trial, width: int) -> Iterator[str]:
@@ -147,13 +201,10 @@ def _client(trial: Trial, width: int) -> Iterator[str]:
         text = f"{what}: {'; '.join(verdict['reasons'])} ({figures})"
     else:
         text = f"not the limit ({figures})"
-    indent = " " * 13
-    yield from textwrap.wrap(
-        f"{'client':13}{text}", width, subsequent_indent=indent, break_long_words=False
-    )
+    yield from _wrapped(f"{'client':{LABEL}}{text}", width)
 
 
-def _cpu(trial: Trial) -> Iterator[str]:
+def _cpu(trial: Trial, width: int) -> Iterator[str]:
     """What the load itself used, and the host in all: who had the cores."""
     usage: Any = trial.usage or {}
     host = usage.get("host", {})
@@ -161,9 +212,10 @@ def _cpu(trial: Trial) -> Iterator[str]:
         return
     ours = sum(one.get("cpu_percent") or 0.0 for one in usage.get("processes", ()))
     cores = host.get("cores", 1)
-    yield (
-        f"CPU          the load {ours:.0f} % of a core; all that runs on the host "
-        f"{host['cpu_percent']:.0f} % of {100 * cores} %"
+    yield from _wrapped(
+        f"{'CPU':{LABEL}}the load {ours:.0f} % of a core; all that runs on the host "
+        f"{host['cpu_percent']:.0f} % of {100 * cores} %",
+        width,
     )
 
 
@@ -196,6 +248,7 @@ def _time(ns: float | None) -> str:
     """Nanoseconds in the unit that suits them, three significant digits."""
     if ns is None:
         return "-"
+    ns = float(f"{ns:.3g}")  # rounded first: 999.7 us is 1.00 ms
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
             value = ns / size

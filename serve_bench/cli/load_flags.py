@@ -1,0 +1,107 @@
+"""The values of `serve-bench load`'s flags: text in, value out, or BadInput in one line.
+
+Rule: what one flag says by itself is read here. Which flags go together, and what the load then
+is, belongs to load.py and load_spec.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from serve_bench.errors import BadInput
+from serve_bench.load_spec import MAX_DURATION_S, Stage
+
+#: What a field of Load and Request is called on the command line.
+FLAGS = {
+    "unix_socket": "--unix-socket",
+    "connect_timeout_s": "--connect-timeout",
+    "timeout_s": "--timeout",
+    "max_connections": "--max-connections",
+    "expect_status": "--expect-status",
+    "connections": "--connections",
+    "processes": "--processes",
+    "retries": "--retries",
+    "arrivals": "--arrivals",
+    "method": "--method",
+    "header": "--header",
+    "client": "--client",
+    "stages:": "--stages:",
+    "count": "--requests",
+    "rate": "--rate",
+    "ramp": "--ramp",
+    "spin": "--spin",
+}
+
+
+def in_flags(message: str) -> str:
+    """The message with the flag in place of the field that it begins with."""
+    first, space, rest = message.partition(" ")
+    return FLAGS.get(first, first) + space + rest
+
+
+def seconds_of(text: str, flag: str, zero: bool = False) -> float:
+    """A time such as 500ms, 10s, 2m or 0.5, in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip())
+    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
+    if seconds < 0 or (seconds == 0 and not zero):
+        least = "0 or more" if zero else "above 0"
+        raise BadInput(
+            f"{flag}: {text!r} is not allowed; it takes a time {least}, such as 500ms, 10s or 2m"
+        )
+    if seconds > MAX_DURATION_S:
+        most = f"{MAX_DURATION_S / 3600:g}h"
+        raise BadInput(f"{flag}: {text[:20]!r} is not allowed; it takes at most {most}")
+    return seconds
+
+
+def stages_of(text: str | None) -> tuple[Stage, ...]:
+    """`RATE:DURATION,...` as stages."""
+    found = []
+    for part in text.split(",") if text is not None else ():
+        rate, colon, duration = part.partition(":")
+        try:
+            number = float(rate)
+        except ValueError:
+            number, colon = 0.0, ""
+        if not colon:
+            raise BadInput(f"--stages: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
+        found.append(Stage(number, seconds_of(duration, "--stages")))
+    return tuple(found)
+
+
+def content_of(text: str, flag: str) -> bytes:
+    """Text, or the content of @FILE, as bytes."""
+    if not text.startswith("@"):
+        return os.fsencode(text)
+    if text == "@":
+        raise BadInput(f"{flag}: '@' is not allowed; it takes text or @FILE")
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "error").lower()
+        raise BadInput(f"{flag}: {text[1:]} cannot be read: {reason}") from None
+
+
+def header_of(text: str) -> tuple[str, str]:
+    """`Name: value` as a pair."""
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise BadInput(f"--header: {text!r} is not allowed; it takes 'Name: value'")
+    return name.strip(), value.strip()
+
+
+def statuses_of(text: str | None) -> tuple[int, ...]:
+    """Numbers with commas."""
+    parts = text.split(",") if text is not None else []
+    if not all(part.strip().isdigit() for part in parts):
+        raise BadInput(f"--expect-status: {text!r} is not allowed; it takes numbers, as 200,204")
+    return tuple(int(part) for part in parts)
+
+
+def choice_of(flag: str, value: str, allowed: str) -> str:
+    """The value, if it is the one allowed."""
+    if value != allowed:
+        raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
+    return value

@@ -1,0 +1,71 @@
+"""Figures, cells, hosts and doubts as short texts, the same in every form of report.
+
+Rule: one line each, no layout and no colour; what has no value is `-`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from serve_bench.checks import Warning
+from serve_bench.result import JsonObject
+from serve_bench.statistics import Line, Spread
+
+
+def remark(warning: Warning) -> str:
+    """A warning in one line: the doubt, then the hint."""
+    return f"{warning.code}: {warning.message} ({warning.hint})"
+
+
+def host_line(host: JsonObject) -> str:
+    """The host of a run in one line, from the fingerprint that host.py makes."""
+    memory = host.get("memory_bytes")
+    versions = [f"{word} {host[key]}" for word, key in _VERSIONS if host.get(key)]
+    words = [
+        str(host.get("cpu") or "unknown CPU"),
+        f"{host.get('usable_cores') or host.get('logical_cores') or '?'} cores",
+        None if host.get("cpu_quota_cores") is None else f"quota {host['cpu_quota_cores']} cores",
+        None if not memory else f"{memory / 2**30:.1f} GiB",
+        host.get("kernel"),
+        *versions,
+        None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start",
+    ]
+    return ", ".join(str(word) for word in words if word)
+
+
+_VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))
+
+
+def cell_title(cell: JsonObject) -> str:
+    """A cell in words: `max_batch_size 1, max_concurrent_queries 10000, num_replicas 8`."""
+    return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure with about so many digits and thousands apart; `-` where there is none."""
+    return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
+
+
+def latency(value_ms: float | None) -> str:
+    """Milliseconds with the three digits that a histogram holds (its error is 0.05 %)."""
+    return number(value_ms, 3)
+
+
+def decimals(value: float, digits: int = 4) -> int:
+    """Decimals that give about so many digits; with 3: 1234 -> 0, 12.3 -> 1, 0.123 -> 3."""
+    before_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return max(0, digits - before_point)
+
+
+def mean_and_std(spread: Spread | None) -> str:
+    """`629.4 ± 5.3`: both with the decimals of the mean."""
+    if spread is None:
+        return "-"
+    return f"{number(spread.mean)} ± {spread.std:,.{decimals(spread.mean)}f}"
+
+
+def ratio(line: Line, base: str | None) -> str:
+    """`3.21` to the base's row; 1 for the base itself; `-` where there is none."""
+    if line.variant == base and line.trials and line.status != "profiled":
+        return "1"
+    return "-" if line.ratio is None else f"{line.ratio:.2f}"
