@@ -25,7 +25,6 @@ from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
 from serve_bench.trial import load_of, timing_of, trial_of
-from serve_bench.url_runner import drive_url as drive_url
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from serve_bench.clock import now_iso
@@ -22,8 +22,18 @@ from serve_bench.load_spec import Load, Timing
 from serve_bench.profiling import Profilable, Profiling
 from serve_bench.result import Metric, PlannedTrial, Trial
 from serve_bench.sampler import Sampler
+from serve_bench.store import StoreError
 from serve_bench.strays import marks
 from serve_bench.trial import trial_of
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A driven load: its trial, the workers that were lost, and what could not be kept of it."""
+
+    trial: Trial
+    lost: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
 
 
 def drive_url(
@@ -33,7 +43,7 @@ def drive_url(
     run_id: str,
     progress: Callable[[LoadProgress], None],
     samples: Path | None = None,
-) -> Trial:
+) -> Driven:
     """A load against a server that is already there. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
@@ -41,6 +51,8 @@ def drive_url(
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
+    lost: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
     with nullcontext() if samples is None else Sampler([]) as sampler:
         if load.client in ("wrk", "ab"):
             told = drive_external(load, timing, mark=marks(run_id))
@@ -52,13 +64,18 @@ def drive_url(
                 result, interrupted = early.result, True
             trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
             began_ns, measured_s = result.started_at_ns, result.duration_s
+            lost = tuple(f"load worker {one.pid} failed: {one.reason}" for one in result.failures)
     if sampler is not None and samples is not None:
         trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
-        keep_samples(samples, sampler.samples(planned.key))
+        try:
+            keep_samples(samples, sampler.samples(planned.key))
+        except StoreError as error:  # the figures are worth more than the samples beside them
+            not_kept = (str(error),)
     asked = load.to_json()
     asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
     client = {**trial.client, "asked": asked}
-    return replace(trial, client=client, flags={"interrupted": interrupted})
+    trial = replace(trial, client=client, flags={"interrupted": interrupted})
+    return Driven(trial, lost, not_kept)
 
 
 def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:
@@ -93,12 +110,13 @@ def drive_profiled(
     progress: Callable[[LoadProgress], None],
     profiling: Profiling,
     processes: Sequence[Profilable],
-) -> Trial:
+) -> Driven:
     """The same load with py-spy beside it: a trial marked `profiled`, which enters no figure.
 
     Raises as `drive_url` does, and BadInput when the stacks cannot be written.
     """
     with profiling.around(processes):
-        trial = drive_url(load, timing, planned, run_id, progress)
-    flags = {**trial.flags, "profiled": True}
-    return replace(trial, flags=flags, profiles=tuple(profiling.told))
+        driven = drive_url(load, timing, planned, run_id, progress)
+    flags = {**driven.trial.flags, "profiled": True}
+    trial = replace(driven.trial, flags=flags, profiles=tuple(profiling.told))
+    return replace(driven, trial=trial)

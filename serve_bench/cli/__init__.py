@@ -70,7 +70,8 @@ def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
         outcome = app(list(argv) or ["--help"], standalone_mode=False, prog_name="serve-bench")
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
+            sys.stdout.flush()
         return int(outcome or OK)
     except BadInput as error:
         return _say(f"serve-bench: {error}", BAD_INPUT)

@@ -21,9 +21,10 @@ from serve_bench.load.external import ExternalError
 from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, SpecError, Timing
 from serve_bench.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
-from serve_bench.runner import drive_url, now_iso
+from serve_bench.runner import now_iso
 from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.trial import row_of
+from serve_bench.url_runner import Driven, drive_url
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -57,7 +58,7 @@ def run(
         show = LoadLine(sys.stderr, asked.count)
         try:
             with show:
-                trial = drive_url(asked, timing, planned, run_id, show.update, samples)
+                driven = drive_url(asked, timing, planned, run_id, show.update, samples)
         except SpecError as error:
             raise BadInput(str(error)) from None
         except KeyboardInterrupt:
@@ -67,7 +68,8 @@ def run(
         except (LoadError, ExternalError) as error:
             folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
             raise RunFailed(str(error)) from None
-        result, troubles = _keep(folder, this_run, trial)
+        trial = driven.trial
+        result, troubles = _keep(folder, this_run, driven)
         if hgrm is not None:
             troubles += _write_hgrm(trial, hgrm)
         # Within `signals`: a second Ctrl-C must not take the summary away.
@@ -80,9 +82,10 @@ def run(
     return FAILED if troubles or trial.counts.completed == 0 else 0
 
 
-def _keep(folder: RunFolder, run: Run, trial: Trial) -> tuple[Result, list[str]]:
+def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str]]:
     """Records the trial. Where it cannot be recorded, what was measured is still shown."""
-    failures = []
+    trial, troubles = driven.trial, list(driven.not_kept + driven.lost)
+    failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in driven.lost]
     if trial.counts.completed == 0:
         failures.append(Failure("trial", "no request succeeded", now_iso(), key=trial.key))
     try:
@@ -90,8 +93,8 @@ def _keep(folder: RunFolder, run: Run, trial: Trial) -> tuple[Result, list[str]]
         for failure in failures:
             folder.append(failure)
     except StoreError as error:
-        return Result(run, trials=(trial,), failures=tuple(failures)), [str(error)]
-    return read(folder.path), []
+        return Result(run, trials=(trial,), failures=tuple(failures)), [*troubles, str(error)]
+    return read(folder.path), troubles
 
 
 def _write_hgrm(trial: Trial, file: Path) -> list[str]:

@@ -92,7 +92,7 @@ def repeat(
         show = LoadLine(sys.stderr, asked.count)
         try:
             with show:
-                trial = drive_profiled(
+                driven = drive_profiled(
                     asked, timing, planned, run_id, show.update, profiling, chosen
                 )
         except KeyboardInterrupt:
@@ -101,7 +101,10 @@ def repeat(
         except (LoadError, ExternalError) as error:
             folder.append(Failure("profile", str(error), now_iso()))
             raise RunFailed(f"profiled repetition: {error}") from None
+        trial = driven.trial
         folder.append(trial)
+        for lost in driven.lost:
+            folder.append(Failure("profile", lost, now_iso()))
     draw_profiles(place, [trial])
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=told)
     for line in facts(trial, profiling_costs(read(place))):

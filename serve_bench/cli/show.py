@@ -17,9 +17,11 @@ def check_format(format: str) -> None:
 
 
 def check_target(path: Path, flag: str) -> None:
-    """BadInput unless a file can be written at this path."""
+    """BadInput unless a new file can be written at this path: nothing measured is overwritten."""
     if path.is_dir():
         raise BadInput(f"{flag}: {path} is a folder; it takes a file")
+    if path.exists() and not path.is_char_device() and not path.is_fifo():
+        raise BadInput(f"{flag}: {path} exists already; nothing is overwritten")
     if not path.absolute().parent.is_dir():
         raise BadInput(f"{flag}: the folder of {path} does not exist")
 

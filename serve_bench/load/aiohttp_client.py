@@ -325,11 +325,15 @@ class AiohttpEngine:
 
     def _turn(self, now: int) -> None:
         """Do what is due by the clock, as in the raw client."""
-        tally = self.tally
-        self._launch_due(now)  # what was due before the edge belongs before it
+        tally, clock = self.tally, self._clock
+        while clock is not None and 0 < tally.edge <= now:  # one edge at a time, as there
+            if tally.measure_known:
+                clock.measure_from(tally.measure_known)
+            self._launch_due(now)
+            tally.advance(tally.edge)
         tally.advance(now)
-        if self._clock is not None and tally.measure_known:
-            self._clock.measure_from(tally.measure_known)
+        if clock is not None and tally.measure_known:
+            clock.measure_from(tally.measure_known)
         if tally.count_done:
             tally.end_by_count()
         if not tally.refill:

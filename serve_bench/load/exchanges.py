@@ -136,6 +136,7 @@ class Exchanges:
         conn.close()
         conn.state = PAUSED
         conn.since = now + PAUSE_NS
+        self._next_scan = min(self._next_scan, conn.since)
         if not conn.waiting:
             return
         if conn.attempts < self.load.retries:
