@@ -2,19 +2,36 @@
 
     locust --headless --host URL -r 800 -u 800 --processes 30 -t 2m
 
-The published load: 800 users, all started within a second. `serve-bench recsys` drives the same
-requests with a client that costs a tenth of the CPU; this file is for those who want locust's view.
+The published load: 800 users, all started within a second. `serve-bench load` drives the same
+service with a client that costs a tenth of the CPU; this file is for those who want locust's view.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 from locust import FastHttpUser, constant, task
 
 CANDIDATES = int(os.environ.get("RECSYS_ROWS_PER_REQUEST") or 32)
 USERS = 1_000_000
+
+
+def fault(response: Any) -> str | None:
+    """What is wrong with an answer: one score for each candidate, each a probability; or None."""
+    if response.status_code != 200:
+        return f"status {response.status_code}"
+    try:
+        answer = response.json()
+    except ValueError:
+        return f"not JSON: {str(response.text)[:80]}"
+    scores = answer.get("scores") if isinstance(answer, dict) else None
+    if not isinstance(scores, list) or len(scores) != CANDIDATES:
+        return f"not {CANDIDATES} scores: {str(answer)[:80]}"
+    if not all(isinstance(score, float) and 0.0 <= score <= 1.0 for score in scores):
+        return f"a score is no probability: {str(scores)[:80]}"
+    return None
 
 
 class RecsysUser(FastHttpUser):
@@ -24,14 +41,9 @@ class RecsysUser(FastHttpUser):
 
     @task
     def recommend(self) -> None:
-        """One request. A score is a probability, and there is one for each candidate."""
+        """One request; a wrong answer is a failure."""
         params = {"user_id": random.randrange(USERS)}
         with self.client.get("/", params=params, name="/", catch_response=True) as response:
-            if response.status_code != 200:
-                response.failure(f"status {response.status_code}")
-                return
-            scores = response.json().get("scores")
-            if not isinstance(scores, list) or len(scores) != CANDIDATES:
-                response.failure(f"not {CANDIDATES} scores: {str(scores)[:80]}")
-            elif not all(isinstance(score, float) and 0.0 <= score <= 1.0 for score in scores):
-                response.failure(f"a score is no probability: {str(scores)[:80]}")
+            wrong = fault(response)
+            if wrong is not None:
+                response.failure(wrong)

@@ -88,12 +88,16 @@ def test_make_targets_shown_exist() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    help_lines = {"micro", "noop", "load", "report", "clean"}
+    help_lines = {"micro", "noop", "load", "profile", "ranker", "report", "clean"}
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
 
 
-@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench profile")])
-def test_profile_commands_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "line", [c for c in COMMANDS if c.startswith(("serve-bench profile", "serve-bench ranker"))]
+)
+def test_profile_and_ranker_commands_are_understood(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = shlex.split(line)[1:]
     assert run([*words[:2], "--help"] if "diff" in words else [words[0], "--help"]) == 0
     shown = capsys.readouterr().out

@@ -1,0 +1,483 @@
+"""deploy/ is true: its manifests say one thing, in documented words, and its load finds faults.
+
+What must be started for that (a real `serve run`, the commands of the Dockerfile) is in
+tests/integration/test_deploy.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # comes with Ray
+
+from serve_bench.app_spec import APPS_PACKAGE
+from serve_bench.variants import BUILT_IN_VARIANTS
+
+ROOT: Final = Path(__file__).parent.parent
+DEPLOY: Final = ROOT / "deploy"
+FILES: Final = sorted(file.name for file in DEPLOY.iterdir() if file.is_file())
+OPTIMIZED: Final = BUILT_IN_VARIANTS["optimized"].env
+
+#: What a field may hold: a type, the name of a documented object, or a list with that name in it.
+Kind = type | str | list[str]
+
+#: KubeRay API reference, package ray.io/v1 (kuberay repository, docs/reference/api.md); for the
+#: pod, the Kubernetes API v1.28 that it refers to, with the fields that can matter here.
+KUBERAY: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "RayService": {"apiVersion": str, "kind": str, "metadata": "ObjectMeta", "spec": "ServiceSpec"},
+    "ServiceSpec": {
+        "serveConfigV2": str,
+        "rayClusterConfig": "ClusterSpec",
+        "serveService": dict,
+        "upgradeStrategy": dict,
+        "excludeHeadPodFromServeSvc": bool,
+    },
+    "ClusterSpec": {
+        "rayVersion": str,
+        "headGroupSpec": "HeadGroup",
+        "workerGroupSpecs": ["WorkerGroup"],
+        "enableInTreeAutoscaling": bool,
+        "autoscalerOptions": dict,
+        "gcsFaultToleranceOptions": dict,
+        "headServiceAnnotations": "Strings",
+        "suspend": bool,
+        "managedBy": str,
+    },
+    "HeadGroup": {
+        "template": "PodTemplate",
+        "rayStartParams": "Strings",
+        "headService": dict,
+        "enableIngress": bool,
+        "serviceType": str,
+    },
+    "WorkerGroup": {
+        "groupName": str,
+        "replicas": int,
+        "minReplicas": int,
+        "maxReplicas": int,
+        "idleTimeoutSeconds": int,
+        "numOfHosts": int,
+        "rayStartParams": "Strings",
+        "template": "PodTemplate",
+        "scaleStrategy": dict,
+        "suspend": bool,
+    },
+    "ObjectMeta": {"name": str, "namespace": str, "labels": "Strings", "annotations": "Strings"},
+    "PodTemplate": {"metadata": "ObjectMeta", "spec": "PodSpec"},
+    "PodSpec": {
+        "containers": ["Container"],
+        "initContainers": ["Container"],
+        "nodeSelector": "Strings",
+        "tolerations": list,
+        "affinity": dict,
+        "volumes": list,
+        "imagePullSecrets": list,
+        "serviceAccountName": str,
+    },
+    "Container": {
+        "name": str,
+        "image": str,
+        "imagePullPolicy": str,
+        "command": list,
+        "args": list,
+        "workingDir": str,
+        "env": ["EnvVar"],
+        "envFrom": list,
+        "ports": ["ContainerPort"],
+        "resources": "Resources",
+        "volumeMounts": list,
+        "securityContext": dict,
+        "lifecycle": dict,
+    },
+    "EnvVar": {"name": str, "value": str, "valueFrom": dict},
+    "ContainerPort": {"containerPort": int, "name": str, "protocol": str, "hostPort": int},
+    "Resources": {"requests": "Strings", "limits": "Strings"},
+}
+
+#: Anyscale docs, "Service API Reference" (ServiceConfig) and "Compute Config API Reference"
+#: (ComputeConfig, HeadNodeConfig, WorkerNodeGroupConfig); the same in its client 0.26.112.
+ANYSCALE: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "ServiceConfig": {
+        "name": str,
+        "image_uri": str,
+        "containerfile": str,
+        "registry_login_secret": str,
+        "ray_version": str,
+        "compute_config": "ComputeConfig",
+        "working_dir": str,
+        "excludes": list,
+        "requirements": list,
+        "env_vars": "Strings",
+        "py_modules": list,
+        "py_executable": str,
+        "cloud": str,
+        "project": str,
+        "applications": list,
+        "query_auth_token_enabled": bool,
+        "http_options": dict,
+        "grpc_options": dict,
+        "logging_config": dict,
+        "ray_gcs_external_storage_config": dict,
+        "tracing_config": dict,
+        "tags": "Strings",
+        "version_name": str,
+    },
+    "ComputeConfig": {
+        "cloud": str,
+        "head_node": "HeadNode",
+        "worker_nodes": ["WorkerNodes"],
+        "min_resources": dict,
+        "max_resources": dict,
+        "zones": list,
+        "enable_cross_zone_scaling": bool,
+        "advanced_instance_config": dict,
+        "flags": dict,
+        "auto_select_worker_config": bool,
+    },
+    "HeadNode": {
+        "instance_type": str,
+        "resources": dict,
+        "labels": "Strings",
+        "advanced_instance_config": dict,
+        "flags": dict,
+    },
+    "WorkerNodes": {
+        "instance_type": str,
+        "resources": dict,
+        "labels": "Strings",
+        "advanced_instance_config": dict,
+        "flags": dict,
+        "name": str,
+        "min_nodes": int,
+        "max_nodes": int,
+        "market_type": str,
+    },
+}
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
+def undocumented(
+    value: Any, kind: Kind, kinds: Mapping[str, Mapping[str, Kind]], at: str = ""
+) -> Iterator[str]:
+    """The places of a manifest whose field is not documented, or that hold another type."""
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            yield f"{at}: not a list"
+            return
+        for number, item in enumerate(value):
+            yield from undocumented(item, kind[0], kinds, f"{at}[{number}]")
+    elif isinstance(kind, type):
+        if type(value) is not kind:
+            yield f"{at}: {value!r} is not {kind.__name__}"
+    elif not isinstance(value, dict):
+        yield f"{at}: not an object"
+    else:
+        for name, item in value.items():
+            if kind == "Strings":
+                yield from undocumented(item, str, kinds, f"{at}.{name}")
+            elif name in kinds[kind]:
+                yield from undocumented(item, kinds[kind][name], kinds, f"{at}.{name}")
+            else:
+                yield f"{at}.{name}: {kind} has no such field"
+
+
+def containers(manifest: Any) -> list[Any]:
+    """The containers of a RayService, the head's first."""
+    cluster = manifest["spec"]["rayClusterConfig"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [group["template"]["spec"]["containers"][0] for group in groups]
+
+
+def environment_of(container: Any) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def arguments_of_the_app() -> dict[str, str]:
+    """app.ARGUMENTS, read without importing Ray."""
+    for node in ast.parse((DEPLOY / "app.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARGUMENTS":
+            found: dict[str, str] = ast.literal_eval(node.value)
+            return found
+    raise AssertionError("deploy/app.py has no ARGUMENTS")
+
+
+@pytest.mark.ray
+def test_the_config_is_what_ray_takes_and_names_what_the_app_has() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    from serve_bench.apps import recsys
+
+    config = ServeDeploySchema.model_validate(read("serve_config.yaml"))
+    (app,) = config.applications
+    assert app.import_path == "app:recsys_app" and app.route_prefix == "/"
+    assert config.http_options.port == 8000
+    deployments = {one.name: one for one in app.deployments}
+    assert set(deployments) == {recsys.INGRESS, recsys.MEASURED}
+    rankers = deployments[recsys.MEASURED].num_replicas
+    assert isinstance(rankers, int)
+    assert deployments[recsys.INGRESS].num_replicas == recsys.INGRESS_PER_RANKER * rankers
+    for one in deployments.values():
+        assert one.max_ongoing_requests == recsys.MAX_ONGOING_REQUESTS
+    assert deployments[recsys.MEASURED].user_config == {
+        "max_batch_size": recsys.MAX_BATCH_SIZE,
+        "batch_wait_timeout_s": recsys.BATCH_WAIT_TIMEOUT_S,
+    }
+
+
+def taken_by_ray(config: Any) -> Any:
+    """What Ray's schema keeps of a config: it drops what it does not know, and says nothing."""
+    from ray.serve.schema import ServeDeploySchema
+
+    return ServeDeploySchema.model_validate(config).model_dump(mode="json", exclude_unset=True)
+
+
+@pytest.mark.ray
+def test_ray_takes_every_field_of_the_config() -> None:
+    config = read("serve_config.yaml")
+    assert taken_by_ray(config) == config
+
+
+@pytest.mark.ray
+def test_a_field_or_value_that_ray_does_not_take_is_found() -> None:
+    config = read("serve_config.yaml")
+    config["applications"][0]["deployments"][0]["num_replica"] = 1
+    assert taken_by_ray(config) != config
+    config["applications"][0]["deployments"][0]["num_replicas"] = "many"
+    with pytest.raises(ValueError, match="num_replicas"):
+        taken_by_ray(config)
+
+
+def test_the_manifests_embed_the_config() -> None:
+    config = read("serve_config.yaml")
+    assert yaml.safe_load(read("rayservice.yaml")["spec"]["serveConfigV2"]) == config
+    assert read("anyscale-service.yaml")["applications"] == config["applications"]
+
+
+def test_the_manifests_have_documented_fields_alone() -> None:
+    assert list(undocumented(read("rayservice.yaml"), "RayService", KUBERAY)) == []
+    assert list(undocumented(read("anyscale-service.yaml"), "ServiceConfig", ANYSCALE)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("serveConfigV2:", "serveConfig:", ".spec.serveConfig: ServiceSpec has no such field"),
+        ("maxReplicas: 1", "maxReplica: 1", "workerGroupSpecs[0].maxReplica: WorkerGroup has no"),
+        ('num-cpus: "0"', "num-cpus: 0", ".rayStartParams.num-cpus: 0 is not str"),
+        ("resources:", "resource:", ".containers[0].resource: Container has no such field"),
+    ],
+)
+def test_a_field_that_is_not_documented_is_found(old: str, new: str, told: str) -> None:
+    text = (DEPLOY / "rayservice.yaml").read_text()
+    assert old in text
+    manifest = yaml.safe_load(text.replace(old, new))
+    assert any(told in line for line in undocumented(manifest, "RayService", KUBERAY))
+
+
+def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
+    manifest = read("rayservice.yaml")
+    assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", "RayService")
+    head, worker = containers(manifest)
+    assert head["image"] == worker["image"]
+    port = read("serve_config.yaml")["http_options"]["port"]
+    assert {"containerPort": port, "name": "serve"} in head["ports"]
+    # Every replica's process imports the app, wherever it runs: both must see one environment.
+    assert environment_of(head) == environment_of(worker) == {"RECSYS_NUM_GPUS": "1"}
+    for container in (head, worker):
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert int(worker["resources"]["limits"]["nvidia.com/gpu"]) >= 1
+
+
+def test_the_flags_in_comments_make_the_variant_optimized() -> None:
+    flag = re.compile(r"# (?=(?:- \{name: )?RAY_SERVE_)")
+    wanted = {"RECSYS_NUM_GPUS": "1", **OPTIMIZED}
+    manifest = yaml.safe_load(flag.sub("", (DEPLOY / "rayservice.yaml").read_text()))
+    assert [environment_of(one) for one in containers(manifest)] == [wanted, wanted]
+    service = yaml.safe_load(flag.sub("", (DEPLOY / "anyscale-service.yaml").read_text()))
+    assert service["env_vars"] == wanted
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_variable_named_exists(name: str) -> None:
+    known = {*arguments_of_the_app(), *OPTIMIZED}
+    text = (DEPLOY / name).read_text()
+    assert set(re.findall(r"\b(?:RECSYS|RAY_SERVE)_[A-Z_]+\b", text)) <= known
+
+
+def test_one_version_of_ray_everywhere() -> None:
+    base = re.search(
+        r"^ARG BASE=rayproject/ray:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M
+    )
+    assert base is not None
+    version = read("rayservice.yaml")["spec"]["rayClusterConfig"]["rayVersion"]
+    assert version == base.group(1)
+    assert f"ray=={version}" in (ROOT / "requirements.lock").read_text().splitlines()
+
+
+@pytest.mark.ray
+def test_the_environment_reaches_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in arguments_of_the_app():
+        monkeypatch.delenv(name, raising=False)
+    app = load_file("app.py")
+    given = {
+        "RECSYS_RANKER": "tuned",
+        "RECSYS_DEVICE": "cpu",
+        "RECSYS_NUM_GPUS": "0.5",
+        "RECSYS_NUM_CPUS": "2",
+        "RECSYS_THREADS": "3",
+        "RECSYS_SEED": "4",
+        "RECSYS_TABLE_ROWS": "50",
+        "RECSYS_ROWS_PER_REQUEST": "8",
+    }
+    assert set(given) == set(app.ARGUMENTS)
+    assert app.arguments({**dict.fromkeys(given, ""), "HOME": "/x"}) == {}
+    service = app.build(app.arguments(given))
+    ranker = service._bound_deployment.init_args[0]._bound_deployment
+    kind, shape, device, threads, seed = ranker.init_args
+    assert (kind, device, threads, seed) == ("tuned", "cpu", 3, 4)
+    assert (shape.table_rows, shape.rows_per_request, shape.sparse_features) == (50, 8, 26)
+    options = ranker.ray_actor_options
+    assert (options["num_gpus"], options["num_cpus"]) == (0.5, 2.0)
+    with pytest.raises(ValueError, match="ranker: 'fast' is not allowed"):
+        app.build(app.arguments({"RECSYS_RANKER": "fast"}))
+
+
+def load_file(name: str) -> Any:
+    """A Python file of deploy/ as a module, executed anew."""
+    spec = importlib.util.spec_from_file_location(f"deploy_{Path(name).stem}", DEPLOY / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class KnownClient:
+    """A locust client that gives one answer, and keeps what was asked and what was called wrong."""
+
+    def __init__(self, status: int, body: str) -> None:
+        self.status_code, self.text = status, body
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.failures: list[str] = []
+
+    def get(self, path: str, **options: Any) -> KnownClient:
+        self.asked.append((path, options))
+        return self
+
+    def __enter__(self) -> KnownClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    def failure(self, text: str) -> None:
+        self.failures.append(text)
+
+
+@pytest.fixture
+def locustfile(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """deploy/locustfile.py beside a locust that has its names and does nothing."""
+    stub: Any = ModuleType("locust")
+    stub.FastHttpUser, stub.task, stub.constant = object, lambda function: function, lambda s: s
+    monkeypatch.setitem(sys.modules, "locust", stub)
+    monkeypatch.setenv("RECSYS_ROWS_PER_REQUEST", "4")
+    return load_file("locustfile.py")
+
+
+def asked_of(locustfile: Any, client: KnownClient) -> KnownClient:
+    locustfile.RecsysUser.recommend(SimpleNamespace(client=client))
+    return client
+
+
+def test_the_load_takes_a_right_answer(locustfile: Any) -> None:
+    client = asked_of(locustfile, KnownClient(200, '{"scores": [0.0, 0.25, 0.5, 1.0]}'))
+    assert client.failures == []
+    ((path, options),) = client.asked
+    assert path == "/" and options["catch_response"] is True
+    assert 0 <= options["params"]["user_id"] < locustfile.USERS
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (500, '{"scores": [0.1, 0.2, 0.3, 0.4]}', "status 500"),
+        (0, "", "status 0"),
+        (200, "<html>", "not JSON: <html>"),
+        (200, "[]", "not 4 scores: []"),
+        (200, '{"scores": null}', "not 4 scores"),
+        (200, '{"scores": [0.1, 0.2, 0.3]}', "not 4 scores"),
+        (200, '{"scores": [0.1, 0.2, 0.3, 1.5]}', "a score is no probability"),
+        (200, '{"scores": [0.1, 0.2, 0.3, -0.1]}', "a score is no probability"),
+        (200, '{"scores": [0.1, 0.2, 0.3, NaN]}', "a score is no probability"),
+        (200, '{"scores": [0.1, 0.2, 0.3, "0.4"]}', "a score is no probability"),
+    ],
+)
+def test_the_load_finds_a_wrong_answer(locustfile: Any, status: int, body: str, told: str) -> None:
+    client = asked_of(locustfile, KnownClient(status, body))
+    assert len(client.failures) == 1 and client.failures[0].startswith(told)
+
+
+def test_the_load_expects_the_published_number_of_scores(
+    locustfile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from serve_bench.apps.dlrm_shape import Shape
+
+    monkeypatch.setenv("RECSYS_ROWS_PER_REQUEST", "")
+    assert load_file("locustfile.py").CANDIDATES == Shape().rows_per_request == 32
+
+
+README: Final = (DEPLOY / "README.md").read_text()
+COMMANDS: Final = [
+    line
+    for block in re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def test_the_readme_lists_every_file_and_every_variable() -> None:
+    listed = re.findall(r"^\| `([\w.-]+)` \|", README, re.MULTILINE)
+    files = {name for name in FILES if name != "README.md"}
+    assert set(listed) == files | set(arguments_of_the_app())
+    assert len(listed) == len(set(listed))
+
+
+def test_the_paths_and_names_in_the_readmes_commands_exist() -> None:
+    programs = {shlex.split(line)[0] for line in COMMANDS}
+    assert {"serve", "docker", "kubectl", "anyscale", "locust", "serve-bench"} <= programs
+    for line in COMMANDS:
+        for word in shlex.split(line):
+            if re.fullmatch(r"deploy/\S+", word):
+                assert (ROOT / word).exists(), line
+            elif re.fullmatch(r"[\w-]+\.(yaml|py)", word):
+                assert (DEPLOY / word).exists(), line
+    service = f"service/{read('rayservice.yaml')['metadata']['name']}-serve-svc"
+    assert any(service in shlex.split(line) for line in COMMANDS)
+    assert APPS_PACKAGE not in README
+
+
+def test_the_readmes_load_commands_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    from serve_bench.cli import run
+
+    lines = [line for line in COMMANDS if line.startswith("serve-bench ")]
+    assert lines
+    for line in lines:
+        words = shlex.split(line)[1:]
+        assert run([words[0], "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert all(re.search(rf"(?<!\S){word}\b", shown) for word in words if word[0] == "-"), line
