@@ -14,7 +14,7 @@ from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.load import drive_load
 from serve_bench.load.connect import choose_address
 from serve_bench.load.share import shares
-from serve_bench.load.shared import MEASURE, Shared
+from serve_bench.load.shared import MEASURE, PARTS, Shared
 from serve_bench.load.tally import Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load_spec import Load, Request, Stage, Timing
@@ -264,11 +264,12 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
             signal.signal(signal.SIGALRM, former)
             engine.close()
         report = engine.tally.report()
-        lag = shared.read(0, "measured", "send_lag").percentile(1.0)
+        # aiohttp's are sent by tasks that run after the window has been closed: in either part.
+        late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
         shared.close()
     begin, end = report["snapshots"]["begin"], report["snapshots"]["end"]
     assert end["sent"] + end["unsent"] - begin["sent"] == 80  # 0.4 s at 200 a second
-    assert lag is not None and lag > 0.1e9  # and their lateness is on record
+    assert max(late) > 0.1e9  # and their lateness is on record
 
 
 @pytest.mark.parametrize("client", CLIENTS)
