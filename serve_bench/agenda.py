@@ -56,12 +56,14 @@ class Agenda:
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
     """What is missing of an earlier run: rows, and with `profile` their profiled repetitions too.
 
-    A row that a failure casts doubt on is missing; so is a profile without any stacks.
+    A row that a failure casts doubt on is missing; so is a profile without stacks or broken off.
     """
     doubted = {failure.key for failure in earlier.failures}
     measured = frozenset(one.key for one in earlier.trials if one.key not in doubted)
     profiled = frozenset(
-        one.key for one in earlier.profiled if any("failed" not in file for file in one.profiles)
+        one.key
+        for one in earlier.profiled
+        if any("failed" not in file for file in one.profiles) and not one.flags.get("interrupted")
     )
     done = measured & profiled if profile else measured
     return Agenda(suite, without(plan(suite), done), profile, measured, profiled)

@@ -41,7 +41,7 @@ class RunFolder:
         Raises BadInput when `path` is a file or a folder that holds anything.
         """
         try:
-            folder = _fresh(results, now) if path is None else _claim(path)
+            folder = fresh_folder(results, now) if path is None else _claim(path)
             fd = os.open(
                 folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644
             )
@@ -118,7 +118,7 @@ def read(path: Path) -> Result:
         raise BadInput(f"{file}: cannot read: {_why(error)}") from None
 
 
-def _fresh(results: Path, now: datetime) -> Path:
+def fresh_folder(results: Path, now: datetime) -> Path:
     """A new folder named after the time; two runs of one second get -2, -3 ..."""
     stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     results.mkdir(parents=True, exist_ok=True)

@@ -83,3 +83,15 @@ def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> No
     assert rest_of(earlier(*measured), suite(), profile=False).launches == ()
     profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
     assert rest_of(earlier(*measured, *profiles), suite(), profile=True).launches == ()
+
+
+def test_a_profile_that_was_broken_off_is_recorded_again() -> None:
+    measured = [trial(row) for row in ROWS]
+    profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
+    flags = {**profiles[1].flags, "interrupted": True}
+    broken_off = replace(profiles[1], flags=flags)
+    before = earlier(*measured, profiles[0], broken_off, *profiles[2:])
+    again = rest_of(before, suite(), profile=True)
+    assert [again.of(rows) for one in again.launches for _, rows in one.cells] == [
+        [(ROWS[1], True)]
+    ]

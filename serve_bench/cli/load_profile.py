@@ -18,6 +18,7 @@ from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.measure import run_mark, signals
 from serve_bench.clock import now_iso
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.files import why
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_spec import Load, Timing
@@ -28,7 +29,7 @@ from serve_bench.pyspy import py_spy
 from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.result import Failure
 from serve_bench.rights import check_process
-from serve_bench.store import RESULTS, RunFolder, read
+from serve_bench.store import RESULTS, RunFolder, fresh_folder, read
 from serve_bench.strays import marks
 from serve_bench.url_runner import drive_profiled
 
@@ -65,19 +66,10 @@ def folder_of(out: Path | None) -> Path:
     """The folder that was asked for, else a new one named after the time, as a run has it."""
     if out is not None:
         return out
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    number = 1
-    while True:
-        place = RESULTS / (stamp if number == 1 else f"{stamp}-{number}")
-        try:
-            place.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            why = (error.strerror or "error").lower()
-            raise BadInput(f"{RESULTS}: cannot make a folder for the run: {why}") from None
-        else:
-            return place
+    try:
+        return fresh_folder(RESULTS, datetime.now(UTC))
+    except OSError as error:
+        raise BadInput(f"{RESULTS}: cannot make a folder for the run: {why(error)}") from None
 
 
 def repeat(

@@ -77,7 +77,7 @@ class Crew:
         try:
             for index, order in enumerate(orders):
                 self._start(index, order, fd, env)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: those that have started must not stay
             self.stop()
             raise
 
