@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.axes import Value
+from serve_bench.axes import AXES, MODEL_APPS, Value
 from serve_bench.errors import BadInput
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
@@ -22,19 +22,67 @@ DEPLOY_TIMEOUT_S: Final = 60.0
 DEPLOY_TIMEOUT_PER_REPLICA_S: Final = 10.0
 
 
+#: The users that a load of a recommendation service asks for in turn, as the published load did:
+#: always the same one would find its embeddings in the caches of the CPU.
+USERS: Final = range(1, 1001)
+
+#: As published; each takes far more at once than a ranker scores.
+INGRESS_CONCURRENCY: Final = 1000
+
+#: Silences the access log, as Ray's own benchmark does; it is a line per request.
+_QUIET: Final = {"log_level": "WARNING", "enable_access_log": False}
+
+
 @dataclass(frozen=True)
 class AppSpec:
-    """An app: where its builder is, its route, the deployment that a cell's settings apply to."""
+    """An app: where its builder is, its route, the deployment that a cell's settings apply to.
+
+    `answer`: the body of every response; None if it is not always the same. `prefix`: the route of
+    the app where `route`, which is asked for until it answers, has more. `paths`: asked for in turn
+    by a load; empty means the route. `front`: the deployment that HTTP meets; None: the measured.
+    """
 
     name: str
     import_path: str
     route: str
     measured: str
     answer: bytes | None
+    prefix: str | None = None
+    paths: tuple[str, ...] = ()
+    front: str | None = None
+
+    def replicas(self, cell: Mapping[str, Value]) -> int:
+        """Replicas of all deployments of this cell."""
+        measured = int(cell["num_replicas"])
+        beside = measured * int(cell.get("ingress_per_ranker", 0))
+        return measured + beside + (1 if cell.get("intermediate_handle") else 0)
+
+
+def _of_users(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}/?user_id={user}" for user in USERS)
 
 
 APPS: Final[dict[str, AppSpec]] = {
     "noop": AppSpec("noop", f"{APPS_PACKAGE}.noop:build", "/noop", "NoOp", b"ok"),
+    "ranker": AppSpec(
+        "ranker",
+        f"{APPS_PACKAGE}.ranker:build",
+        "/ranker/?user_id=0",
+        "Ranker",
+        None,
+        prefix="/ranker",
+        paths=_of_users("/ranker"),
+    ),
+    "recsys": AppSpec(
+        "recsys",
+        f"{APPS_PACKAGE}.recsys:build",
+        "/recsys/?user_id=0",
+        "Ranker",
+        None,
+        prefix="/recsys",
+        paths=_of_users("/recsys"),
+        front="Ingress",
+    ),
 }
 
 
@@ -51,32 +99,56 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     batch_size = int(cell["max_batch_size"])
     wait_s = float(cell["batch_wait_timeout_s"])
     concurrency = int(cell["max_concurrent_queries"])
+    deployments: list[dict[str, Any]] = [
+        {
+            "name": app.measured,
+            "num_replicas": replicas,
+            "max_ongoing_requests": concurrency,
+            "user_config": {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s},
+            "logging_config": _QUIET,
+        }
+    ]
+    if app.front is not None and "ingress_per_ranker" in cell:
+        deployments.append(
+            {
+                "name": app.front,
+                "num_replicas": replicas * int(cell["ingress_per_ranker"]),
+                "max_ongoing_requests": INGRESS_CONCURRENCY,
+                "logging_config": _QUIET,
+            }
+        )
+    expect: dict[str, Value] = {
+        "max_ongoing_requests": concurrency,
+        "max_batch_size": batch_size,
+        "queue_max_batch_size": batch_size,
+        "batch_wait_timeout_s": wait_s,
+    }
+    for name in ("ranker", "device", "threads"):
+        if name in cell and cell[name] != "auto":
+            expect[name] = cell[name]
     return {
         "name": app.name,
         "import_path": app.import_path,
-        "route_prefix": app.route,
+        "route_prefix": app.prefix or app.route,
         "ready_path": app.route,
         "measured": app.measured,
-        "args": {
-            "body_type": str(cell["body_type"]),
-            "intermediate_handle": "1" if cell["intermediate_handle"] else "0",
-        },
-        "deployments": [
-            {
-                "name": app.measured,
-                "num_replicas": replicas,
-                "max_ongoing_requests": concurrency,
-                "user_config": {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s},
-                # Ray's own benchmark silences the access log too; it is a line per request.
-                "logging_config": {"log_level": "WARNING", "enable_access_log": False},
-            }
-        ],
-        "expect": {
-            "max_ongoing_requests": concurrency,
-            "max_batch_size": batch_size,
-            "queue_max_batch_size": batch_size,
-            "batch_wait_timeout_s": wait_s,
-        },
+        "args": _args(cell),
+        "deployments": deployments,
+        "expect": expect,
         "expect_replicas": replicas,
-        "timeout_s": DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * replicas,
+        "timeout_s": DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell),
     }
+
+
+def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
+    """What the builder of the app gets; a change of it starts the replicas anew."""
+    args: dict[str, Any] = {}
+    if "body_type" in cell:
+        args["body_type"] = str(cell["body_type"])
+        args["intermediate_handle"] = "1" if cell["intermediate_handle"] else "0"
+    if "ranker" in cell:
+        own = (axis.name for axis in AXES.values() if axis.apps == MODEL_APPS)
+        args |= {name: cell[name] for name in own if name != "gpu_fraction"}
+        if cell["device"] == "cuda":
+            args["num_gpus"] = float(cell["gpu_fraction"])
+    return args

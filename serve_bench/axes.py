@@ -37,6 +37,8 @@ class Axis:
     default: Value
     help: str
     spellings: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()  # those it says anything to; empty: all
+    named: bool = False  # part of a cell's name at its default too
 
     def read(self, value: object, where: str) -> Value:
         """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
@@ -75,6 +77,23 @@ def _yes_no(value: object) -> bool:
     raise ValueError(value)
 
 
+def _share(value: object) -> float:
+    number = _seconds(value)
+    if not 0 < number <= 1:
+        raise ValueError(value)
+    return number
+
+
+def _seed(value: object) -> int:
+    return 0 if value in (0, "0") and not isinstance(value, bool) else _count(value)
+
+
+def _layers(value: object) -> str:
+    """Widths with commas, as text: a cell holds plain values."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return ",".join(str(_count(part.strip() if isinstance(part, str) else part)) for part in parts)
+
+
 def _one_of(*choices: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value in choices:
@@ -101,6 +120,50 @@ def body_bytes(data_size: str) -> int:
 
 
 _COUNT_WORDS = f"a whole number from 1 to {LARGEST_COUNT}"
+
+MODEL_APPS: Final = ("ranker", "recsys")
+"""The apps that hold a DLRM ranker."""
+
+
+def _of_model(
+    name: str,
+    parse: Callable[[object], Value],
+    allowed: str,
+    default: Value,
+    help: str,
+    named: bool = False,
+) -> Axis:
+    return Axis(name, "deploy", parse, allowed, default, help, apps=MODEL_APPS, named=named)
+
+
+_LAYERS_WORDS = "numbers from 1 with commas"
+
+#: What a DLRM ranker is made of; the defaults of its shape are those of apps/dlrm_shape.py.
+_MODEL = (
+    _of_model("ranker", _one_of("plain", "tuned"), "plain or tuned", "plain", "which", named=True),
+    _of_model(
+        "device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto", "where", named=True
+    ),
+    _of_model("threads", _count, _COUNT_WORDS, 1, "of torch, in each ranker on a CPU"),
+    _of_model("gpu_fraction", _share, "a number above 0, up to 1", 1.0, "of a GPU, each ranker"),
+    _of_model("seed", _seed, "a whole number from 0", 0, "of weights and features"),
+    _of_model("rows_per_request", _count, _COUNT_WORDS, 32, "candidates of a user"),
+    _of_model("dense_features", _count, _COUNT_WORDS, 13, "dense features of a candidate"),
+    _of_model("sparse_features", _count, _COUNT_WORDS, 26, "sparse features, a table each"),
+    _of_model("width", _count, _COUNT_WORDS, 64, "length of an embedding"),
+    _of_model("table_rows", _count, _COUNT_WORDS, 100_000, "rows of each table"),
+    _of_model("bottom", _layers, _LAYERS_WORDS, "256,64", "widths of the bottom layers"),
+    _of_model("top", _layers, _LAYERS_WORDS, "256,128,64", "widths of the top layers"),
+    Axis(
+        "ingress_per_ranker",
+        "deploy",
+        _count,
+        _COUNT_WORDS,
+        2,
+        "ingress replicas for each ranker replica",
+        apps=("recsys",),
+    ),
+)
 
 _DECLARED = (
     Axis("num_replicas", "deploy", _count, _COUNT_WORDS, 1, "replicas of the measured deployment"),
@@ -136,6 +199,7 @@ _DECLARED = (
         "response or str",
         "response",
         "what the handler returns: a Response (Content-Length) or a string (chunked, as published)",
+        apps=("noop",),
     ),
     Axis(
         "intermediate_handle",
@@ -144,7 +208,9 @@ _DECLARED = (
         "true or false",
         False,
         "put a deployment in front that forwards through a handle",
+        apps=("noop",),
     ),
+    *_MODEL,
     Axis(
         "data_size",
         "load",
@@ -179,6 +245,10 @@ def axis_named(name: str, where: str) -> Axis:
     return axis
 
 
-def cell_defaults() -> dict[str, Value]:
-    """Each axis of a cell (scope deploy) at its default."""
-    return {axis.name: axis.default for axis in _DECLARED if axis.scope == "deploy"}
+def cell_defaults(app: str = "noop") -> dict[str, Value]:
+    """Each axis of a cell (scope deploy) that says anything to this app, at its default."""
+    return {
+        axis.name: axis.default
+        for axis in _DECLARED
+        if axis.scope == "deploy" and (not axis.apps or app in axis.apps)
+    }

@@ -1,7 +1,8 @@
 """What the replicas of an app count by themselves: requests taken, and batches by their size.
 
 A replica keeps its counts in a file named by its pid, in the folder of the launch: 8-byte numbers,
-the first the requests, then the batches of 1, of 2, of 3 ... They are running totals, exact at any
+the first the requests, then the batches of 1, of 2, of 3 ... A model's time stands in the same form
+in a folder beside: the first is the whole. They are running totals, exact at any
 moment, and to read them asks nothing of the replica. Rule: an app that keeps none has none, which
 is not 0. Pure: who counts is in apps/, who reads the files is server.py.
 """
@@ -9,7 +10,7 @@ is not 0. Pure: who counts is in apps/, who reads the files is server.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +19,9 @@ from serve_bench.result import Metric
 
 FOLDER: Final = "SERVE_BENCH_COUNTS"
 """The variable that tells a replica the folder."""
+
+FORWARD_SUFFIX: Final = "-forward-ns"
+"""Beside that folder, with this ending: nanoseconds in the model, in all and by batch size."""
 
 BATCH_SIZE: Final = "batch_size"
 """The metric of a trial that holds the sizes of all its batches."""
@@ -46,6 +50,15 @@ class Served:
 
     requests: Mapping[int, int] = field(default_factory=dict)
     batches: Mapping[int, int] = field(default_factory=dict)
+    forward_ns: Mapping[int, int] = field(default_factory=dict)  # in the model, by batch size
+
+    @property
+    def forward(self) -> dict[str, list[int]]:
+        """For the record of a trial: by batch size the batches, and nanoseconds in the model."""
+        return {
+            str(size): [self.batches.get(size, 0), ns]
+            for size, ns in sorted(self.forward_ns.items())
+        }
 
     @property
     def by_replica(self) -> dict[str, int]:
@@ -80,3 +93,10 @@ def grown(
         for size, count in counts.batches.items():
             batches[size] += count - former.batches.get(size, 0)
     return Served(requests, {size: count for size, count in sorted(batches.items()) if count})
+
+
+def mean_forward_ns(forwards: Iterable[Mapping[str, Sequence[int]]]) -> float | None:
+    """Nanoseconds in the model for a batch, over all batches of these records; None without any."""
+    every = [pair for forward in forwards for pair in forward.values()]
+    batches = sum(count for count, _ in every)
+    return sum(ns for _, ns in every) / batches if batches else None

@@ -80,9 +80,11 @@ class Inside:
                 look.sampler = stack.enter_context(
                     Sampler(watched, gpus=self._gpus, parents=managers)
                 )
-            before = serving.counts()
+            before, model_before = serving.counts(), serving.forward_ns()
             yield look
-            look.served = grown(before, serving.counts(), serving.replicas())
+            served = grown(before, serving.counts(), serving.replicas())
+            in_model = grown(model_before, serving.forward_ns(), ())
+            look.served = replace(served, forward_ns=in_model.batches)
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Look:
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
         """The trial with all that was seen. Raises StoreError when samples cannot be written."""
-        trial = replace(trial, served=self.served.by_replica)
+        trial = replace(trial, served=self.served.by_replica, forward=self.served.forward)
         if (sizes := self.served.batch_sizes) is not None:
             trial = replace(trial, metrics={**trial.metrics, BATCH_SIZE: sizes})
         if self.sampler is not None:

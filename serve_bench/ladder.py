@@ -8,9 +8,9 @@ collapse. A failed step is one with a throughput of 0.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from serve_bench.errors import BadInput
 
@@ -30,6 +30,9 @@ CLOSE: Final = 1.1
 """Refinement stops between neighbours that are closer than this."""
 
 MOST_CLIENTS: Final = 1_000_000
+
+USUAL_STEPS: Final = 8
+"""Steps that a ladder grows by itself, for an estimate of time alone."""
 
 _DECADE: Final = (10, 15, 20, 30, 40, 50, 75)
 
@@ -54,10 +57,29 @@ class Ladder:
     ceiling: int = 10_000
     refinements: int = 4
 
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The steps that are known before anything is measured."""
+        return self.steps or (min(self.start, self.ceiling),)
+
+    @property
+    def expected_steps(self) -> int:
+        """About how many steps it will take, for the time left: a ladder that grows by itself
+        refines too."""
+        return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Ladder | None:
+        """The reverse of `asdict`; None stays None."""
+        if data is None:
+            return None
+        steps = data.get("steps")
+        return cls(**{**data, "steps": None if steps is None else tuple(steps)})
+
 
 @dataclass(frozen=True)
 class Next:
-    """Measure this many clients next. `why`: "listed", "grow" or "refine"."""
+    """Measure this many clients next. `why`: "listed", "grow", "refine", or "again" (in doubt)."""
 
     clients: int
     why: str
@@ -71,16 +93,21 @@ class Stop:
 
 
 def parse_ladder(text: str, flag: str, ceiling: int = 10_000) -> Ladder:
-    """The word auto, or numbers of clients with commas in the order to run. Raises BadInput."""
+    """The word auto, the word published, or numbers of clients with commas in the order to run.
+
+    Raises BadInput.
+    """
     if text.strip() == "auto":
         return Ladder(ceiling=ceiling)
+    if text.strip() == "published":
+        return Ladder(steps=PUBLISHED)
     steps = []
     for part in (part.strip() for part in text.split(",")):
         number = int(part) if part.isascii() and part.isdigit() else 0
         if not 1 <= number <= MOST_CLIENTS:
             raise BadInput(
-                f"{flag}: {part!r} is not allowed; it takes auto, or numbers from 1 to "
-                f"{MOST_CLIENTS} with commas"
+                f"{flag}: {part!r} is not allowed; it takes auto, published, or numbers from 1 "
+                f"to {MOST_CLIENTS} with commas"
             )
         if number in steps:
             raise BadInput(f"{flag}: {number} stands there twice")

@@ -24,6 +24,7 @@ class Step:
     phase: str
     rate: float | None
     left_s: float
+    about: bool = False  # `of` and `left_s` are guesses: the load grows until it has had enough
 
 
 class Observer(Protocol):

@@ -160,6 +160,7 @@ class Trial:
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled
     usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
     serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
+    forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
     profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
 
     @property

@@ -49,22 +49,25 @@ class Runner:
     inside: Inside | None = None  # None: nothing is looked at beside the load
     failed: bool = False
     _done: int = 0
+    _to_come: int = 0
     _left_s: float = 0.0
+    _hurt: bool = False  # a process of the cluster ended during the last load
 
     @property
     def planned(self) -> int:
-        """How many loads this sitting has to drive."""
-        return len(self.agenda.loads())
+        """How many loads this sitting has to drive; of a growing load as far as is known now."""
+        return self._done + self._to_come
 
     def run(self) -> bool:
         """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
+        self._to_come = len(self.agenda.loads())
         for offset, launch in enumerate(self.agenda.launches):
             self._left_s = self.agenda.expected_s(self.agenda.launches[offset:])
             self._launch(launch, self.first_launch + offset)
         return not self.failed
 
     def _launch(self, launch: LaunchPlan, number: int) -> None:
-        most = max(int(cell["num_replicas"]) for cell, _ in launch.cells)
+        most = max(self.agenda.suite.app.replicas(cell) for cell, _ in launch.cells)
         log = f"logs/launch-{number}.log"
         spec = LaunchSpec(
             launch.variant,
@@ -112,6 +115,7 @@ class Runner:
             rest = replace(launch, cells=launch.cells[place:])
             later = self.agenda.launches[self.agenda.launches.index(launch) + 1 :]
             self._left_s = self.agenda.expected_s([rest, *later]) - LAUNCH_S
+            after = len(self.agenda.loads([replace(rest, cells=rest.cells[1:]), *later]))
             self._say(launch, cell, None, "deploy")
             try:
                 deployed = serving.deploy(self.agenda.suite.app, cell)
@@ -127,15 +131,38 @@ class Runner:
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = []
-            for planned, profiled in self.agenda.of(trials):
+            work = self.agenda.work(launch, cell, trials)
+            while (todo := work.next()) is not None:
+                self._to_come = after + len(work.left())
+                planned, profiled = todo
                 trial = self._trial(launch, number, serving, cell, planned, profiled)
                 measured += [] if trial is None or profiled else [trial]
+                work.add(planned, trial)
                 if not serving.alive():
                     raise LaunchFailed("the cluster process ended during a trial")
                 if (reason := serving.broken()) is not None:
                     raise LaunchFailed(f"{reason}: this cluster can do nothing more")
+                if self._hurt and not self._healed(launch, number, serving, cell):
+                    break
+            self._to_come = after
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
+
+    def _healed(self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell) -> bool:
+        """Waits until what had ended has been replaced, and the cell is in force again."""
+        self._hurt = False
+        self._say(launch, cell, None, "wait for what ended to be replaced")
+        try:
+            deployed = serving.deploy(self.agenda.suite.app, cell)
+        except LaunchFailed as error:
+            if not serving.alive():
+                raise
+            self._fail("deploy", error, launch, number, cell)
+            return False
+        self.folder.append(_deploy_record(str(number), cell, deployed))
+        if self.inside is not None:
+            self.inside.deployed(serving)
+        return True
 
     def _prove(
         self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
@@ -189,11 +216,14 @@ class Runner:
                 except LoadInterrupted as early:
                     result, pressed = early.result, early
         except LoadError as error:
-            message = "; ".join([str(error), *serving.casualties()])
+            ended = serving.casualties()
+            self._hurt = bool(ended)
+            message = "; ".join([str(error), *ended])
             self._append_failure(Failure(what, message, now_iso(), **about))
             return None
         finally:
             self._left_s = left_s - self.agenda.expected_load_s(profiled)
+            self._done, self._to_come = self._done + 1, self._to_come - 1
         if not serving.alive():
             if pressed is not None:
                 raise pressed
@@ -203,7 +233,6 @@ class Runner:
             trial = look.add_to(trial, result)
         if pressed is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
-        self._done += 1
         self.folder.append(trial)
         self.observer.trial(trial, self._done, self.planned)
         if pressed is not None:
@@ -211,8 +240,9 @@ class Runner:
             message = f"interrupted after {len(result.windows)} of {wanted} windows"
             self._append_failure(Failure(what, message, now_iso(), **about))
             raise pressed
-        for ended in serving.casualties():
-            message = f"{ended} during the trial: the figures are of a broken cluster"
+        for one in serving.casualties():
+            self._hurt = True
+            message = f"{one} during the trial: the figures are of a broken cluster"
             self._append_failure(Failure(what, message, now_iso(), **about))
         for lost in result.failures:
             message = f"load worker {lost.pid} failed: {lost.reason}"
@@ -267,7 +297,10 @@ class Runner:
     ) -> None:
         number = min(self._done + 1, self.planned)
         left_s = max(0.0, self._left_s)
-        self.observer.step(Step(number, self.planned, launch, cell, row, phase, rate, left_s))
+        about = self.agenda.suite.ladder is not None
+        self.observer.step(
+            Step(number, self.planned, launch, cell, row, phase, rate, left_s, about)
+        )
 
 
 def _deploy_record(launch: str, cell: Cell, deployed: Deployed) -> Deploy:

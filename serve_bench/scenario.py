@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from serve_bench.app_spec import AppSpec, app_named
-from serve_bench.axes import Value, cell_defaults
+from serve_bench.axes import AXES, Value
 from serve_bench.errors import BadInput
+from serve_bench.ladder import Ladder
 from serve_bench.result import PlannedTrial, Row, VariantUsed, trial_key
 
 Cell = Mapping[str, Value]
@@ -38,6 +39,7 @@ class Suite:
     launches: int = 1
     seed: int = 1
     requests: int | None = None  # stop each trial after so many, instead of after its windows
+    ladder: Ladder | None = None  # rows that grow, in place of `rows`
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -55,6 +57,7 @@ class Suite:
             given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
             given["cells"] = tuple(given["cells"])
             given["rows"] = tuple(Row(**row) for row in given["rows"])
+            given["ladder"] = Ladder.from_json(given.get("ladder"))
             return cls(**given)
         except (KeyError, TypeError) as error:
             raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
@@ -123,8 +126,20 @@ def _trials(
             cell=label_of(cell),
             row=row,
         )
-        for row in suite.rows
+        for row in rows_of(suite)
     )
+
+
+def rows_of(suite: Suite) -> tuple[Row, ...]:
+    """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
+    if suite.ladder is None:
+        return suite.rows
+    return tuple(step_row(users) for users in suite.ladder.known)
+
+
+def step_row(users: int) -> Row:
+    """A step of a ladder: so many closed-loop users, each a connection of the raw client."""
+    return Row(f"{users} user{'' if users == 1 else 's'}", "raw", users)
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -132,10 +147,11 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_concurrent_queries", "num_replic
 
 
 def label_of(cell: Cell) -> dict[str, Value]:
-    """A cell as it is recorded: the published axes, then whatever differs from its default."""
+    """A cell as it is recorded: the published axes, those that always name it, then whatever
+    differs from its default."""
     label = {name: cell[name] for name in PUBLISHED_AXES}
-    for name, default in cell_defaults().items():
-        if name not in label and cell[name] != default:
+    for name, axis in AXES.items():
+        if name in cell and name not in label and (axis.named or cell[name] != axis.default):
             label[name] = cell[name]
     return label
 
@@ -156,13 +172,14 @@ def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[Launch
 
 
 #: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
-#: the first deploy, a change in place, one more replica, and what a trial costs beside its windows
-#: and its warm-up. They serve the estimate of time left alone.
+#: the first deploy, a change in place, one more replica, what a trial costs beside its windows and
+#: its warm-up, and what a model adds to a replica. They serve the estimate of time left alone.
 LAUNCH_S: Final = 7.5
 FIRST_DEPLOY_S: Final = 2.5
 CHANGE_S: Final = 0.6
 REPLICA_S: Final = 0.8
 TRIAL_S: Final = 0.5
+MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
 
 
 def expected_trial_s(suite: Suite) -> float:
@@ -175,9 +192,15 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
     total = 0.0
     for launch in launches:
         total += LAUNCH_S + FIRST_DEPLOY_S
-        replicas = 1
+        replicas, rankers, kind = 1, 0, None
         for cell, trials in launch.cells:
-            total += CHANGE_S + REPLICA_S * max(0, int(cell["num_replicas"]) - replicas)
-            replicas = int(cell["num_replicas"])
+            if cell.get("ranker") != kind:  # another model: all replicas start anew
+                replicas, rankers, kind = 0, 0, cell.get("ranker")
+            now = suite.app.replicas(cell)
+            total += CHANGE_S + REPLICA_S * max(0, now - replicas)
+            if kind is not None:
+                total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
+                rankers = int(cell["num_replicas"])
+            replicas = now
             total += len(trials) * expected_trial_s(suite)
     return total

@@ -22,7 +22,7 @@ import psutil
 from serve_bench.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.axes import Value
 from serve_bench.child import Child, ChildError, last_lines
-from serve_bench.counts import Counts, counts_of
+from serve_bench.counts import FORWARD_SUFFIX, Counts, counts_of
 from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import PORTS_PER_REPLICA, child_environment
 from serve_bench.launch_spec import LaunchSpec as LaunchSpec  # what Serving is made of
@@ -198,8 +198,13 @@ class Serving:
     def counts(self) -> dict[int, Counts]:
         """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
         that does not count."""
-        files = sorted(self.spec.counts_folder.iterdir())
-        return {int(file.name): counts_of(file.read_bytes()) for file in files}
+        return _counts_in(self.spec.counts_folder)
+
+    def forward_ns(self) -> dict[int, Counts]:
+        """Nanoseconds in the model so far, in all (as `requests`) and by batch size, by pid."""
+        folder = self.spec.counts_folder
+        beside = folder.with_name(folder.name + FORWARD_SUFFIX)
+        return _counts_in(beside) if beside.is_dir() else {}
 
     def replicas(self) -> list[int]:
         """The pids of the replicas that were there after the deploy and have not been missed."""
@@ -264,6 +269,10 @@ class Serving:
         lines = [line for line in detail if line.strip()]
         lines = lines or last_lines(self.spec.log, _DETAIL_LINES, _CHATTER)
         return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
+
+
+def _counts_in(folder: Path) -> dict[int, Counts]:
+    return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
 
 
 def _lives(pid: int, started: float) -> bool:

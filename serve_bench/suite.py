@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from serve_bench.app_spec import app_named
-from serve_bench.axes import AXES, Value, axis_named, cell_defaults
+from serve_bench.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
 from serve_bench.errors import BadInput
-from serve_bench.result import VariantUsed
+from serve_bench.ladder import Ladder, parse_ladder
+from serve_bench.result import Row, VariantUsed
 from serve_bench.scenario import Cell, Suite, parse_row
 from serve_bench.variants import BUILT_IN_VARIANTS, only_keys, read_variant, with_env
 
@@ -32,11 +33,14 @@ class Overrides:
     windows: int | None = None
     window_s: float | None = None
     launches: int | None = None
+    app: str | None = None
+    ladder: Ladder | None = None
 
 
 _TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
 _LOAD: Final = (
     "clients",
+    "users",
     "data_size",
     "windows",
     "window_seconds",
@@ -57,31 +61,51 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     variants = dict(BUILT_IN_VARIANTS)
     for name, table in _table(data, "variants", file).items():
         variants[name] = read_variant(name, table, f"{file}: variants.{name}")
-    data_size = flags.data_size or str(
-        AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
-    )
-    rows = [
-        parse_row(text, data_size, "--clients" if flags.clients else f"{file}: load.clients")
-        for text in flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
-    ]
-    if not rows:
-        raise BadInput(f"{file}: load.clients: at least one is needed")
-    _no_twins(
-        [row.label for row in rows], "--clients" if flags.clients else f"{file}: load.clients"
-    )
+    where = "--app" if flags.app is not None else f"{file}: app"
+    app = app_named(flags.app or str(data.get("app", "noop")), where)
+    ladder = _ladder(load, flags, file)
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     return Suite(
         name=_text(data, "name", "suite", file),
-        app=app_named(str(data.get("app", "noop")), f"{file}: app"),
+        app=app,
         variants=_choose_variants(data, variants, flags, file),
-        cells=_cells(data, flags, file),
-        rows=tuple(rows),
+        cells=_cells(data, flags, file, app.name),
+        rows=() if ladder is not None else _rows(load, flags, file, app.name),
+        ladder=ladder,
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
         window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
         warmup_min_s=warmup_min_s,
         warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
         launches=flags.launches or int(_number(data, "launches", 1, file, low=1)),
     )
+
+
+def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Row, ...]:
+    data_size = flags.data_size or str(
+        AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
+    )
+    if app != "noop" and body_bytes(data_size):
+        where = "--data-size" if flags.data_size else f"{file}: load.data_size"
+        raise BadInput(f"{where}: the app {app} takes no body")
+    where = "--clients" if flags.clients else f"{file}: load.clients"
+    texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
+    rows = [parse_row(text, data_size, where) for text in texts]
+    if not rows:
+        raise BadInput(f"{file}: load.clients: at least one is needed")
+    _no_twins([row.label for row in rows], where)
+    return tuple(rows)
+
+
+def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | None:
+    """The growing load, if there is one in place of rows."""
+    if flags.ladder is not None:
+        return flags.ladder
+    if "users" not in load:
+        return None
+    if "clients" in load:
+        raise BadInput(f"{file}: load: give clients or users, not both")
+    listed = ",".join(str(users) for users in _list(load["users"]))
+    return parse_ladder(listed, f"{file}: load.users")
 
 
 def _choose_variants(
@@ -98,10 +122,12 @@ def _choose_variants(
     return tuple(with_env(known[name], flags.env) for name in names)
 
 
-def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, ...]:
+def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Cell, ...]:
     """Every cell complete. Flags that name a matrix replace the file's cells and matrix."""
-    common = cell_defaults()
-    common.update(_settings(_table(data, "cell", file), f"{file}: cell"))
+    common = cell_defaults(app)
+    common.update(_settings(_table(data, "cell", file), f"{file}: cell", app))
+    for name in (*flags.settings, *flags.matrix):
+        _check_app(AXES[name], f"--{name.replace('_', '-')}", app)
     common.update(flags.settings)
     if flags.matrix:
         return _product(common, flags.matrix)
@@ -113,10 +139,9 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, 
         return _product(
             common,
             {
-                axis_named(key, where).name: tuple(
-                    axis_named(key, where).read(value, f"{where}.{key}") for value in _list(values)
-                )
+                axis.name: tuple(axis.read(value, f"{where}.{key}") for value in _list(values))
                 for key, values in table.items()
+                for axis in [_check_app(axis_named(key, where), f"{where}.{key}", app)]
             },
         )
     listed = data.get("cells", [{}])
@@ -125,7 +150,7 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, 
     if not isinstance(listed, list) or not all(isinstance(cell, dict) for cell in listed):
         raise BadInput(f"{file}: cells must be tables, as [[cells]]")
     cells = [
-        {**common, **_settings(cell, f"{file}: cells[{number}]")}
+        {**common, **_settings(cell, f"{file}: cells[{number}]", app)}
         for number, cell in enumerate(listed, 1)
     ]
     _no_twins([str(cell) for cell in cells], f"{file}: cells")
@@ -133,15 +158,10 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, 
 
 
 def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:
-    """All combinations; replicas change last, since they alone cost a start of processes."""
-    names = sorted(
-        matrix,
-        key=lambda name: (
-            ("num_replicas", "max_batch_size").index(name)
-            if name in ("num_replicas", "max_batch_size")
-            else 2
-        ),
-    )
+    """All combinations. What costs a start of processes changes last: another ranker starts all
+    anew, another number of replicas some."""
+    costly = ("ranker", "num_replicas", "max_batch_size")
+    names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
     for name in names:
         _no_twins([str(value) for value in matrix[name]], f"--{name.replace('_', '-')}")
         if not matrix[name]:
@@ -152,12 +172,20 @@ def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cel
     )
 
 
-def _settings(table: Mapping[str, Any], where: str) -> dict[str, Value]:
+def _check_app(axis: Axis, where: str, app: str) -> Axis:
+    """The axis itself, or BadInput if it says nothing to this app."""
+    if axis.apps and app not in axis.apps:
+        raise BadInput(f"{where}: the app {app} has no {axis.name}; {', '.join(axis.apps)} has")
+    return axis
+
+
+def _settings(table: Mapping[str, Any], where: str, app: str) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for key, value in table.items():
         axis = axis_named(key, where)
         if axis.scope != "deploy":
             raise BadInput(f"{where}: {key} belongs to [load], not to a cell")
+        _check_app(axis, f"{where}.{key}", app)
         if axis.name in found:
             raise BadInput(f"{where}: {axis.name} is given twice ({key})")
         found[axis.name] = axis.read(value, f"{where}.{key}")

@@ -27,6 +27,7 @@ def load_of(suite: Suite, row: Row, url: str) -> Load:
         body=b"a" * size,
         expect_status=(200,),
         expect_body=suite.app.answer,
+        # PATHS
     )
     return Load(
         request,

@@ -1,4 +1,4 @@
-"""A load against a server that is already there: drive, and make the record. Starts no server.
+"""Loads against servers that are already there: drive, and make the record. Starts no server.
 
 Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
 works on it. What a load is belongs to load/, whole runs to runner.py.
@@ -12,17 +12,21 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from serve_bench.climb import Climb, throughput_of
 from serve_bench.clock import now_iso
 from serve_bench.inside import keep_samples
-from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.ladder import Ladder
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_result import Progress as LoadProgress
-from serve_bench.load_spec import Load, Timing
+from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.observer import Observer, Step
 from serve_bench.profiling import Profilable, Profiling
-from serve_bench.result import Metric, PlannedTrial, Trial
+from serve_bench.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
 from serve_bench.sampler import Sampler
-from serve_bench.store import StoreError
+from serve_bench.scenario import LaunchPlan
+from serve_bench.store import RunFolder, StoreError
 from serve_bench.strays import marks
 from serve_bench.trial import trial_of
 
@@ -34,6 +38,90 @@ class Driven:
     trial: Trial
     lost: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that is there already: how it is named, and the request that it is asked with."""
+
+    name: str
+    request: Request
+
+
+@dataclass
+class UrlLadders:
+    """A ladder of closed-loop users against each service, one service after the other.
+
+    Every record goes to `folder`. A step that fails counts as served nothing, and the rest goes on.
+    """
+
+    services: tuple[Service, ...]
+    ladder: Ladder
+    timing: Timing
+    folder: RunFolder
+    run_id: str
+    observer: Observer
+    sample: bool = True
+    failed: bool = False
+    _done: int = 0
+
+    def run(self) -> bool:
+        """Climbs all. True if nothing failed. KeyboardInterrupt ends it."""
+        for at, service in enumerate(self.services):
+            later = (len(self.services) - at - 1) * self.ladder.expected_steps
+            climb = Climb(self.ladder, service.name, 1, {})
+            while (planned := climb.next()) is not None:
+                trial = self._step(service, planned, self._done + climb.expected_left + later)
+                climb.add(planned.row.connections, throughput_of(trial))
+        return not self.failed
+
+    def _step(self, service: Service, planned: PlannedTrial, of: int) -> Trial | None:
+        launch = LaunchPlan(VariantUsed(service.name), 1, ())
+        a_step_s = self.timing.warmup_min_s + self.timing.measured_s
+        left_s = (of - self._done) * a_step_s
+
+        def progress(now: LoadProgress) -> None:
+            left = left_s - now.elapsed_s
+            step = Step(self._done + 1, of, launch, None, planned.row, now.phase, now.rate, left)
+            self.observer.step(replace(step, about=True))
+
+        load = Load(service.request, connections=planned.row.connections)
+        samples = self.folder.path if self.sample else None
+        try:
+            driven = drive_url(load, self.timing, planned, self.run_id, progress, samples)
+        except LoadError as error:
+            self._fail("trial", planned, str(error))
+            return None
+        finally:
+            self._done += 1
+        self.folder.append(driven.trial)
+        self.observer.trial(driven.trial, self._done, of)
+        for what, messages in (("worker", driven.lost), ("samples", driven.not_kept)):
+            for message in messages:
+                self._fail(what, planned, message)
+        if driven.trial.flags.get("interrupted"):
+            self._fail("trial", planned, "interrupted")
+            raise KeyboardInterrupt
+        if driven.trial.counts.completed == 0:
+            failed = driven.trial.counts.failed
+            classes = ", ".join(f"{count} {name}" for name, count in failed.items())
+            self._fail("trial", planned, f"no request succeeded ({classes or 'none was answered'})")
+        return driven.trial
+
+    def _fail(self, what: str, planned: PlannedTrial, message: str) -> None:
+        self.failed = True
+        failure = Failure(
+            what,
+            message,
+            now_iso(),
+            key=planned.key,
+            variant=planned.variant,
+            round=1,
+            cell=planned.cell,
+            row=planned.row,
+        )
+        self.folder.append(failure)
+        self.observer.failure(failure)
 
 
 def drive_url(

@@ -183,11 +183,15 @@ class RoleUse:
 
 
 def by_role(usage: Mapping[str, Any]) -> dict[str, RoleUse]:
-    """The `usage` of a trial by role. Memory is proportional, None unless known of each process."""
+    """The `usage` of a trial by role; replicas of several deployments each under their own name,
+    "replica Ranker". Memory is proportional, None unless known of each process."""
     grouped: dict[str, list[Mapping[str, Any]]] = {}
-    for one in usage.get("processes", ()):
+    processes = usage.get("processes", ())
+    several = len({name for one in processes if (name := deployment_of(one))}) > 1
+    for one in processes:
         if one.get("cpu_percent") is not None:
-            grouped.setdefault(one["role"], []).append(one)
+            tier = f" {deployment_of(one)}" if several and deployment_of(one) else ""
+            grouped.setdefault(one["role"] + tier, []).append(one)
     out = {}
     for role in sorted(grouped, key=lambda name: (_place(name), name)):
         every = grouped[role]
@@ -199,5 +203,15 @@ def by_role(usage: Mapping[str, Any]) -> dict[str, RoleUse]:
     return out
 
 
+def deployment_of(process: Mapping[str, Any]) -> str | None:
+    """The deployment of a replica, by its title `ray::ServeReplica:<app>:<deployment>`; None for
+    what is no replica."""
+    if process.get("role") != "replica":
+        return None
+    parts = str(process.get("title", "")).split(":")
+    return parts[-1] if len(parts) > 3 else None
+
+
 def _place(role: str) -> int:
+    role = role.partition(" ")[0]
     return ORDER.index(role) if role in ORDER else len(ORDER)

@@ -18,12 +18,12 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """agenda app_spec axes checks counts errors histogram jsonl ladder load_result load_spec
+    """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures load_result load_spec
     pacing proof ranker_figures recipes result scenario stack_layers stacks statistics suite
     trial usage variants""".split()
 )
 MACHINES: Final = frozenset(
-    """apps child clock cluster files gpu host inside launch_spec load perf ports processes profiler
+    """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports processes profiler
     profiling prometheus pyspy ranker_bench readings recording rights sampler serve_metrics
     server shipped store strays""".split()
 )
@@ -48,7 +48,7 @@ ALLOWED: Final = {
 #: What words may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections dataclasses difflib enum fnmatch functools heapq
-    itertools json math random re statistics string types typing urllib""".split()
+    itertools json math random copy re statistics string types typing urllib""".split()
 )
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.

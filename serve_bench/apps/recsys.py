@@ -110,21 +110,23 @@ class Ingress:
         return {"scores": await self._ranker.remote(payload)}
 
 
+def ranker_args(args: Mapping[str, Any]) -> tuple[dict[str, float], tuple[Any, ...]]:
+    """Resources of a ranker replica, and the arguments that it is made with. ValueError."""
+    kind = str(args.get("ranker", "plain"))
+    if kind not in FORMS:
+        raise ValueError(f"ranker: {kind!r} is not allowed; it takes {', '.join(FORMS)}")
+    resources = {name: float(args[name]) for name in ("num_cpus", "num_gpus") if name in args}
+    threads = int(args["threads"]) if args.get("threads") else None
+    device, seed = str(args.get("device", "auto")), int(args.get("seed", 0))
+    return resources, (kind, Shape.from_args(args), device, threads, seed)
+
+
 def build(args: Mapping[str, Any]) -> Any:
     """The service. Args, all optional: ranker ("plain" or "tuned"), device ("auto", "cpu", "cuda"),
     threads (of torch, per replica), seed, num_gpus and num_cpus (per ranker replica), and the
     fields of dlrm_shape.Shape."""
-    kind, shape, seed = (
-        str(args.get("ranker", "plain")),
-        Shape.from_args(args),
-        int(args.get("seed", 0)),
-    )
-    if kind not in FORMS:
-        raise ValueError(f"ranker: {kind!r} is not allowed; it takes {', '.join(FORMS)}")
-    threads = int(args["threads"]) if args.get("threads") else None
-    resources = {name: float(args[name]) for name in ("num_cpus", "num_gpus") if name in args}
-    ranker = Ranker.options(ray_actor_options=resources).bind(
-        kind, shape, str(args.get("device", "auto")), threads, seed
-    )
+    resources, arguments = ranker_args(args)
+    ranker = Ranker.options(ray_actor_options=resources).bind(*arguments)
+    kind, shape, _, _, seed = arguments
     ingress = Ingress.options(num_replicas=INGRESS_PER_RANKER)
     return ingress.bind(ranker, kind, shape, seed)

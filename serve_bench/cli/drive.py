@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from serve_bench import __version__
 from serve_bench.cli.measure import run_mark, signals
 from serve_bench.cli.progress import PLAIN_EVERY_S, clock
+from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import print_report
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.histogram import Histogram
-from serve_bench.host import fingerprint, git_commit
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_result import Progress
@@ -43,16 +42,7 @@ def run(
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
-        this_run = Run(
-            id=folder.path.name,
-            argv=tuple(sys.argv[1:]),
-            command="load",
-            started_at=now_iso(),
-            tool_version=__version__,
-            git_commit=git_commit(),
-            plan=(planned,),
-            host=fingerprint(),
-        )
+        this_run = run_record(folder, "load", (planned,))
         folder.append(this_run)
         samples = folder.path if sample else None
         show = LoadLine(sys.stderr, asked.count)

@@ -16,17 +16,21 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.agenda import Agenda, rest_of
+from serve_bench.axes import MODEL_APPS
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.run_record import recorded, run_record
 from serve_bench.cli.show import check_target, print_report, write_perf_metrics
 from serve_bench.errors import BadInput
-from serve_bench.host import fingerprint, git_commit
+from serve_bench.host import fingerprint
 from serve_bench.inside import Inside
+from serve_bench.ladder import LEAST_GAIN, Ladder
 from serve_bench.launch_spec import check_interpreter, ignored_environment
+from serve_bench.model_needs import with_device
 from serve_bench.profiling import parse_targets
 from serve_bench.pyspy import py_spy
 from serve_bench.report.inside import facts, profiling_costs
-from serve_bench.result import Result, Resume, Run, Trial
+from serve_bench.result import Result, Resume, Trial
 from serve_bench.rights import why_not_allowed
 from serve_bench.runner import Runner, now_iso
 from serve_bench.scenario import Suite, label_of, plan
@@ -65,7 +69,9 @@ def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> 
     suite = read_suite(
         read_toml(file), str(file) if file.name != f"{suite_name}.toml" else file.name, flags
     )
-    return Sitting(command, suite, out)
+    if suite.app.name in MODEL_APPS:  # torch takes seconds to load
+        print("asking torch which device it has", file=sys.stderr, flush=True)
+    return Sitting(command, with_device(suite), out)
 
 
 def resumed(folder: Path, asked: list[str]) -> Sitting:
@@ -73,6 +79,10 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
     if asked:
         raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
     earlier = read(folder)
+    if "urls" in earlier.run.suite:
+        raise BadInput(
+            f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
+        )
     suite = Suite.from_json(earlier.run.suite)
     return Sitting(earlier.run.command, suite, folder, earlier)
 
@@ -112,15 +122,30 @@ def print_plan(sitting: Sitting) -> None:
             typer.echo(f"    {flag}={value}")
         for cell, trials in launch.cells:
             typer.echo("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
+            if suite.ladder is not None:
+                typer.echo(f"    {ladder_text(suite.ladder)}")
+                continue
             for trial, profiled in agenda.of(trials):
                 again = ", profiled" if profiled else ""
                 typer.echo(f"    {trial.row.label} ({trial.row.client}{again})")
     count, loads = len(agenda.launches), agenda.loads()
     clusters = f"{count} cluster{'' if count == 1 else 's'}"
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
+    guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
+    windows = f"{suite.windows} x {suite.window_s:g} s"
     typer.echo(
-        f"{len(loads)} trials of {suite.windows} x {suite.window_s:g} s on {clusters}{again}; "
+        f"{guess}{len(loads)} trials of {windows} on {clusters}{again}; "
         f"about {_duration(agenda.expected_s())} in all"
+    )
+
+
+def ladder_text(ladder: Ladder) -> str:
+    """A ladder in one line."""
+    if ladder.steps is not None:
+        return f"users: {', '.join(str(users) for users in ladder.steps)}"
+    return (
+        f"users: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
+        f"at most {ladder.ceiling}; then up to {ladder.refinements} steps around the best"
     )
 
 
@@ -230,26 +255,14 @@ def _next_launch(folder: Path) -> int:
 @contextlib.contextmanager
 def _folder(sitting: Sitting) -> Iterator[RunFolder]:
     """The open folder of the run, with its Run or Resume record written."""
-    argv = tuple(sys.argv[1:])
     if sitting.earlier is not None and sitting.out is not None:
         folder, _ = RunFolder.resume(sitting.out)
+        argv = recorded(sys.argv[1:])
         folder.append(Resume(argv, now_iso(), __version__, fingerprint()))
     else:
         folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
         planned = tuple(t for one in plan(sitting.suite) for _, ts in one.cells for t in ts)
-        folder.append(
-            Run(
-                id=folder.path.name,
-                argv=argv,
-                command=sitting.command,
-                started_at=now_iso(),
-                tool_version=__version__,
-                git_commit=git_commit(),
-                suite=sitting.suite.to_json(),
-                plan=planned,
-                host=fingerprint(),
-            )
-        )
+        folder.append(run_record(folder, sitting.command, planned, sitting.suite.to_json()))
     with folder:
         yield folder
 

@@ -1,4 +1,5 @@
-"""`serve-bench micro`: the matrix of batch size, concurrency and replicas on the no-op app."""
+"""`serve-bench micro`: the matrix of batch size, concurrency and replicas, on the no-op app or on
+a DLRM ranker."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from serve_bench.suite import Overrides
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
-LARGEST = 1_000_000
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 LATER_TOO = (
@@ -26,7 +26,15 @@ LATER_TOO = (
 )
 
 
+#: Flags that make a product.
+MATRIX = ("max_batch_size", "max_concurrent_queries", "num_replicas", "ranker")
+
+
 def micro(
+    app: Annotated[
+        str | None,
+        typer.Option(help="noop, ranker (a DLRM) or recsys (an ingress before it) [noop]."),
+    ] = None,
     max_batch_size: Annotated[
         str | None, typer.Option(help="One or more, with commas; makes a product of the axes.")
     ] = None,
@@ -41,6 +49,21 @@ def micro(
     num_replicas: Annotated[str | None, typer.Option(help="One or more, with commas.")] = None,
     batch_wait_timeout_s: Annotated[
         str | None, typer.Option(help="How long serve.batch waits to fill a batch, seconds [0].")
+    ] = None,
+    ranker: Annotated[
+        str | None, typer.Option(help="plain, tuned or both, with a comma [plain].")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Of the ranker: auto, cpu or cuda [auto].")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(help="Of torch in each ranker on a CPU [1].")
+    ] = None,
+    table_rows: Annotated[
+        str | None, typer.Option(help="Rows of each table of the ranker [100000].")
+    ] = None,
+    gpu_fraction: Annotated[
+        str | None, typer.Option(help="Of a GPU for each ranker replica [1].")
     ] = None,
     body_type: Annotated[
         str | None, typer.Option(help="response (Content-Length) or str (chunked, as published).")
@@ -96,7 +119,7 @@ def micro(
         Path | None, typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here.")
     ] = None,
 ) -> int:
-    """Measure the no-op app over max_batch_size x max_concurrent_queries x num_replicas.
+    """Measure an app over max_batch_size x max_concurrent_queries x num_replicas.
 
     Without axes: the six published cells. Every row says its client.
 
@@ -104,12 +127,12 @@ def micro(
     """
     given = dict(locals())
     from serve_bench.cli import measure
+    from serve_bench.cli.matrix_flags import asked
     from serve_bench.cli.show import check_format
 
     check_format(format)
     if resume is not None:
-        asked = _asked(given, but=LATER_TOO)
-        sitting = measure.resumed(resume, asked)
+        sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
     else:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
@@ -119,57 +142,33 @@ def micro(
     return measure.run(sitting, format, published=published, perf_metrics=perf_metrics)
 
 
-def _asked(given: dict[str, object], but: tuple[str, ...]) -> list[str]:
-    """The flags that were given a value, as they are spelt."""
-    names = [n for n, value in given.items() if value not in (None, False) and n not in but]
-    if given.get("suite") == "micro":
-        names.remove("suite")
-    return [f"--{name.replace('_', '-')}" for name in names]
-
-
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.axes import AXES, Value
-    from serve_bench.errors import BadInput
+    from serve_bench.cli import matrix_flags as flags
     from serve_bench.suite import Overrides
     from serve_bench.variants import parse_env
 
-    def values(name: str) -> tuple[Value, ...]:
-        flag = f"--{name.replace('_', '-')}"
-        return tuple(AXES[name].read(part.strip(), flag) for part in str(given[name]).split(","))
-
-    matrix = ("max_batch_size", "max_concurrent_queries", "num_replicas")
-    settings: dict[str, Value] = {
-        name: values(name)[0]
-        for name in ("batch_wait_timeout_s", "body_type")
-        if given[name] is not None
-    }
+    settings = flags.settings(given, ("batch_wait_timeout_s", "body_type", *flags.MODEL_SETTINGS))
     if given["intermediate_handle"]:
         settings["intermediate_handle"] = True
     windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
-    for flag, number, least in (
-        ("--windows", windows, 1),
-        ("--window-seconds", window_s, 0.01),
-        ("--launches", launches, 1),
-    ):
-        if isinstance(number, int | float) and not least <= number <= LARGEST:
-            raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {LARGEST}")
+    flags.check_number("--windows", windows, 1)
+    flags.check_number("--window-seconds", window_s, 0.01)
+    flags.check_number("--launches", launches, 1)
     if given["quick"]:
         windows = QUICK_WINDOWS if windows is None else windows
         window_s = QUICK_WINDOW_S if window_s is None else window_s
-    env = given["env"]
+    env, data_size = given["env"], given["data_size"]
+    matrix = {n: flags.values(n, given[n]) for n in MATRIX if given[n] is not None}
     return Overrides(
-        variants=_names(given["variant"]),
+        app=None if given["app"] is None else str(given["app"]),
+        variants=flags.names(given["variant"]),
         env=parse_env(env if isinstance(env, list) else [], "--env"),
-        matrix={name: values(name) for name in matrix if given[name] is not None},
+        matrix=matrix,
         settings=settings,
-        clients=_names(given["clients"]),
-        data_size=None if given["data_size"] is None else str(values("data_size")[0]),
+        clients=flags.names(given["clients"]),
+        data_size=None if data_size is None else str(flags.values("data_size", data_size)[0]),
         windows=windows if isinstance(windows, int) else None,
         window_s=float(window_s) if isinstance(window_s, int | float) else None,
         launches=launches if isinstance(launches, int) else None,
     )
-
-
-def _names(text: object) -> tuple[str, ...]:
-    return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()

@@ -56,7 +56,9 @@ def cell_text(cell: Mapping[str, object]) -> str:
 
 def step_text(step: Step) -> str:
     """One line on where the run is."""
-    parts = [f"[{step.number}/{step.of}] {clock(step.left_s)} left", step.launch.variant.name]
+    about = "~" if step.about else ""
+    place = f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"
+    parts = [place, step.launch.variant.name]
     if step.cell is not None:
         parts.append(cell_text(label_of(step.cell)))
     if step.row is not None:

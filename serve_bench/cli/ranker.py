@@ -111,28 +111,13 @@ def _measure(plan: RankerPlan, folder: RunFolder) -> None:
     """Appends the run, then the records of one batch size after the other."""
     from dataclasses import asdict
 
-    from serve_bench import __version__
-    from serve_bench.clock import now_iso
-    from serve_bench.host import fingerprint, git_commit
+    from serve_bench.cli.run_record import run_record
     from serve_bench.ranker_bench import Bench, planned
-    from serve_bench.result import Run
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    folder.append(
-        Run(
-            id=folder.path.name,
-            argv=tuple(sys.argv[1:]),
-            command="ranker",
-            started_at=now_iso(),
-            tool_version=__version__,
-            git_commit=git_commit(),
-            suite=asdict(plan),
-            plan=planned(plan),
-            host=fingerprint(),
-        )
-    )
+    folder.append(run_record(folder, "ranker", planned(plan), asdict(plan)))
     bench = Bench(plan, say)
     for number, rows in enumerate(plan.rows, 1):
         say(f"[{number}/{len(plan.rows)}] {rows} rows, {plan.rounds} rounds")

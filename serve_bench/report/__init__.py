@@ -17,6 +17,7 @@ from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Page, page_of
 from serve_bench.report.ranker import ranker_json, ranker_text
+from serve_bench.report.recsys import recsys_json, recsys_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -52,6 +53,10 @@ def render(
         return (
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
+    if result.run.command == "recsys" and format == "table":
+        return recsys_text(result, published, where, width)
+    if result.run.command == "recsys" and format == "json":
+        return recsys_json(result, published, where)
     page = page_of(result, published=published, where=where)
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone

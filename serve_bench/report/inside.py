@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.counts import BATCH_SIZE
+from serve_bench.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.histogram import Histogram
 from serve_bench.result import Result, Trial
 from serve_bench.statistics import MAIN, Line, merged
@@ -35,7 +35,7 @@ def usage_table(lines: Sequence[Line]) -> UsageTable | None:
     sampled = [line for line in lines if line.status != "profiled" and _usages(line.trials)]
     if not sampled:
         return None
-    columns = [(line.row.label, _mean_by_role(line.trials)) for line in sampled]
+    columns = [(line.row.label, mean_by_role(line.trials)) for line in sampled]
     roles = list(dict.fromkeys(role for _, uses in columns for role in uses))
     shown = [
         role
@@ -62,7 +62,7 @@ def _usages(trials: Sequence[Trial]) -> list[Mapping[str, RoleUse]]:
     return [uses for trial in trials if (uses := by_role(trial.usage))]
 
 
-def _mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
+def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
     """Over launches: means of CPU, the highest of the busiest, the memory of the last."""
     found = _usages(trials)
     out = {}
@@ -157,6 +157,9 @@ def served_facts(trials: Sequence[Trial], most: object) -> tuple[str, ...]:
     """
     sizes = merged(trials, BATCH_SIZE)
     said = [_batches(sizes, most)] if sizes.count else []
+    forward_ns = mean_forward_ns(trial.forward for trial in trials)
+    if forward_ns is not None:
+        said.append(f"in the model: {forward_ns / 1e6:.3g} ms a batch")
     for trial in trials:
         taken = trial.served.values()
         mean = statistics.fmean(taken) if taken else 0.0

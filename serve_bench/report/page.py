@@ -163,7 +163,7 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
             (spread.launches for line in lines for spread in line.spreads.values()), default=0
         ),
         host=host_line(result.run.host),
-        notes=(*notes, *(published_notes() if published else ())),
+        notes=(*notes, *(published_notes(result.run.command) if published else ())),
         where=where,
     )
 

@@ -16,6 +16,7 @@ from serve_bench.result import JsonObject, Row, cell_slug
 
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
+RECSYS: Final = "recsys_oss_vs_turbo.json"
 
 _ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
 _WRK_CELL: Final = "bs1-mcq10000-rep8"  # as in the published `noop_latency.py` command line
@@ -55,8 +56,10 @@ def published_for(cell: JsonObject, row: Row) -> Published | None:
     return None
 
 
-def published_notes() -> tuple[str, ...]:
+def published_notes(command: str = "micro") -> tuple[str, ...]:
     """Where the figures come from, their hardware, and what is claimed in words. One line each."""
+    if command == "recsys":
+        return _recsys_notes()
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     latency = wrk["latency_ms"]
@@ -67,4 +70,23 @@ def published_notes() -> tuple[str, ...]:
         f"p99 {latency['p99']} ms; hardware {micro['hardware']}",
         f"claimed (not measured here): {nightly['source']}: latency overhead in ms "
         f"{claims['latency_overhead_ms']}; {claims['throughput']}",
+    )
+
+
+def _recsys_notes() -> tuple[str, ...]:
+    told = reference(RECSYS)
+    first = "; ".join(
+        f"{row['gpu_replicas']} GPU replicas: {name} {row[key]['req_s']} req/s, p50 "
+        f"{row[key]['p50_ms']} ms, {row[key]['users']} users"
+        for row in told["rows"]
+        for key, name in (("oss", "open source"), ("turbo", "Turbo"))
+    )
+    later = told["later"]
+    steps = "; ".join(
+        f"{row['variant']}, {row['users']} users: {row['req_s']} req/s, p50 {row['p50_ms']} ms"
+        for row in later["rows"]
+    )
+    return (
+        f"published (not measured here): {told['source']}; hardware {told['hardware']}: {first}",
+        f"published (not measured here): {later['source']}; hardware {later['hardware']}: {steps}",
     )

@@ -6,12 +6,11 @@ Rule: every figure comes from ranker_figures.py; here they are only set out, as 
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from serve_bench.ranker_figures import Interval, RankerLine, ranker_lines
+from serve_bench.report.columns import columns, wrapped
 from serve_bench.report.page import host_line, number
 from serve_bench.result import Result
 
@@ -32,14 +31,18 @@ def ranker_text(result: Result, where: str | None = None, width: int = 80) -> st
     lines = ranker_lines(result)
     out = [f"serve-bench ranker, {result.run.started_at}, run {result.run.id}"]
     if lines:
-        out += _wrapped(_model(result), width)
-        out += ["", *_table(_TIMES, [_times(line) for line in lines])]
-        out += ["", "floor of one forward", *_table(_FLOORS, [_floor(line) for line in lines])]
+        out += wrapped(_model(result), width)
+        out += ["", *columns(_TIMES, [_times(line) for line in lines], left=(1,))]
+        out += [
+            "",
+            "floor of one forward",
+            *columns(_FLOORS, [_floor(line) for line in lines], left=(1,)),
+        ]
     out.append("")
     out += [f"not measured: {planned.key}" for planned in result.missing]
     out += [f"failed: {failure.message}" for failure in result.failures]
     for note in (*(_NOTES if lines else ()), f"host: {host_line(result.run.host)}"):
-        out += _wrapped(note, width)
+        out += wrapped(note, width)
     if where is not None:
         out.append(f"records: {where}")
     return "\n".join(out) + "\n"
@@ -157,17 +160,3 @@ def _interval(interval: Interval | None) -> str:
 
 def _ms(value: float) -> str:
     return number(value, 3)
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in (names, *rows)) for at in range(len(names))]
-    for row in (names, *rows):
-        cells = [
-            text.ljust(wide) if at == 1 else text.rjust(wide)
-            for at, (text, wide) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False)

@@ -1,0 +1,51 @@
+"""The values of the flags that micro and recsys share: text in, what goes against a suite out.
+
+Rule: BadInput in one line that names the flag. Flags of one command alone are read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from serve_bench.axes import AXES, Value
+from serve_bench.errors import BadInput
+
+LARGEST = 1_000_000
+
+#: Flags of the model that hold in every cell, by the axis that each sets.
+MODEL_SETTINGS = ("device", "threads", "table_rows", "gpu_fraction")
+
+
+def values(axis: str, text: object, flag: str | None = None) -> tuple[Value, ...]:
+    """One or more values of an axis, with commas; the flag is named after the axis by default."""
+    flag = flag or f"--{axis.replace('_', '-')}"
+    return tuple(AXES[axis].read(part.strip(), flag) for part in str(text).split(","))
+
+
+def settings(given: Mapping[str, object], axes: tuple[str, ...]) -> dict[str, Value]:
+    """The axes among these that were given a value, which is one."""
+    found: dict[str, Value] = {}
+    for name in axes:
+        if given[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            found[name] = AXES[name].read(str(given[name]).strip(), flag)
+    return found
+
+
+def names(text: object) -> tuple[str, ...]:
+    """Words with commas; none where nothing was given."""
+    return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
+
+
+def check_number(flag: str, number: object, least: float, most: float = LARGEST) -> None:
+    """BadInput unless a number that was given lies within."""
+    if isinstance(number, int | float) and not least <= number <= most:
+        raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {most}")
+
+
+def asked(given: Mapping[str, object], suite: str, but: tuple[str, ...]) -> list[str]:
+    """The flags that were given a value, as they are spelt; the suite only if it is another."""
+    found = [n for n, value in given.items() if value not in (None, False, []) and n not in but]
+    if given.get("suite") == suite:
+        found.remove("suite")
+    return [f"--{name.replace('_', '-')}" for name in found]
