@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from serve_bench.axes import body_bytes
 from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
 from serve_bench.result import Metric, PlannedTrial, Row, Trial
 from serve_bench.scenario import Suite
 

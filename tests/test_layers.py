@@ -19,8 +19,8 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks counts errors histogram jsonl ladder load_result load_spec
-    pacing proof ranker_figures recipes result scenario stack_layers stacks statistics suite
-    trial usage variants""".split()
+    pacing proof ranker_figures recipes request_spec result scenario stack_layers stacks statistics
+    suite trial usage variants""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load perf ports processes profiler
