@@ -21,7 +21,8 @@ from serve_bench.app_spec import app_named
 from serve_bench.axes import cell_defaults
 from serve_bench.cli.measure import run_mark
 from serve_bench.load import drive_load
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
 from serve_bench.sampler import Sampler, Watched
 from serve_bench.server import LaunchSpec, Serving
 from serve_bench.strays import marks

@@ -1,26 +1,24 @@
-"""What a load is: the request, how it is sent, and for how long. Pure words.
+"""What a load is: how its requests are sent, and for how long. Pure words.
 
 Rule: nothing here opens, reads or sleeps. Values are checked when they are made, so that bad input
-is one clear line before anything starts. How the load is carried out is `serve_bench.load`;
-what came back is `load_result.py`.
+is one clear line before anything starts. The request itself is `request_spec.py`; how the load is
+carried out is `serve_bench.load`; what came back is `load_result.py`.
 """
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
-from urllib.parse import urlsplit
+
+from serve_bench.request_spec import Request, require
 
 Client = Literal["raw", "aiohttp", "wrk", "ab"]
 Arrivals = Literal["constant", "poisson"]
-Draw = Literal["cycle", "random"]
 
 CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
-SCHEMES: tuple[str, ...] = ("http", "https")
 
 MAX_TIMEOUT_S = 1800.0
 """Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""
@@ -38,131 +36,15 @@ MAX_CONNECTIONS = 1_000_000
 MAX_PROCESSES = 256
 """Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
 
-MAX_LABEL = 63
-"""Characters of a part of a host name (RFC 1035, 2.3.4)."""
-
-MAX_UNIX_PATH = 107
-"""Bytes of a unix socket's path (sun_path, without its final 0)."""
-
-
-class SpecError(ValueError):
-    """A load that makes no sense. The message is one line: the field and what is allowed."""
-
-
-def _require(ok: bool, message: str) -> None:
-    if not ok:
-        raise SpecError(message)
-
 
 def _positive(name: str, value: float) -> None:
     # Not math.isfinite: an integer of 400 digits is no float.
-    _require(0 < value < math.inf, f"{name} must be a number above 0, got {value}")
+    require(0 < value < math.inf, f"{name} must be a number above 0, got {value}")
 
 
 def _at_most(name: str, value: float, most: float) -> None:
     _positive(name, value)
-    _require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
-
-
-@dataclass(frozen=True)
-class Request:
-    """One kind of request, and what its response must be.
-
-    `bodies` (used instead of `body` when not empty) are cycled in order or drawn at random.
-    `expect_status` empty means any 2xx. `expect_body` None means that the body is not compared.
-    `unix_socket` is a path to connect to; the URL then gives only Host and path.
-    """
-
-    url: str
-    method: str = "GET"
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
-    bodies: tuple[bytes, ...] = ()
-    draw: Draw = "cycle"
-    expect_status: tuple[int, ...] = ()
-    expect_body: bytes | None = None
-    unix_socket: str | None = None
-    verify_tls: bool = True
-    ca_file: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_url(self.url)
-        _require(
-            self.method.isascii() and self.method.isalpha() and self.method.isupper(),
-            f"method must be capital letters, such as GET or POST, got {self.method!r}",
-        )
-        for name, value in self.headers:
-            _require(
-                bool(name) and name.isascii() and not set(name) & set(" :\r\n\t"),
-                f"header name {name!r} is not allowed",
-            )
-            _require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
-            _require(value.isascii(), f"header {name}: only ASCII is allowed in the value")
-            _require(
-                name.lower() != "transfer-encoding",
-                f"header {name}: is not allowed; a body is sent with its Content-Length",
-            )
-        _require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
-        for status in self.expect_status:
-            _require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
-        if self.unix_socket is not None:
-            size = len(self.unix_socket.encode(errors="surrogateescape"))
-            _require(
-                1 <= size <= MAX_UNIX_PATH,
-                f"unix_socket must be a path of 1 to {MAX_UNIX_PATH} bytes, got {size}",
-            )
-
-    @property
-    def scheme(self) -> str:
-        """`http` or `https`."""
-        return urlsplit(self.url).scheme
-
-    @property
-    def host(self) -> str:
-        """The host as the resolver wants it (an IPv6 address without brackets)."""
-        return urlsplit(self.url).hostname or ""
-
-    @property
-    def port(self) -> int:
-        """The port, 80 or 443 when the URL names none."""
-        return urlsplit(self.url).port or (443 if self.scheme == "https" else 80)
-
-    @property
-    def all_bodies(self) -> tuple[bytes, ...]:
-        """The bodies in use: at least one, perhaps empty."""
-        return self.bodies or (self.body,)
-
-
-def _check_url(url: str) -> None:
-    """Raises SpecError unless both clients would take the URL, and in the same way."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise SpecError(f"url: {url!r} cannot be read: {error}") from None
-    _require(
-        parts.scheme in SCHEMES,
-        f"url: unknown scheme {parts.scheme!r} in {url!r}; allowed: http://, https://",
-    )
-    _require(bool(parts.hostname), f"url: no host in {url!r}")
-    try:
-        port = parts.port
-    except ValueError:
-        raise SpecError(f"url: bad port in {url!r}; allowed: 1 to 65535") from None
-    _require(port != 0, f"url: port 0 in {url!r}; allowed: 1 to 65535")
-    _require(
-        not any(ord(c) <= 32 or ord(c) > 126 for c in url),
-        f"url: a space, control or non-ASCII character in {url!r}; percent-encode it",
-    )
-    _require(
-        "@" not in parts.netloc,
-        "url: a user and password in the URL are not sent; "
-        "give a header instead, 'Authorization: Basic ...'",
-    )
-    labels = (parts.hostname or "").removesuffix(".").split(".")
-    _require(
-        all(1 <= len(label) <= MAX_LABEL for label in labels),
-        f"url: {parts.hostname!r} is no host name; each part has 1 to {MAX_LABEL} characters",
-    )
+    require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
 
 
 @dataclass(frozen=True)
@@ -209,13 +91,13 @@ class Load:
     pickup_every: int = 64
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.client in CLIENTS, f"client must be one of {', '.join(CLIENTS)}: {self.client!r}"
         )
-        _require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
+        require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
         _at_most("connections", self.connection_limit, MAX_CONNECTIONS)
         if self.processes is not None:
-            _require(
+            require(
                 1 <= self.processes <= self.connections,
                 f"processes must be 1 to the number of connections ({self.connections}), "
                 f"got {self.processes}",
@@ -223,34 +105,34 @@ class Load:
             _at_most("processes", self.processes, MAX_PROCESSES)
         _at_most("timeout_s", self.timeout_s, MAX_TIMEOUT_S)
         _at_most("connect_timeout_s", self.connect_timeout_s, MAX_TIMEOUT_S)
-        _require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
-        _require(
+        require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
+        require(
             self.arrivals in ARRIVALS,
             f"arrivals must be one of {', '.join(ARRIVALS)}: {self.arrivals!r}",
         )
         if self.rate is not None:
             _at_most("rate", self.rate, MAX_RATE)
-            _require(not self.stages, "rate and stages exclude each other: give one")
-        _require(not self.ramp or bool(self.stages), "ramp needs stages")
+            require(not self.stages, "rate and stages exclude each other: give one")
+        require(not self.ramp or bool(self.stages), "ramp needs stages")
         if self.count is not None:
-            _require(
+            require(
                 self.count >= self.connections,
                 f"count must be at least the number of connections ({self.connections}), "
                 f"got {self.count}",
             )
         if self.max_connections is not None:
-            _require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
-            _require(
+            require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
+            require(
                 self.max_connections >= self.connections,
                 f"max_connections must be at least connections ({self.connections}), "
                 f"got {self.max_connections}",
             )
-        _require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
-        _require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
+        require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
+        require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
         if self.client in ("wrk", "ab"):
             self._check_external()
         elif self.client == "aiohttp":
-            _require(
+            require(
                 self.request.unix_socket is None or self.request.scheme == "http",
                 "client aiohttp has no TLS on a unix socket: use http:// or client raw",
             )
@@ -260,6 +142,7 @@ class Load:
         request = self.request
         for name, asked in (
             ("open loop", self.open_loop),
+            ("choice of paths", bool(request.paths)),
             ("choice of bodies", len(request.all_bodies) > 1),
             ("unix socket", request.unix_socket is not None),
             ("retries", self.retries > 0),
@@ -275,7 +158,7 @@ class Load:
                 and request.method not in ("POST", "PUT"),
             ),
         ):
-            _require(not asked, f"client {self.client} has no {name}")
+            require(not asked, f"client {self.client} has no {name}")
 
     @property
     def open_loop(self) -> bool:
@@ -296,35 +179,18 @@ class Load:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON content; bytes as base64."""
-        out = asdict(self)
-        request = out["request"]
-        request["body"] = _encode(self.request.body)
-        request["bodies"] = [_encode(b) for b in self.request.bodies]
-        expect = self.request.expect_body
-        request["expect_body"] = None if expect is None else _encode(expect)
-        return out
+        return asdict(self) | {"request": self.request.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
         """The reverse of `to_json`. Unknown keys raise TypeError."""
-        request = dict(data["request"])
-        request["headers"] = tuple((str(k), str(v)) for k, v in request["headers"])
-        request["body"] = base64.b64decode(request["body"])
-        request["bodies"] = tuple(base64.b64decode(b) for b in request["bodies"])
-        request["expect_status"] = tuple(request["expect_status"])
-        if request["expect_body"] is not None:
-            request["expect_body"] = base64.b64decode(request["expect_body"])
         rest = {k: v for k, v in data.items() if k != "request"}
         rest["stages"] = tuple(Stage(**stage) for stage in rest["stages"])
-        return cls(request=Request(**request), **rest)
+        return cls(request=Request.from_json(data["request"]), **rest)
 
 
 def _endless(rate: float) -> Stage:
     return Stage(rate, 1e9)  # 32 years: longer than any run
-
-
-def _encode(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -344,10 +210,10 @@ class Slices:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        _require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
-        _require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
+        require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
+        require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
         for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s)):
-            _require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
+            require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
 
 
 @dataclass(frozen=True)
@@ -369,14 +235,14 @@ class Timing:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            _require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
-            _require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
-        _require(
+            require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
+            require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
+        require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
         )
-        _require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
-        _require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
+        require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
+        require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
 
     @property
     def measured_s(self) -> float:

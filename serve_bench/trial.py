@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from serve_bench.axes import body_bytes
 from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
 from serve_bench.result import Metric, PlannedTrial, Row, Trial
 from serve_bench.scenario import Suite
 
@@ -27,7 +28,7 @@ def load_of(suite: Suite, row: Row, url: str) -> Load:
         body=b"a" * size,
         expect_status=(200,),
         expect_body=suite.app.answer,
-        # PATHS
+        paths=suite.app.paths,
     )
     return Load(
         request,

@@ -20,9 +20,10 @@ from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_result import Progress as LoadProgress
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
 from serve_bench.observer import Observer, Step
 from serve_bench.profiling import Profilable, Profiling
+from serve_bench.request_spec import Request
 from serve_bench.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
 from serve_bench.sampler import Sampler
 from serve_bench.scenario import LaunchPlan
@@ -160,7 +161,8 @@ def drive_url(
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
     asked = load.to_json()
-    asked["request"] = {name: asked["request"][name] for name in ("url", "method")}
+    paths = len(load.request.paths)
+    asked["request"] = {"url": load.request.url, "method": load.request.method, "paths": paths}
     client = {**trial.client, "asked": asked}
     trial = replace(trial, client=client, flags={"interrupted": interrupted})
     return Driven(trial, lost, not_kept)

@@ -76,6 +76,10 @@ BAD = [
     ("http://h/ --warmup 2s -n 50", "--warmup: a load with -n has none"),
     ("http://h/ --arrivals poisson", "--arrivals: give --rate or --stages"),
     ("http://h/ --draw random -b a", "--draw: give two or more of --body"),
+    ("http://h/ --paths nosuch", "--paths: nosuch cannot be read: no such file"),
+    ("http://h/ --paths .", "--paths: . cannot be read: is a directory"),
+    ("http://h/ --paths -", "--paths: '-' is not allowed; it takes a file"),
+    ("http://h/ --paths=", "--paths: '' is not allowed; it takes a file"),
     ("https://h/ -k --cacert x", "--cacert: has no use with --insecure"),
     ("http://h/ --cacert x", "--cacert: is for https://"),
     ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
@@ -99,6 +103,45 @@ def test_bad_input_is_one_line_and_exit_code_2(
     out, err = capsys.readouterr()
     assert message in err and err.count("\n") == 1 and out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "message"),
+    [
+        (b"", "", "--paths: {} holds no path; it takes one a line"),
+        (b"\n  \n# /a\n", "", "--paths: {} holds no path"),
+        (b"/a\n\nhttp://h/b\n", "", "--paths: {}, line 3: 'http://h/b' does not begin with /"),
+        (b"# all\n/a b\r\n", "", "--paths: {}, line 2: a space, control or non-ASCII"),
+        (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
+        (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
+        (b"/a#b", "", "--paths: {}, line 1: a # in '/a#b'"),
+        (b"/a", "--draw random", "--draw: give two or more of --body, or --paths with two"),
+        (b"/a\n/b", "--client wrk", "--client wrk has no choice of paths"),
+        (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
+    ],
+)
+def test_bad_paths_are_one_line_and_exit_code_2(
+    content: bytes, flags: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, out = tmp_path / "paths", tmp_path / "run"
+    file.write_bytes(content)
+    assert run(["load", "http://h/", "--paths", str(file), *flags.split(), "--out", str(out)]) == 2
+    shown, err = capsys.readouterr()
+    assert message.format(file) in err and err.count("\n") == 1 and shown == ""
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("draw", ["cycle", "random"])
+def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path) -> None:
+    file = tmp_path / "paths"
+    file.write_bytes(b"# users\n/r?u=1\r\n\n  /r?u=2  \n#/no\n/r?u=3")
+    with serving() as server:
+        arguments = ["load", server.url + "own", "-c", "1", "-n", "60", "--paths", str(file)]
+        assert run([*arguments, "--draw", draw, "--out", str(tmp_path / "run")]) == 0
+    asked = [exchange.head.split(b" ", 2)[1] for exchange in server.log]
+    cycled = [b"/r?u=1", b"/r?u=2", b"/r?u=3"] * 20
+    assert set(asked) == set(cycled) and len(asked) == 60
+    assert (asked == cycled) == (draw == "cycle")
 
 
 def test_a_load_prints_its_summary_and_keeps_its_records(

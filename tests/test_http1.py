@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from httptools import HttpParserError, HttpParserUpgrade
@@ -18,7 +19,8 @@ from serve_bench.load.aiohttp_client import AiohttpEngine
 from serve_bench.load.connect import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
 from serve_bench.load.share import Share
-from serve_bench.load_spec import Load, Request
+from serve_bench.load_spec import Load
+from serve_bench.request_spec import Request
 from tests import servers
 from tests.loads import run_here
 
@@ -280,6 +282,21 @@ def test_request_bytes() -> None:
     assert two.endswith(b"\r\n\r\nbcd") and b"Content-Length: 3\r\n" in two
     (empty,) = http1.request_bytes(Request(URL, method="POST"))
     assert b"Content-Length: 0\r\n" in empty
+
+
+def test_request_bytes_with_paths() -> None:
+    def made(**options: Any) -> list[tuple[bytes, bytes]]:
+        data = http1.request_bytes(Request("http://h:81/own?q=1", **options))
+        assert all(b" HTTP/1.1\r\nHost: h:81\r\n" in one for one in data)
+        return [(one.split(b" ")[1], one.partition(b"\r\n\r\n")[2]) for one in data]
+
+    assert made(paths=("/a?x=1",)) == [(b"/a?x=1", b"")]
+    assert made(paths=("/a", "/b?y", "/")) == [(b"/a", b""), (b"/b?y", b""), (b"/", b"")]
+    assert made(paths=("/a", "/b"), body=b"same") == [(b"/a", b"same"), (b"/b", b"same")]
+    more_paths = made(paths=("/a", "/b", "/c"), bodies=(b"1", b"2"))
+    assert more_paths == [(b"/a", b"1"), (b"/b", b"2"), (b"/c", b"1")]
+    more_bodies = made(paths=("/a", "/b"), bodies=(b"1", b"2", b"3"))
+    assert more_bodies == [(b"/a", b"1"), (b"/b", b"2"), (b"/a", b"3")]
 
 
 def test_a_header_of_the_request_replaces_the_default() -> None:

@@ -18,13 +18,13 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures load_result load_spec
-    pacing proof ranker_figures recipes result scenario stack_layers stacks statistics suite
-    trial usage variants""".split()
+    """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
+    load_result load_spec pacing proof ranker_figures recipes request_spec result scenario
+    stack_layers stacks statistics suite trial usage variants""".split()
 )
 MACHINES: Final = frozenset(
-    """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports processes profiler
-    profiling prometheus pyspy ranker_bench readings recording rights sampler serve_metrics
+    """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
+    processes profiler profiling prometheus pyspy ranker_bench readings recording rights sampler serve_metrics
     server shipped store strays""".split()
 )
 LAYERS: Final = {

@@ -16,7 +16,8 @@ import pytest
 
 from serve_bench.load import drive_load
 from serve_bench.load_result import ClientVerdict
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
 from tests.servers import serving
 
 FAST_SERVER = """

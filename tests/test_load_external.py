@@ -8,7 +8,8 @@ import pytest
 
 from serve_bench.load import LoadError, external
 from serve_bench.load.external import ExternalError, ExternalResult
-from serve_bench.load_spec import Load, Request, SpecError, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request, SpecError
 from tests import servers
 from tests.servers import serving
 

@@ -17,7 +17,8 @@ from serve_bench.load.share import shares
 from serve_bench.load.shared import MEASURE, PARTS, Shared
 from serve_bench.load.tally import Tally
 from serve_bench.load.worker import make_engine
-from serve_bench.load_spec import Load, Request, Stage, Timing
+from serve_bench.load_spec import Load, Stage, Timing
+from serve_bench.request_spec import Request
 from tests.loads import Ends, run_here
 from tests.servers import KnownServer, serving
 

@@ -15,9 +15,11 @@ from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.share import divide, shares
 from serve_bench.load.shared import COMPLETED, MEASURE, Shared
 from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
+from serve_bench.load.turns import next_turn
 from serve_bench.load.warmup import is_steady
 from serve_bench.load_result import WorkerReport
-from serve_bench.load_spec import Load, Request, Stage
+from serve_bench.load_spec import Load, Stage
+from serve_bench.request_spec import Request
 
 # -- warm-up --------------------------------------------------------------------------------------
 
@@ -95,6 +97,39 @@ def test_shares_come_from_the_scheduler() -> None:
 
 
 # -- workers --------------------------------------------------------------------------------------
+
+
+URL = "http://h/"
+
+
+def taken(request: Request, workers: int, count: int, seed: int = 1) -> list[list[int]]:
+    """The numbers of the first requests of each worker, as its client is given them."""
+    load = Load(request, connections=workers, seed=seed)
+    numbers = list(range(len(request.turns)))
+    each = shares(workers, workers, None, workers)
+    return [[take() for _ in range(count)] for take in (next_turn(load, s, numbers) for s in each)]
+
+
+def test_workers_begin_at_different_paths_and_at_the_same_body() -> None:
+    paths = tuple(f"/{k}" for k in range(10))
+    assert taken(Request(URL, paths=paths), 1, 12) == [[*range(10), 0, 1]]
+    by_path = taken(Request(URL, paths=paths), 3, 10)
+    assert [numbers[0] for numbers in by_path] == [0, 3, 6]
+    assert all(sorted(numbers) == list(range(10)) for numbers in by_path)
+    by_body = taken(Request(URL, bodies=(b"0", b"1", b"2")), 3, 4)
+    assert by_body == [[0, 1, 2, 0]] * 3
+
+
+def test_more_workers_than_paths_still_take_each_path() -> None:
+    assert taken(Request(URL, paths=("/a", "/b")), 3, 2) == [[0, 1], [0, 1], [1, 0]]
+
+
+def test_a_draw_depends_on_seed_and_worker_alone() -> None:
+    request = Request(URL, paths=tuple(f"/{k}" for k in range(50)), draw="random")
+    first, second = taken(request, 2, 20)
+    assert first != second
+    assert taken(request, 2, 20) == [first, second]
+    assert taken(request, 2, 20, seed=2) != [first, second]
 
 
 def test_shares_add_up() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from serve_bench.load.slices import drive_slices
 from serve_bench.load_result import SlicedResult
-from serve_bench.load_spec import Load, Request, Slices, SpecError
+from serve_bench.load_spec import Load, Slices
+from serve_bench.request_spec import Request, SpecError
 from tests import servers
 from tests.servers import serving
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.load_spec import Load, Request, SpecError, Stage, Timing
+from serve_bench.load_spec import Load, Stage, Timing
+from serve_bench.request_spec import Request, SpecError
 
 URL = "http://127.0.0.1:8000/noop"
 
@@ -36,6 +37,20 @@ URL = "http://127.0.0.1:8000/noop"
         ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
         ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
         ({"draw": "shuffle"}, "cycle or random"),
+        ({"paths": ("/a", "b")}, "paths: 'b' does not begin with /"),
+        ({"paths": ("",)}, "paths: '' does not begin with /"),
+        ({"paths": ("http://h/a",)}, "paths: 'http://h/a' does not begin with /"),
+        ({"paths": ("/a b",)}, "paths: a space, control .* in '/a b'; percent-encode it"),
+        ({"paths": ("/a\n",)}, r"paths: a space, control .* in '/a\\n'; percent-encode it"),
+        ({"paths": ("/é",)}, "paths: a space, control or non-ASCII character in '/é'"),
+        ({"paths": ("/a#b",)}, "paths: a # in '/a#b': a fragment is not sent"),
+        ({"paths": ("x" * 500,)}, r"paths: 'x{77}\.\.\.' does not begin with /"),
+        ({"paths": ("/",) * 1_000_001}, "paths: 1,000,001 of them; allowed: 1,000,000"),
+        (
+            {"paths": ("/",) * 2049, "bodies": (b"a" * (1 << 20), b"")},
+            "paths: the bodies, repeated for 2,049 paths, are 1,074,790,400 bytes; "
+            "allowed: 1,073,741,824",
+        ),
         ({"expect_status": (99,)}, "200 to 599"),
     ],
 )
@@ -90,6 +105,8 @@ def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
         ("wrk", {"expect_status": (200,)}, "no check of the status"),
         ("ab", {"unix_socket": "s"}, "no unix socket"),
         ("ab", {"bodies": (b"a", b"b")}, "no choice of bodies"),
+        ("ab", {"paths": ("/a", "/b")}, "no choice of paths"),
+        ("wrk", {"paths": ("/a",)}, "no choice of paths"),
         ("ab", {"method": "PATCH", "body": b"a"}, "no body with the method PATCH, only"),
         ("wrk", {"ca_file": "c.pem"}, "no verification of certificates"),
         ("aiohttp", {"url": "https://h/", "unix_socket": "s"}, "no TLS on a unix socket"),
@@ -131,6 +148,7 @@ def test_a_load_survives_json() -> None:
         method="POST",
         headers=(("Authorization", "Bearer abc"),),
         bodies=(b"\x00\xff", b"two"),
+        paths=("/a?b=1", "/c"),
         draw="random",
         expect_status=(200, 404),
         expect_body=b"\x01",
@@ -144,6 +162,14 @@ def test_a_url_is_read_as_a_client_would() -> None:
     assert (Request("http://h/").port, Request("https://h/").port) == (80, 443)
     six = Request("http://[::1]:81/")
     assert (six.host, six.port, six.scheme) == ("::1", 81, "http")
+
+
+def test_paths_stand_in_for_the_urls_own() -> None:
+    assert Request(URL).turns == [(URL, b"")]
+    request = Request("https://[::1]:8443/own?q=1", paths=("/", "/a?b=1"))
+    assert request.all_urls == ("https://[::1]:8443/", "https://[::1]:8443/a?b=1")
+    most = Request(URL, paths=("/",) * 2048, bodies=(b"a" * (1 << 20), b""))
+    assert len(most.turns) == 2048
 
 
 def test_a_rate_is_one_stage_without_an_end() -> None:

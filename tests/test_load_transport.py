@@ -1,4 +1,4 @@
-"""Transports and options: TLS, IPv6, unix sockets, bodies, headers, retries, no keep-alive."""
+"""Transports and options: TLS, IPv6, unix sockets, bodies, paths, headers, retries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from serve_bench.load import LoadError, drive_load
 from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
 from serve_bench.load.timer import PollTimer
 from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
 from tests import servers
 from tests.loads import TIMING, run_here
 from tests.servers import serving
@@ -159,6 +160,84 @@ def test_bodies_are_drawn(client: str) -> None:
     first = bodies(1)
     assert min(Counter(first)[b"a"], Counter(first)[b"b"]) > 15
     assert bodies(1) == first != bodies(2)
+
+
+PATHS = ("/recsys/?user_id=0", "/recsys/?user_id=1", "/other")
+
+
+def targets(server: servers.KnownServer) -> list[str]:
+    """Path and query of each request, in the order of their coming."""
+    return [exchange.head.split(b" ", 2)[1].decode() for exchange in server.log]
+
+
+@CLIENTS
+def test_paths_are_cycled(client: str) -> None:
+    with serving() as server:
+        result = run(Request(server.url + "own?q=1", paths=PATHS), client, connections=1)
+    assert result.total.completed == 30
+    assert targets(server) == [*PATHS] * 10
+
+
+@CLIENTS
+def test_every_path_is_asked_for_equally_often_by_several_workers(client: str) -> None:
+    with serving() as server:
+        request = Request(server.url, paths=PATHS)
+        result = run_in_worker(request, client, connections=4, processes=2, count=60)
+    assert result.total.completed == 60 and len(result.workers) == 2
+    assert Counter(targets(server)) == dict.fromkeys(PATHS, 20)
+
+
+@CLIENTS
+def test_paths_and_bodies_go_together(client: str) -> None:
+    with serving() as server:
+        request = Request(server.url, method="POST", paths=PATHS, bodies=(b"one", b"two"))
+        run(request, client, connections=1, count=6)
+    bodies = [exchange.body for exchange in server.log]
+    assert (
+        list(zip(targets(server), bodies, strict=True))
+        == [
+            (PATHS[0], b"one"),
+            (PATHS[1], b"two"),
+            (PATHS[2], b"one"),
+        ]
+        * 2
+    )
+
+
+def test_paths_are_drawn_and_both_clients_draw_alike() -> None:
+    def drawn(client: str, seed: int) -> list[str]:
+        with serving() as server:
+            request = Request(server.url, paths=PATHS, draw="random")
+            run(request, client, connections=1, count=60, seed=seed)
+        return targets(server)
+
+    first = drawn("raw", 1)
+    assert min(Counter(first)[path] for path in PATHS) > 8
+    assert drawn("raw", 1) == drawn("aiohttp", 1) == first
+    assert drawn("raw", 2) == drawn("aiohttp", 2) != first
+
+
+def test_both_clients_send_the_same_targets_however_odd() -> None:
+    odd = "/ /e? //x /a/../b /a%2Fb?q=%20+ /?x=[1]&y /a;b /%zz /a?b?c=http://x/ /\\ /p:1@h "
+    odd += "/'\"<>{}|^`"
+    paths = tuple(odd.split())
+
+    def sent(client: str) -> list[str]:
+        with serving() as server:
+            run(Request(server.url, paths=paths), client, connections=1, count=len(paths))
+        return targets(server)
+
+    assert sent("raw") == sent("aiohttp") == ["/", "/e", *paths[2:]]
+
+
+@CLIENTS
+def test_a_retry_asks_for_the_same_path(client: str) -> None:
+    with serving(servers.every(2, "error500")) as server:
+        result = run(Request(server.url, paths=PATHS), client, connections=1, count=6, retries=1)
+    assert result.total.failed == {}
+    answered = zip(targets(server), server.log, strict=True)
+    assert [path for path, one in answered if one.action == "ok"] == [*PATHS] * 2
+    assert len(server.log) == 6 + result.retried and result.retried > 2
 
 
 @CLIENTS

@@ -18,7 +18,8 @@ from serve_bench.histogram import Histogram
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_result import Progress
-from serve_bench.load_spec import Load, SpecError, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import SpecError
 from serve_bench.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.runner import now_iso
 from serve_bench.store import RunFolder, StoreError, read

@@ -64,7 +64,11 @@ def load(
         list[str] | None,
         typer.Option("-b", "--body", help="Text, or @FILE; repeated: bodies used in turn."),
     ] = None,
-    draw: Annotated[str, typer.Option(help="Several bodies: cycle or random.")] = "cycle",
+    paths: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Paths with queries, one a line, instead of the URL's."),
+    ] = None,
+    draw: Annotated[str, typer.Option(help="Several bodies or paths: cycle or random.")] = "cycle",
     keepalive: Annotated[
         bool, typer.Option("--keepalive/--no-keepalive", help="Reuse connections.")
     ] = True,
@@ -85,7 +89,7 @@ def load(
     warmup: Annotated[
         str | None, typer.Option(help="At least so long before the first window [0.5s].")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of random arrivals and bodies.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of random arrivals, bodies and paths.")] = 1,
     hgrm: Annotated[
         Path | None, typer.Option(help="Write latencies as HdrHistogram percentile text (ms).")
     ] = None,
@@ -111,21 +115,27 @@ def load(
         content_of,
         header_of,
         in_flags,
+        paths_of,
         seconds_of,
         stages_of,
         statuses_of,
     )
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
-    from serve_bench.load_spec import Load, Request, SpecError
+    from serve_bench.load_spec import Load
+    from serve_bench.request_spec import Request, SpecError
 
+    targets = paths_of(paths)
     _check_together(
         (count is not None and duration is not None, "-n: give a number of requests or -d"),
         (count is not None and stages is not None, "-n: give a number of requests or --stages"),
         (count is not None and warmup is not None, "--warmup: a load with -n has none"),
         (duration is not None and stages is not None, "-d: stages have durations of their own"),
         (arrivals == "poisson" and not (rate or stages), "--arrivals: give --rate or --stages"),
-        (draw == "random" and len(body or ()) < 2, "--draw: give two or more of --body"),
+        (
+            draw == "random" and max(len(body or ()), len(targets)) < 2,
+            "--draw: give two or more of --body, or --paths with two or more lines",
+        ),
         (cacert is not None and insecure, "--cacert: has no use with --insecure"),
         (cacert is not None and not url.startswith("https:"), "--cacert: is for https://"),
         (client in ("wrk", "ab") and hgrm is not None, f"--hgrm: {client} tells no histogram"),
@@ -141,6 +151,7 @@ def load(
             headers=tuple(header_of(text) for text in header or []),
             body=bodies[0] if len(bodies) == 1 else b"",
             bodies=tuple(bodies) if len(bodies) > 1 else (),
+            paths=targets,
             draw="random" if draw == "random" else choice_of("--draw", draw, "cycle"),  # type: ignore[arg-type]
             expect_status=statuses_of(expect_status),
             expect_body=None if expect_body is None else content_of(expect_body, "--expect-body"),

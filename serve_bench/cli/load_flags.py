@@ -1,7 +1,7 @@
 """The values of `serve-bench load`'s flags: text in, value out, or BadInput in one line.
 
 Rule: what one flag says by itself is read here. Which flags go together, and what the load then
-is, belongs to load.py and load_spec.py.
+is, belongs to load.py, load_spec.py and request_spec.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from serve_bench.errors import BadInput
 from serve_bench.load_spec import MAX_DURATION_S, Stage
+from serve_bench.request_spec import path_fault
 
 #: What a field of Load and Request is called on the command line.
 FLAGS = {
@@ -28,6 +29,7 @@ FLAGS = {
     "header": "--header",
     "client": "--client",
     "stages:": "--stages:",
+    "paths:": "--paths:",
     "count": "--requests",
     "rate": "--rate",
     "ramp": "--ramp",
@@ -77,11 +79,37 @@ def content_of(text: str, flag: str) -> bytes:
         return os.fsencode(text)
     if text == "@":
         raise BadInput(f"{flag}: '@' is not allowed; it takes text or @FILE")
+    return _bytes_in(text[1:], flag)
+
+
+def paths_of(file: str | None) -> tuple[str, ...]:
+    """The paths in a file, one a line; empty lines and those that begin with # are none."""
+    if file is None:
+        return ()
+    if file in ("", "-"):
+        raise BadInput(f"--paths: {file!r} is not allowed; it takes a file")
+    found = []
+    # A byte that is no UTF-8 is kept, to be told with the line that it is on.
+    text = _bytes_in(file, "--paths").decode(errors="surrogateescape")
+    for number, line in enumerate(text.split("\n"), start=1):
+        path = line.strip()
+        if not path or path.startswith("#"):
+            continue
+        fault = path_fault(path)
+        if fault is not None:
+            raise BadInput(f"--paths: {file}, line {number}: {fault}")
+        found.append(path)
+    if not found:
+        raise BadInput(f"--paths: {file} holds no path; it takes one a line, such as /item?id=1")
+    return tuple(found)
+
+
+def _bytes_in(file: str, flag: str) -> bytes:
     try:
-        return Path(text[1:]).read_bytes()
+        return Path(file).read_bytes()
     except OSError as error:
         reason = (error.strerror or "error").lower()
-        raise BadInput(f"{flag}: {text[1:]} cannot be read: {reason}") from None
+        raise BadInput(f"{flag}: {file} cannot be read: {reason}") from None
 
 
 def header_of(text: str) -> tuple[str, str]:

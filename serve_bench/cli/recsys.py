@@ -1,4 +1,4 @@
-"""`serve-bench recsys`: the recommendation service, a ladder of users for each number of rankers."""
+"""`serve-bench recsys`: ingress and ranker, a ladder of users for each number of rankers."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _service(text: str, headers: list[str]) -> Service:
     from serve_bench.app_spec import USERS
     from serve_bench.cli.load_flags import header_of
     from serve_bench.errors import BadInput
-    from serve_bench.load_spec import Request, SpecError
+    from serve_bench.request_spec import Request, SpecError
     from serve_bench.url_runner import Service
 
     name, equals, url = text.partition("=")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import cycle
 from typing import Any
 
 import aiohttp
@@ -26,6 +24,7 @@ from serve_bench.load.failures import reason_of
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
+from serve_bench.load.turns import next_turn
 from serve_bench.load_spec import Load
 
 PAUSE_S = 0.05
@@ -62,7 +61,8 @@ class AiohttpEngine:
         self._loop = asyncio.new_event_loop()
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         self._url = URL(load.request.url, encoded=True)
-        self._draw = self._make_draw()
+        turns = [(URL(url, encoded=True), body) for url, body in load.request.turns]
+        self._draw = next_turn(load, share, turns)
         self._clients: list[Client] = []
         self._free: list[tuple[Client, asyncio.Future[int]]] = []
         self._backlog: deque[int] = deque()
@@ -70,13 +70,6 @@ class AiohttpEngine:
         self._drain_ns = 0
         self._drain_until = NEVER
         self._over = asyncio.Event()
-
-    def _make_draw(self) -> Callable[[], bytes]:
-        bodies = self.load.request.all_bodies
-        if self.load.request.draw == "random":
-            draw = random.Random(f"{self.load.seed}/body/{self.share.worker}").choice
-            return lambda: draw(bodies)
-        return cycle(bodies).__next__
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         """Call `call` when the descriptor is readable."""
@@ -155,11 +148,11 @@ class AiohttpEngine:
     async def _request(self, client: Client, due: int, sent_at: int) -> None:
         """Send a request that has been begun, and account for how it ended."""
         tally, wire = self.tally, client.wire
-        body = self._draw()
+        url, body = self._draw()
         attempts = 0
         while True:
             wire.clear()
-            failure, status = await self._attempt(client, body)
+            failure, status = await self._attempt(client, url, body)
             now = perf()
             if now >= tally.edge:
                 self._turn(now)
@@ -184,12 +177,12 @@ class AiohttpEngine:
         if failure == "connect":
             await asyncio.sleep(PAUSE_S)
 
-    async def _attempt(self, client: Client, body: bytes) -> tuple[str | None, int]:
+    async def _attempt(self, client: Client, url: URL, body: bytes) -> tuple[str | None, int]:
         """One try: (class of failure or None, status or 0)."""
         request = self.load.request
         try:
             async with client.session.request(
-                request.method, self._url, data=body or None, allow_redirects=False
+                request.method, url, data=body or None, allow_redirects=False
             ) as response:
                 got = await response.read()
                 status = response.status
@@ -203,7 +196,7 @@ class AiohttpEngine:
         """Send one request outside any load: (class of failure or None, status or 0)."""
         client = self._clients[0]
         client.wire.clear()
-        return self._loop.run_until_complete(self._attempt(client, self._draw()))
+        return self._loop.run_until_complete(self._attempt(client, *self._draw()))
 
     # -- the load -----------------------------------------------------------------------------
 

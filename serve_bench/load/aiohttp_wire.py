@@ -15,7 +15,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from serve_bench.load import http1
 from serve_bench.load.connect import Address
-from serve_bench.load_spec import Request
+from serve_bench.request_spec import Request
 
 
 class Wire:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from serve_bench.load.failures import LoadError, reason_of
-from serve_bench.load_spec import Request
+from serve_bench.request_spec import Request
 
 if TYPE_CHECKING:
     import ssl

@@ -21,7 +21,8 @@ from serve_bench.load.tally import PUBLISH_AHEAD_NS
 from serve_bench.load.warmup import SAMPLE_S, is_steady
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, orders_for
 from serve_bench.load_result import LoadResult, Progress, Warmup
-from serve_bench.load_spec import Load, SpecError, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import SpecError
 
 START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""

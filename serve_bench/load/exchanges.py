@@ -7,11 +7,9 @@ socket is told by `reactions.py`; waiting for it is `raw.RawEngine`'s affair.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import cycle
 
 from serve_bench.load import http1
 from serve_bench.load.connect import Address, can_timestamp, tls_context
@@ -27,6 +25,7 @@ from serve_bench.load.failures import connection_class, reason_of
 from serve_bench.load.poller import make_poller
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load.turns import next_turn
 from serve_bench.load_spec import Load
 
 PAUSE_NS = 50_000_000
@@ -48,7 +47,7 @@ class Exchanges:
         self.tally: Tally
         self.poller = make_poller()
         self.requests = http1.request_bytes(load.request, load.keepalive)
-        self._draw = self._make_draw()
+        self._draw = next_turn(load, share, self.requests)
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         self.timestamps = bool(load.pickup_every) and can_timestamp(address)
         self._every = load.pickup_every if self.timestamps else NEVER
@@ -73,12 +72,6 @@ class Exchanges:
             and http1.status_allowed(200, load.request)
         )
         self.connect_error: str | None = None
-
-    def _make_draw(self) -> Callable[[], bytes]:
-        if self.load.request.draw == "random":
-            draw = random.Random(f"{self.load.seed}/body/{self.share.worker}").choice
-            return lambda: draw(self.requests)
-        return cycle(self.requests).__next__
 
     def count_in_flight(self) -> tuple[int, int]:
         """Requests in flight, counted from the connections' states, and those not sent yet."""

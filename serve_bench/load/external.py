@@ -18,7 +18,8 @@ from typing import Any
 
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
-from serve_bench.load_spec import Load, SpecError, Timing
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import SpecError
 
 TIME_UNITS: Mapping[str, float] = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 COUNT_UNITS: Mapping[str, float] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from serve_bench.load_spec import Request
+from serve_bench.request_spec import Request
 
 WAITING = 0
 """No whole response yet."""
@@ -35,9 +35,9 @@ def host_header(request: Request) -> str:
     return shown if parts.port is None else f"{shown}:{parts.port}"
 
 
-def request_target(request: Request) -> str:
+def request_target(url: str) -> str:
     """Path and query, as the request line gives them."""
-    parts = urlsplit(request.url)
+    parts = urlsplit(url)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
@@ -57,12 +57,12 @@ def request_headers(request: Request, keepalive: bool) -> dict[str, str]:
 
 
 def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
-    """The whole request as bytes, once for each of its bodies."""
+    """The whole request as bytes, once for each of its turns."""
     names = {name.lower() for name, _ in request.headers}
     out = []
-    for body in request.all_bodies:
-        lines = [f"{request.method} {request_target(request)} HTTP/1.1"]
-        lines += [f"{k}: {v}" for k, v in request_headers(request, keepalive).items()]
+    headers = [f"{k}: {v}" for k, v in request_headers(request, keepalive).items()]
+    for url, body in request.turns:
+        lines = [f"{request.method} {request_target(url)} HTTP/1.1", *headers]
         wants_length = bool(body) or request.method in ("POST", "PUT", "PATCH")
         if wants_length and "content-length" not in names:
             lines.append(f"Content-Length: {len(body)}")

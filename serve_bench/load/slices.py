@@ -19,7 +19,8 @@ from serve_bench.load.share import shares
 from serve_bench.load.shared import COMPLETED, KINDS, START, Shared
 from serve_bench.load.workers import STUCK_S, Crew, Worker, await_ready, orders_for
 from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult, Warmup
-from serve_bench.load_spec import Load, Slices, SpecError, Timing
+from serve_bench.load_spec import Load, Slices, Timing
+from serve_bench.request_spec import SpecError
 
 START_AHEAD_NS = 5_000_000
 

@@ -17,8 +17,9 @@ from serve_bench.jsonl import parse, to_line
 from serve_bench.load import http1
 from serve_bench.load.shared import Shared
 from serve_bench.load.tally import Tally
-from serve_bench.load_spec import Request, Stage
+from serve_bench.load_spec import Stage
 from serve_bench.pacing import due_times
+from serve_bench.request_spec import Request
 from tests import records
 
 OPERATIONS = 10_000

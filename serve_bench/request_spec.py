@@ -1,0 +1,223 @@
+"""What a request of a load is, and what its response must be. Pure words.
+
+Rule: nothing here opens, reads or sends. A request is checked when it is made, so that bad input is
+one clear line before anything starts, and what passes is sent alike by every client. How requests
+are sent is `load_spec.py`; their bytes are `load/http1.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Draw = Literal["cycle", "random"]
+
+SCHEMES: tuple[str, ...] = ("http", "https")
+
+MAX_LABEL = 63
+"""Characters of a part of a host name (RFC 1035, 2.3.4)."""
+
+MAX_UNIX_PATH = 107
+"""Bytes of a unix socket's path (sun_path, without its final 0)."""
+
+MAX_PATHS = 1_000_000
+"""Upper end of the paths: each worker holds a request for every one (0.4 kB; aiohttp 0.7 kB)."""
+
+MAX_REPEATED = 1 << 30
+"""Upper end of the bodies, in bytes, once they are repeated for every path."""
+
+
+class SpecError(ValueError):
+    """A load that makes no sense. The message is one line: the field and what is allowed."""
+
+
+def require(ok: bool, message: str) -> None:
+    """Raises SpecError with this message unless `ok`."""
+    if not ok:
+        raise SpecError(message)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One kind of request, and what its response must be.
+
+    `bodies` (used instead of `body` when not empty) and `paths` (path and query, used instead of
+    the URL's own when not empty) are cycled in order or drawn at random. Both together make as many
+    requests as the longer has entries: request k takes entry k of the longer and entry k modulo its
+    length of the shorter, and these requests are what is cycled or drawn (`turns`).
+    Each load worker cycles by itself: through bodies from the first on, all workers alike; with
+    `paths`, worker w of n begins w/n of the way on, so that no two ask for the same in step.
+    `expect_status` empty means any 2xx. `expect_body` None means that the body is not compared.
+    `unix_socket` is a path to connect to; the URL then gives only Host and path.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    bodies: tuple[bytes, ...] = ()
+    paths: tuple[str, ...] = ()
+    draw: Draw = "cycle"
+    expect_status: tuple[int, ...] = ()
+    expect_body: bytes | None = None
+    unix_socket: str | None = None
+    verify_tls: bool = True
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
+        require(
+            self.method.isascii() and self.method.isalpha() and self.method.isupper(),
+            f"method must be capital letters, such as GET or POST, got {self.method!r}",
+        )
+        _check_headers(self.headers)
+        _check_paths(self.paths, self.all_bodies)
+        require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
+        for status in self.expect_status:
+            require(200 <= status <= 599, f"expect_status must be 200 to 599, got {status}")
+        if self.unix_socket is not None:
+            size = len(self.unix_socket.encode(errors="surrogateescape"))
+            require(
+                1 <= size <= MAX_UNIX_PATH,
+                f"unix_socket must be a path of 1 to {MAX_UNIX_PATH} bytes, got {size}",
+            )
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return urlsplit(self.url).scheme
+
+    @property
+    def host(self) -> str:
+        """The host as the resolver wants it (an IPv6 address without brackets)."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port, 80 or 443 when the URL names none."""
+        return urlsplit(self.url).port or (443 if self.scheme == "https" else 80)
+
+    @property
+    def all_bodies(self) -> tuple[bytes, ...]:
+        """The bodies in use: at least one, perhaps empty."""
+        return self.bodies or (self.body,)
+
+    @property
+    def all_urls(self) -> tuple[str, ...]:
+        """The URLs in use: its own, or one for each of `paths`."""
+        if not self.paths:
+            return (self.url,)
+        parts = urlsplit(self.url)
+        return tuple(f"{parts.scheme}://{parts.netloc}{path}" for path in self.paths)
+
+    @property
+    def turns(self) -> list[tuple[str, bytes]]:
+        """URL and body of each request that is made, in the order of their turns."""
+        urls, bodies = self.all_urls, self.all_bodies
+        count = max(len(urls), len(bodies))
+        return [(urls[k % len(urls)], bodies[k % len(bodies)]) for k in range(count)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content; bytes as base64."""
+        out = asdict(self)
+        out["body"] = _encode(self.body)
+        out["bodies"] = [_encode(body) for body in self.bodies]
+        out["expect_body"] = None if self.expect_body is None else _encode(self.expect_body)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Request:
+        """The reverse of `to_json`. Unknown keys raise TypeError."""
+        request = dict(data)
+        request["headers"] = tuple((str(k), str(v)) for k, v in request["headers"])
+        request["body"] = base64.b64decode(request["body"])
+        request["bodies"] = tuple(base64.b64decode(body) for body in request["bodies"])
+        request["paths"] = tuple(request["paths"])
+        request["expect_status"] = tuple(request["expect_status"])
+        if request["expect_body"] is not None:
+            request["expect_body"] = base64.b64decode(request["expect_body"])
+        return cls(**request)
+
+
+def path_fault(path: str) -> str | None:
+    """What is wrong with a path and query, in words; None when both clients take it alike."""
+    shown = repr(path if len(path) <= 80 else path[:77] + "...")
+    if not path.startswith("/"):
+        return f"{shown} does not begin with /"
+    if _odd(path):
+        return f"a space, control or non-ASCII character in {shown}; percent-encode it"
+    if "#" in path:
+        return f"a # in {shown}: a fragment is not sent; percent-encode it"
+    return None
+
+
+def _odd(text: str) -> bool:
+    return re.fullmatch("[!-~]*", text) is None
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _check_headers(headers: tuple[tuple[str, str], ...]) -> None:
+    for name, value in headers:
+        require(
+            bool(name) and name.isascii() and not set(name) & set(" :\r\n\t"),
+            f"header name {name!r} is not allowed",
+        )
+        require(not set(value) & set("\r\n\0"), f"header {name}: a line end in the value")
+        require(value.isascii(), f"header {name}: only ASCII is allowed in the value")
+        require(
+            name.lower() != "transfer-encoding",
+            f"header {name}: is not allowed; a body is sent with its Content-Length",
+        )
+
+
+def _check_paths(paths: tuple[str, ...], bodies: tuple[bytes, ...]) -> None:
+    require(len(paths) <= MAX_PATHS, f"paths: {len(paths):,} of them; allowed: {MAX_PATHS:,}")
+    for path in paths:
+        fault = path_fault(path)
+        require(fault is None, f"paths: {fault}")
+    rounds, rest = divmod(len(paths), len(bodies))
+    repeated = rounds * sum(map(len, bodies)) + sum(map(len, bodies[:rest]))
+    require(
+        repeated <= MAX_REPEATED,
+        f"paths: the bodies, repeated for {len(paths):,} paths, are {repeated:,} bytes; "
+        f"allowed: {MAX_REPEATED:,}",
+    )
+
+
+def _check_url(url: str) -> None:
+    """Raises SpecError unless both clients would take the URL, and in the same way."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise SpecError(f"url: {url!r} cannot be read: {error}") from None
+    require(
+        parts.scheme in SCHEMES,
+        f"url: unknown scheme {parts.scheme!r} in {url!r}; allowed: http://, https://",
+    )
+    require(bool(parts.hostname), f"url: no host in {url!r}")
+    try:
+        port = parts.port
+    except ValueError:
+        raise SpecError(f"url: bad port in {url!r}; allowed: 1 to 65535") from None
+    require(port != 0, f"url: port 0 in {url!r}; allowed: 1 to 65535")
+    require(
+        not _odd(url),
+        f"url: a space, control or non-ASCII character in {url!r}; percent-encode it",
+    )
+    require(
+        "@" not in parts.netloc,
+        "url: a user and password in the URL are not sent; "
+        "give a header instead, 'Authorization: Basic ...'",
+    )
+    labels = (parts.hostname or "").removesuffix(".").split(".")
+    require(
+        all(1 <= len(label) <= MAX_LABEL for label in labels),
+        f"url: {parts.hostname!r} is no host name; each part has 1 to {MAX_LABEL} characters",
+    )
