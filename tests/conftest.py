@@ -17,6 +17,8 @@ from typing import Final
 
 import pytest
 
+from serve_bench import strays
+from serve_bench.cli import run
 from serve_bench.rights import why_not_allowed
 
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
@@ -135,3 +137,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"deselected: {count} ({reason})")
     if _refused():
         terminalreporter.write_line("FAILED: nothing may be deselected here", red=True)
+
+
+@pytest.fixture
+def refuses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str, str], None]:
+    """A command line is refused: exit code 2, one line on stderr, nothing started or written."""
+
+    def check(line: str, message: str) -> None:
+        before = sorted(strays.known_runs())
+        monkeypatch.chdir(tmp_path)
+        assert run(line.split()) == 2
+        out, err = capsys.readouterr()
+        # Before the line that refuses, what takes seconds may have been announced.
+        *announced, last = err.splitlines()
+        assert message in last and last.startswith("serve-bench: ")
+        assert set(announced) <= {"asking torch which device it has"}
+        assert out == ""
+        assert sorted(strays.known_runs()) == before
+        assert list(tmp_path.iterdir()) == []
+
+    return check

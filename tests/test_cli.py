@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,21 +54,9 @@ BAD = [
 
 @pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
 def test_bad_input_is_one_line_and_exit_code_2(
-    line: str,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    line: str, message: str, refuses: Callable[[str, str], None]
 ) -> None:
-    before = no_runs_started()
-    monkeypatch.chdir(tmp_path)
-    assert run(line.split()) == 2
-    out, err = capsys.readouterr()
-    assert message in err
-    assert err.count("\n") == 1 and err.startswith("serve-bench: ")
-    assert out == ""
-    assert no_runs_started() == before
-    assert list(tmp_path.iterdir()) == []
+    refuses(line, message)
 
 
 def test_out_on_a_file_or_a_full_folder_is_refused(

@@ -12,10 +12,17 @@ Texts = Sequence[str]
 """One text for each column; a single text is a heading across all of them."""
 
 
-def columns(names: Texts, rows: Sequence[Texts], left: Collection[int] = (0,)) -> Iterator[str]:
-    """The names of the columns, then the rows; those in `left` are flush left, others right."""
+def columns(
+    names: Texts, rows: Sequence[Texts], left: Collection[int] = (0,), width: int | None = None
+) -> Iterator[str]:
+    """The names of the columns, then the rows; those in `left` are flush left, others right.
+
+    Columns stand two spaces apart, and one where that alone fits in `width`.
+    """
     full = [row for row in (names, *rows) if len(row) == len(names)]
     widths = [max(len(row[at]) for row in full) for at in range(len(names))]
+    wide_gap = width is None or sum(widths) + 2 * (len(widths) - 1) <= width
+    gap = "  " if wide_gap else " "
     for row in (names, *rows):
         if len(row) != len(names):
             yield " ".join(row)
@@ -24,7 +31,7 @@ def columns(names: Texts, rows: Sequence[Texts], left: Collection[int] = (0,)) -
             text.ljust(wide) if at in left else text.rjust(wide)
             for at, (text, wide) in enumerate(zip(row, widths, strict=True))
         ]
-        yield "  ".join(cells).rstrip()
+        yield gap.join(cells).rstrip()
 
 
 def wrapped(text: str, width: int, indent: int = 0, hang: int = 2) -> list[str]:

@@ -41,12 +41,12 @@ def recsys_text(result: Result, published: bool, where: str | None, width: int =
         out += [line for one in part.failures for line in wrapped(f"failed: {one.message}", width)]
     if any(ladder.knee is not None for ladder in ladders):
         out += ["", f"AT SATURATION: the fewest users with {100 * KNEE:.0f} % of the best req/s"]
-        out += _grouped(ladders, _SATURATED, _saturated)
+        out += _grouped(ladders, _SATURATED, _saturated, width)
         out += ["", "INSIDE, at the same loads"]
-        out += _grouped(ladders, _INSIDE, _inside)
+        out += _grouped(ladders, _INSIDE, _inside, width)
     for ladder in ladders:
         out += ["", *_ladder(ladder, page, width)]
-    out += ["", *_published()] if published else []
+    out += ["", *_published(width)] if published else []
     out.append("")
     for one in page.failures:
         out += wrapped(f"failed: {one.what}: {one.message}", width)
@@ -95,9 +95,10 @@ _NOTES: Final = (
     "users: closed loop, each a connection of the raw client that asks, reads the whole answer and "
     "asks again at once; user_id 1 to 1000 in turn. best: the highest requests/s of the ladder; "
     "knee: the step in the first table; collapse: below 80 % of the best with more users than it.",
-    "batch: requests that a ranker scored at once, as it counted them, warm-up included; forward: "
-    "the model's time for a batch, from features as they came to scores. CPU: % of a core, of all "
-    "processes of the tier; host: of all its cores, the client included.",
+    "batch: requests that a ranker scored at once, as it counted them, warm-up included: mean, p50 "
+    "and max; forward: ms of the model for a batch, from features as they came to scores; ranker, "
+    "ingress, HTTP: CPU of all processes of the tier, % of a core; host: of all its cores, the "
+    "client included; errors: of the whole ladder in the first table.",
 )
 
 
@@ -146,15 +147,20 @@ def _size(ladder: LadderLine) -> str:
     return f"{count} ranker replica{'s' if count != 1 else ''}"
 
 
-def _grouped(ladders: Sequence[LadderLine], names: Sequence[str], row: Any) -> Iterator[str]:
+def _grouped(
+    ladders: Sequence[LadderLine], names: Sequence[str], row: Any, width: int
+) -> Iterator[str]:
     """A table with a heading for each number of rankers."""
     sizes = dict.fromkeys(_size(ladder) for ladder in ladders)
     rows: list[Sequence[str]] = []
     for size in sizes:
         own = [ladder for ladder in ladders if _size(ladder) == size]
         rows.append((f"{size}:",))
-        rows += [("  " + _name(one), *row(one, own[0])) for one in own]
-    yield from columns(names, rows)
+        for one in own:
+            texts = row(one, own[0])
+            name = f"  {_name(one)}"
+            rows.append((name, *texts) if texts else (f"{name}: {NOT_VISIBLE}",))
+    yield from columns(names, rows, width=width)
 
 
 # ---------------------------------------------------------------------------- at saturation
@@ -186,18 +192,18 @@ def _latency(line: Line, name: str) -> str:
 # ----------------------------------------------------------------------------------- inside
 
 _INSIDE: Final = (
-    *("", "batch", "p50", "p90", "max", "forward ms"),
-    *("ranker", "ingress", "HTTP", "host", "GPU %"),
+    *("", "batch", "p50", "max", "forward"),
+    *("ranker", "ingress", "HTTP", "host", "GPU"),
 )
 
 
 def _inside(ladder: LadderLine, _: LadderLine) -> Sequence[str]:
-    """Batches and CPU at the knee."""
+    """Batches and CPU at the knee; nothing where no one can look inside."""
     line = ladder.knee
     if line is None:
-        return ["-"] * 10
+        return ["-"] * (len(_INSIDE) - 1)
     if "num_replicas" not in ladder.cell:
-        return [NOT_VISIBLE, *["-"] * 9]
+        return ()
     uses = mean_by_role(line.trials)
     return (
         *_batches(line),
@@ -213,9 +219,8 @@ def _inside(ladder: LadderLine, _: LadderLine) -> Sequence[str]:
 def _batches(line: Line) -> Sequence[str]:
     sizes = merged(line.trials, BATCH_SIZE)
     if not sizes.count:
-        return ["-"] * 4
-    p50, p90 = sizes.percentiles((0.5, 0.9))
-    return (f"{sizes.mean:.1f}", f"{p50:.0f}", f"{p90:.0f}", f"{sizes.max:.0f}")
+        return ["-"] * 3
+    return (f"{sizes.mean:.1f}", f"{sizes.percentile(0.5):.0f}", f"{sizes.max:.0f}")
 
 
 def _forward(trials: Sequence[Trial]) -> str:
@@ -248,7 +253,7 @@ def _gpu(trials: Sequence[Trial], device: str) -> str:
 # -------------------------------------------------------------------------------- the ladder
 
 _STEPS: Final = (
-    *("users", "req/s", "p50", "p90", "p99", "max", "errors", "batch", "forward ms", "host", ""),
+    *("users", "req/s", "p50", "p90", "p99", "max", "errors", "batch", "forward", "host", ""),
 )
 
 
@@ -259,7 +264,8 @@ def _ladder(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
         head += "; no collapse"
     yield from wrapped(head, width)
     entries = _entries(ladder, page)
-    texts = list(columns(_STEPS, [_step(ladder, line) for line in ladder.steps], left=(10,)))
+    steps = [_step(ladder, line) for line in ladder.steps]
+    texts = list(columns(_STEPS, steps, left=(10,), width=width - 2))
     yield "  " + texts[0]
     for line, text in zip(ladder.steps, texts[1:], strict=True):
         yield "  " + text
@@ -295,10 +301,10 @@ def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
 # ------------------------------------------------------------------------------- published
 
 
-def _published() -> Iterator[str]:
+def _published(width: int) -> Iterator[str]:
     """Both published tables, with their hardware; never as measured here."""
     told = reference(RECSYS)
-    yield f"PUBLISHED, not measured here: {told['source']}; {told['hardware']}"
+    yield from wrapped(f"PUBLISHED, not measured here: {told['source']}; {told['hardware']}", width)
     rows = [
         (f"  {row['gpu_replicas']} GPU", name, *(str(row[key][of]) for of in _PUBLISHED_KEYS))
         for row in told["rows"]
@@ -307,7 +313,8 @@ def _published() -> Iterator[str]:
     yield from columns(("  rankers", "variant", "req/s", "p50", "p90", "users"), rows, left=(0, 1))
     later = told["later"]
     yield ""
-    yield f"PUBLISHED, not measured here: {later['source']}; {later['hardware']}"
+    about = f"PUBLISHED, not measured here: {later['source']}; {later['hardware']}"
+    yield from wrapped(about, width)
     rows = [
         (f"  {row['users']}", row["variant"], *(str(row[of]) for of in _LATER_KEYS))
         for row in later["rows"]

@@ -1,0 +1,134 @@
+"""A ladder as work: the steps that come, what is taken up from an earlier sitting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.agenda import Agenda, rest_of
+from serve_bench.climb import Climb, climbs_of, throughput_of
+from serve_bench.ladder import Ladder
+from serve_bench.result import Failure, PlannedTrial, Result, Trial, result_of
+from serve_bench.scenario import Suite, label_of, plan, step_row
+from serve_bench.suite import Overrides, read_suite
+from tests.records import AT, cell, run, trial
+
+LISTED = Ladder(steps=(10, 20, 30))
+
+
+def saturating(users: int) -> float:
+    """A server that takes 100 requests/s at most."""
+    return min(100.0, 4.0 * users)
+
+
+def climbed(ladder: Ladder) -> Climb:
+    climb = Climb(ladder, "default", 1, cell())
+    while (planned := climb.next()) is not None:
+        climb.add(planned.row.connections, saturating(planned.row.connections))
+    return climb
+
+
+def suite(ladder: Ladder = LISTED) -> Suite:
+    return read_suite({}, "x.toml", Overrides(ladder=ladder, variants=("default",)))
+
+
+def step(users: int, rate: float, **more: object) -> Trial:
+    """A measured step of the suite's only cell."""
+    made = Climb(LISTED, "default", 1, label_of(suite().cells[0]))
+    made.order, made.found = [], {}
+    planned = made._planned(users)
+    return replace(trial(planned, rate, rate, rate), **more)  # type: ignore[arg-type]
+
+
+def failure_of(one: Trial) -> Failure:
+    return Failure(
+        "trial",
+        "a replica ended",
+        AT,
+        key=one.key,
+        variant=one.variant,
+        round=1,
+        cell=one.cell,
+        row=one.row,
+    )
+
+
+def earlier(*records: Trial | Failure) -> Result:
+    planned = [row for one in plan(suite()) for _, rows in one.cells for row in rows]
+    return result_of([run(*planned), *records])
+
+
+def test_a_ladder_grows_until_it_gains_no_more_and_refines() -> None:
+    climb = climbed(Ladder(refinements=2))
+    assert climb.order[:6] == [10, 15, 20, 30, 40, 50]
+    assert 20 < climb.order[6] < 30 and len(climb.order) == 8
+    assert climb.expected_left == 0 and climb.next() is None
+
+
+def test_a_step_has_the_key_and_the_row_of_a_trial() -> None:
+    planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
+    assert planned is not None
+    assert planned.key == "optimized/r2/bs1-mcq1-rep4/10-users"
+    assert planned.row == step_row(10)
+    assert (planned.row.client, planned.row.connections, planned.row.loop) == ("raw", 10, "closed")
+    assert step_row(1).label == "1 user"
+
+
+def test_a_listed_ladder_is_planned_and_one_that_grows_begins_with_its_first_step() -> None:
+    def rows(of: Suite) -> list[PlannedTrial]:
+        return [row for one in plan(of) for _, rows in one.cells for row in rows]
+
+    assert [row.row.connections for row in rows(suite())] == [10, 20, 30]
+    assert [row.row.connections for row in rows(suite(Ladder()))] == [10]
+    assert Suite.from_json(suite().to_json()) == suite()
+
+
+def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
+    launch = plan(suite())[0]
+    ((one, rows),) = launch.cells
+    work = Agenda(suite(), (launch,)).work(launch, one, rows)
+    taken = []
+    while (todo := work.next()) is not None:
+        assert len(work.left()) == 3 - len(taken)
+        taken.append(todo[0].row.connections)
+        work.add(todo[0], None)
+    assert taken == [10, 20, 30] and work.left() == []
+    assert throughput_of(None) == 0.0
+
+
+def test_gone_on_with_a_ladder_measures_what_is_missing() -> None:
+    rest = rest_of(earlier(step(10, 40), step(20, 80)), suite(), profile=False)
+    launch = rest.launches[0]
+    ((one, rows),) = launch.cells
+    todo = rest.work(launch, one, rows).next()
+    assert todo is not None and todo[0].row.connections == 30
+    assert len(rest.loads()) == 1
+    # The agenda is asked more than once: a sitting must not use up what the next question finds.
+    assert rest.work(launch, one, rows).next() == todo
+
+
+def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
+    bad = step(20, 3)
+    before = earlier(step(10, 40), bad, failure_of(bad), step(30, 90))
+    climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
+    assert climb.again == [20]
+    assert [one.clients for one in climb.steps] == [10, 30]
+    planned = climb.next()
+    assert planned is not None and planned.row.connections == 20
+    climb.add(20, 80)
+    assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
+    assert climb.next() is None
+
+
+@pytest.mark.parametrize("ladder", [LISTED, Ladder(steps=(10, 20, 30), refinements=0)])
+def test_a_ladder_at_its_end_leaves_nothing(ladder: Ladder) -> None:
+    whole = earlier(*(step(users, saturating(users)) for users in (10, 20, 30)))
+    assert rest_of(whole, suite(ladder), profile=False).launches == ()
+
+
+def test_a_failure_without_a_trial_is_measured_again() -> None:
+    lost = step(20, 1)
+    before = earlier(step(10, 40), failure_of(lost))
+    climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
+    assert (climb.order, climb.again) == ([10, 20], [20])

@@ -1,0 +1,130 @@
+"""What a ranker needs: refused before anything is started, with a way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.apps.dlrm_shape import Shape
+from serve_bench.axes import AXES
+from serve_bench.errors import BadInput
+from serve_bench.model_needs import (
+    Torch,
+    check_gpus,
+    check_memory,
+    shape_of,
+    torch_of,
+    with_device,
+)
+from serve_bench.result import VariantUsed
+from serve_bench.scenario import Suite
+from serve_bench.shipped import read_toml, suite_file
+from serve_bench.suite import Overrides, read_suite
+
+GPU = ("a GPU", 24_000_000_000)
+
+
+def recsys(**settings: Any) -> Suite:
+    flags = Overrides(settings=settings, variants=("default",))
+    return read_suite(read_toml(suite_file("recsys")), "recsys.toml", flags)
+
+
+def cell_of(replicas: int, **settings: Any) -> tuple[Suite, dict[str, Any]]:
+    suite = recsys(**settings)
+    return suite, {**suite.cells[0], "num_replicas": replicas}
+
+
+def test_the_defaults_of_the_axes_are_those_of_the_published_shape() -> None:
+    _, cell = cell_of(1)
+    assert shape_of(cell) == Shape()
+    plain = {name: AXES[name].default for name in cell if name in AXES}
+    assert shape_of(plain) == Shape()
+
+
+def test_a_shape_that_cannot_be_is_named_by_its_flag() -> None:
+    _, cell = cell_of(1, width=32)
+    with pytest.raises(BadInput, match=r"^--bottom: its last layer must be as wide"):
+        shape_of(cell)
+
+
+def test_tables_that_do_not_fit_are_told_with_the_largest_that_fits() -> None:
+    suite, cell = cell_of(4)
+    check_memory(suite, cell, 6_000_000_000)
+    with pytest.raises(BadInput, match=r"4 ranker replicas take about 5\.4 GB .*at most 3 repl"):
+        check_memory(suite, cell, 5_000_000_000)
+    with pytest.raises(BadInput, match=r"a ranker replica takes about .*smaller tables$"):
+        check_memory(suite, cell, 1_000_000_000)
+
+
+def test_more_replicas_than_gpus_names_the_fraction_that_fits() -> None:
+    suite, cell = cell_of(4)
+    one = Torch("2", "13", (GPU,))
+    with pytest.raises(BadInput, match=r"need 4 GPUs, this host has 1; try --gpu-fraction 0\.25"):
+        check_gpus(suite, cell, one)
+    check_gpus(suite, {**cell, "gpu_fraction": 0.25}, one)
+    check_gpus(suite, cell, replace(one, devices=(GPU,) * 4))
+    # Ray puts no replica on two GPUs: of 0.4 each, two fit on one.
+    with pytest.raises(BadInput, match="need 2 GPUs"):
+        check_gpus(suite, {**cell, "gpu_fraction": 0.4}, one)
+
+
+def test_gpu_memory_counts_the_replicas_that_share_one() -> None:
+    suite, cell = cell_of(4, gpu_fraction=0.25)
+    small = Torch("2", "13", (("a GPU", 8_000_000_000),))
+    with pytest.raises(BadInput, match=r"4 ranker replicas on one GPU take about 8\.66 GB"):
+        check_gpus(suite, cell, small)
+
+
+def test_an_app_without_a_model_is_left_alone() -> None:
+    suite = read_suite({}, "x.toml")
+    assert with_device(suite) is suite
+
+
+def variant_with(tmp_path: Path, script: str) -> VariantUsed:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return VariantUsed("mine", python=str(python))
+
+
+def test_an_interpreter_without_torch_is_told_what_to_install(tmp_path: Path) -> None:
+    missing = variant_with(
+        tmp_path, "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
+    )
+    with pytest.raises(BadInput, match=r"torch is not installed: pip install 'serve-bench\[torch"):
+        torch_of(missing)
+
+
+def test_what_torch_dies_of_is_told(tmp_path: Path) -> None:
+    broken = variant_with(tmp_path, "echo 'ImportError: libcuda.so' >&2; exit 1")
+    with pytest.raises(BadInput, match=r"torch cannot be used: ImportError: libcuda\.so"):
+        torch_of(broken)
+
+
+TELLS = 'echo \'{"version": "2.0", "built_for": %s, "devices": %s}\''
+
+
+@pytest.mark.parametrize(
+    ("built_for", "devices", "asked", "becomes"),
+    [
+        ("null", "[]", "auto", "cpu"),
+        ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "auto", "cuda"),
+        ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "cpu", "cpu"),
+        ("null", "[]", "cuda", "torch is built without CUDA; it takes auto or cpu here"),
+        ('"13"', "[]", "cuda", "torch finds no CUDA device; it takes auto or cpu here"),
+    ],
+)
+def test_the_device_is_what_the_interpreter_has(
+    tmp_path: Path, built_for: str, devices: str, asked: str, becomes: str
+) -> None:
+    variant = variant_with(tmp_path, TELLS % (built_for, devices))
+    made = recsys(device=asked, gpu_fraction=0.5, table_rows=1000)
+    suite = replace(made, variants=(variant,))
+    if " " in becomes:
+        with pytest.raises(BadInput, match=f"^--device cuda: {becomes}"):
+            with_device(suite)
+    else:
+        assert {cell["device"] for cell in with_device(suite).cells} == {becomes}
