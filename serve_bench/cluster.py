@@ -250,8 +250,11 @@ class Cluster:
         raise Refused(f"{url} answered {answer} for {PROXY_TIMEOUT_S:.0f} s")
 
     def _wait_settings(self, spec: dict[str, Any]) -> list[dict[str, Any]]:
-        """Until every replica uses what was asked. Raises Refused with what it uses instead."""
-        deadline = time.monotonic() + PROOF_TIMEOUT_S
+        """Until every replica uses what was asked. Raises Refused with what it uses instead.
+
+        A replica that is missing may have been killed: its successor has to start first.
+        """
+        began = time.monotonic()
         while True:
             replicas = self._replicas(spec)
             wrong = [
@@ -260,11 +263,13 @@ class Cluster:
                 for name, value in spec["expect"].items()
                 if replica.get(name) != value
             ]
+            patience_s = PROOF_TIMEOUT_S
             if len(replicas) != spec["expect_replicas"]:
                 wrong.append(f"{len(replicas)} replicas, asked for {spec['expect_replicas']}")
+                patience_s = max(patience_s, float(spec["timeout_s"]))
             if not wrong:
                 return replicas
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > patience_s:
                 raise Refused(f"the deploy did not take effect: {wrong[0]}", wrong[1:])
             time.sleep(POLL_S)
 

@@ -1,4 +1,4 @@
-"""`serve-bench recsys` as a command: flags, bad input, and ladders against services already there."""
+"""`serve-bench recsys` as a command: flags, bad input, ladders against services already there."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_ladders_against_services_that_are_there(
     assert all(one.counts.failed == {} for one in result.trials[:2])
     assert all(one.counts.failed["status"] > 0 for one in result.trials[2:])
     assert "\n  good: not visible\n  bad: not visible\n" in table
-    assert "LADDER good, replicas: not visible; the list is measured" in table
+    assert "LADDER good, replicas not visible; the list is measured" in table
     assert table.count("requests failed: status") == 2
     assert run(["recsys", "--resume", str(tmp_path / "r")]) == 2
     assert "holds a run of --url, whose headers are not kept" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
     launch = plan(suite())[0]
     ((one, rows),) = launch.cells
     work = Agenda(suite(), (launch,)).work(launch, one, rows)
-    taken = []
+    taken: list[int] = []
     while (todo := work.next()) is not None:
         assert len(work.left()) == 3 - len(taken)
         taken.append(todo[0].row.connections)

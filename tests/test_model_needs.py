@@ -53,7 +53,7 @@ def test_a_shape_that_cannot_be_is_named_by_its_flag() -> None:
 def test_tables_that_do_not_fit_are_told_with_the_largest_that_fits() -> None:
     suite, cell = cell_of(4)
     check_memory(suite, cell, 6_000_000_000)
-    with pytest.raises(BadInput, match=r"4 ranker replicas take about 5\.4 GB .*at most 3 repl"):
+    with pytest.raises(BadInput, match=r"4 ranker replicas take about 5\.5 GB .*at most 3 repl"):
         check_memory(suite, cell, 5_000_000_000)
     with pytest.raises(BadInput, match=r"a ranker replica takes about .*smaller tables$"):
         check_memory(suite, cell, 1_000_000_000)

@@ -174,12 +174,12 @@ def _ladder(users: str | None, quick: bool) -> Ladder | None:
 
 
 def _timing(duration: float) -> Timing:
-    """Windows of about a second."""
+    """Windows of about a second; at least three, or no spread could be told."""
     from serve_bench.cli.matrix_flags import check_number
     from serve_bench.load_spec import Timing
 
     check_number("--duration", duration, 0.5, 86_400)
-    windows = max(1, round(duration))
+    windows = max(3, round(duration))
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, duration / windows)
 
 

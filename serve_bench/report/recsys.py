@@ -142,7 +142,7 @@ def _name(ladder: LadderLine) -> str:
 def _size(ladder: LadderLine) -> str:
     """The heading that ladders of one size stand under."""
     if "num_replicas" not in ladder.cell:
-        return f"replicas: {NOT_VISIBLE}"
+        return f"replicas {NOT_VISIBLE}"
     count = int(ladder.cell["num_replicas"])
     return f"{count} ranker replica{'s' if count != 1 else ''}"
 
@@ -253,7 +253,7 @@ def _gpu(trials: Sequence[Trial], device: str) -> str:
 # -------------------------------------------------------------------------------- the ladder
 
 _STEPS: Final = (
-    *("users", "req/s", "p50", "p90", "p99", "max", "errors", "batch", "forward", "host", ""),
+    *("users", "req/s", "p50", "p90", "p99", "errors", "batch", "forward", "host", ""),
 )
 
 
@@ -265,7 +265,7 @@ def _ladder(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
     yield from wrapped(head, width)
     entries = _entries(ladder, page)
     steps = [_step(ladder, line) for line in ladder.steps]
-    texts = list(columns(_STEPS, steps, left=(10,), width=width - 2))
+    texts = list(columns(_STEPS, steps, left=(9,), width=width - 2))
     yield "  " + texts[0]
     for line, text in zip(ladder.steps, texts[1:], strict=True):
         yield "  " + text
@@ -285,11 +285,11 @@ def _entries(ladder: LadderLine, page: Page) -> dict[int, Entry]:
 def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
     users = str(line.row.connections)
     if MAIN not in line.spreads:
-        return (users, line.status, *["-"] * 8, "")
+        return (users, line.status, *["-"] * 7, "")
     return (
         users,
         mean_and_std(line.spreads[MAIN]),
-        *(_latency(line, name) for name in ("p50", "p90", "p99", "max")),
+        *(_latency(line, name) for name in ("p50", "p90", "p99")),
         str(line.errors),
         _batches(line)[0],
         _forward(line.trials),

@@ -1,0 +1,138 @@
+"""`serve-bench recsys` and `micro --app ranker` on a real Ray, with small tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_bench.ladder_figures import ladder_lines
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_for_line
+
+pytestmark = [pytest.mark.ray, pytest.mark.torch]
+
+SMALL = """
+name = "small"
+app = "recsys"
+variant = ["default"]
+[load]
+users = [2, 6]
+windows = 3
+window_seconds = 0.3
+warmup_seconds = 0.3
+[cell]
+max_batch_size = 4
+batch_wait_timeout_s = 0.01
+device = "cpu"
+table_rows = 500
+sparse_features = 6
+[matrix]
+num_replicas = [1]
+"""
+
+
+@pytest.mark.timeout(300)
+def test_both_rankers_climb_their_ladders(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = ["recsys", "--suite", "./small.toml", "--ranker", "both", "--ranker-replicas", "1,2"]
+    ran = run_to_end([*command, "--out", "r", "--published"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = read(tmp_path / "r")
+    ladders = ladder_lines(result)
+    assert [(one.cell["ranker"], one.cell["num_replicas"]) for one in ladders] == [
+        *(("plain", 1), ("plain", 2)),
+        *(("tuned", 1), ("tuned", 2)),
+    ]
+    for trial in result.trials:
+        assert trial.counts.failed == {} and trial.counts.completed > 10
+        assert len(trial.served) == trial.cell["num_replicas"]
+        sizes = {int(size): count for size, (count, _) in trial.forward.items()}
+        asked = sum(size * count for size, count in sizes.items())
+        assert max(sizes) <= 4 and asked == sum(trial.served.values())
+        assert all(ns > 0 for _, ns in trial.forward.values())
+        titles = {one["title"] for one in trial.usage["processes"] if one["role"] == "replica"}
+        assert titles == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
+    # Deployed in place from one to two replicas, two ingress replicas for each.
+    assert [deploy.in_place for deploy in result.deploys] == [False, True, False, True]
+    told = [one for deploy in result.deploys for one in deploy.proof["replicas"]]
+    assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}
+    assert "on CPU, no GPU is used; 1 thread of torch a ranker" in ran.stdout
+    assert re.search(r"default, tuned, CPU +[\d,.]+ ± ", ran.stdout)
+    assert "PUBLISHED, not measured here: OSS vs Turbo" in ran.stdout
+    assert max(len(line) for line in ran.stdout.splitlines() if "records:" not in line) <= 80
+    page = json.loads(run_to_end(["report", "r", "--format", "json"], tmp_path).stdout)
+    assert [one["knee_users"] for one in page["ladders"]] == [
+        ladder.knee.row.connections for ladder in ladders if ladder.knee is not None
+    ]
+    again = run_to_end(["recsys", "--resume", "r"], tmp_path)
+    assert again.returncode == 0 and len(read(tmp_path / "r").launches) == 1
+
+
+@pytest.mark.timeout(300)
+def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = ["recsys", "--suite", "./small.toml", "--users", "2,6,10", "--duration", "4"]
+    run = start(*command, "--out", "r", cwd=tmp_path)
+    wait_for_line(run, r"default,.* 2 users \(raw\)")
+    time.sleep(2)  # the step of 6 users is warm and measured
+    ours = [
+        one.pid
+        for one in psutil.Process(run.pid).children(recursive=True)
+        if "ServeReplica:recsys:Ranker" in "".join(one.cmdline())
+    ]
+    os.kill(ours[0], signal.SIGKILL)
+    rest = run.stdout.read() if run.stdout else ""
+    assert run.wait() == 1, rest
+    result = read(tmp_path / "r")
+    assert [one.row.connections for one in result.trials] == [2, 6, 10]
+    hurt = result.trials[1]
+    assert hurt.counts.failed.get("status", 0) + hurt.counts.failed.get("timeout", 0) > 0
+    assert result.trials[0].counts.failed == result.trials[2].counts.failed == {}
+    (failure,) = result.failures
+    assert (
+        failure.key == hurt.key and f"replica {ours[0]} ended during the trial" in failure.message
+    )
+    assert "failed: replica" in rest and "requests failed: status" in rest
+    (after,) = result.trials[2].served
+    assert after != f"replica {ours[0]}"
+    # What is in doubt is measured again, and nothing else.
+    again = run_to_end(["recsys", "--resume", "r"], tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert read(tmp_path / "r").complete
+
+
+@pytest.mark.timeout(300)
+def test_micro_measures_a_ranker_of_one_tier(tmp_path: Path) -> None:
+    command = ["micro", "--app", "ranker", "--device", "cpu", "--table-rows", "500", "--quick"]
+    axes = ["--max-batch-size", "1,8", "--clients", "2,raw:4", "--ranker", "tuned"]
+    run = start(*command, *axes, "--out", "r", cwd=tmp_path)
+    wait_for_line(run, r"device cpu, table_rows 500, 2 clients")
+    port = read(tmp_path / "r").launches[0].proof["port"]
+    asked = {}
+    for user in ("7", "x", "1.5", ""):
+        url = f"http://127.0.0.1:{port}/ranker/?user_id={user}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                asked[user] = (response.status, len(json.loads(response.read())["scores"]))
+        except urllib.error.HTTPError as error:
+            asked[user] = (error.code, 0)
+    assert asked == {"7": (200, 32), "x": (422, 0), "1.5": (422, 0), "": (422, 0)}
+    rest = run.stdout.read() if run.stdout else ""
+    assert run.wait() == 0, rest
+    result = read(tmp_path / "r")
+    assert [(one.cell["max_batch_size"], one.row.label) for one in result.trials] == [
+        *((1, "2 clients"), (1, "4 connections")),
+        *((8, "2 clients"), (8, "4 connections")),
+    ]
+    assert all(one.counts.failed == {} for one in result.trials)
+    assert {one.cell["device"] for one in result.trials} == {"cpu"}
+    assert "in the model: " in rest and "ranker tuned, device cpu" in rest
