@@ -20,7 +20,8 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 WORDS: Final = frozenset(
     """agenda app_spec axes checks counts errors histogram jsonl ladder load_result load_spec
     pacing proof ranker_figures recipes result scenario stack_layers stacks statistics suite
-    trial usage variants""".split()
+    trial usage variants verdict verdict_case verdict_evidence verdict_findings verdict_hints
+    verdict_ladder verdict_limits verdict_usage""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load perf ports processes profiler
