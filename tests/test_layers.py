@@ -20,7 +20,7 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
     load_result load_spec pacing proof ranker_figures recipes request_spec result scenario
-    stack_layers stacks statistics suite trial usage variants""".split()
+    stack_layers stacks statistics suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports

@@ -2,7 +2,8 @@
 
 tests/golden/records.jsonl: two variants, two cells, three rows; windows are mean ± std by turns;
 of the responses 90 % took some time, 9 % 1.25 times that and 1 % 2.5 times; the first cell of
-`default` has the published figures. One row has errors, one a client at its limit, one failed.
+`default` has the published figures. One row has errors, one a client at its limit, one failed. Four
+rows have samples of CPU: nothing full, a proxy at its core, a client at its core, one slot for all.
 After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
 """
 
@@ -22,7 +23,16 @@ from serve_bench.report import FORMATS, render
 from serve_bench.report.page import decimals, latency, number, page_of
 from serve_bench.report.perf_metrics import perf_metrics
 from serve_bench.report.table import terminal
-from serve_bench.result import Failure, Metric, Record, Result, VariantUsed, result_of
+from serve_bench.result import (
+    Failure,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Trial,
+    VariantUsed,
+    result_of,
+)
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
@@ -254,6 +264,62 @@ def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:
     result = result_of([run(at), asked, trial(at)])
     for name in ("table", "markdown", "json"):
         assert "variant-not-engaged" in render(result, name)
+
+
+# ------------------------------------------------------------------------ what limited it
+
+
+def sampled(at: PlannedTrial, proxy: float, *, profiled: bool = False) -> Trial:
+    """A trial of 100 connections whose proxy used so many % of a core."""
+    processes = [
+        {"pid": 1, "role": "proxy", "cpu_percent": proxy},
+        {"pid": 2, "role": "replica", "cpu_percent": 20.0},
+    ]
+    host = {"cores": 4, "cpu_percent": proxy + 30.0}
+    made = trial(at, 100.0, 100.0, 100.0, profiled=profiled)
+    return replace(made, usage={"host": host, "processes": processes})
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_limited_a_row_stands_under_it(width: int) -> None:
+    at = planned(row=ROWS[2], of=cell(1, 10000, 1))
+    lines = render(result_of([run(at), sampled(at, 97.0)]), width=width).splitlines()
+    under = next(i for i, line in enumerate(lines) if "limited by" in line)
+    assert lines[under - 1].split()[:2] == ["100", "connections"]
+    assert max(map(len, lines)) <= width
+    hints = [line for line in lines if line.startswith("hint, proxy CPU: the flags of")]
+    assert len(hints) == 1
+
+
+def test_a_row_without_samples_and_a_profiled_one_have_no_verdict() -> None:
+    at = planned(row=ROWS[2])
+    bare = result_of([run(at), trial(at), sampled(at, 97.0, profiled=True)])
+    for name, text in everywhere(bare).items():
+        assert "limited by" not in text, name
+    (entry, profiled) = page_of(bare).entries
+    assert (entry.limited, profiled.limited) == (None, None)
+
+
+def test_launches_that_disagree_are_counted() -> None:
+    rounds = [planned(row=ROWS[2], round_=at, of=cell(1, 10000, 1)) for at in (1, 2, 3)]
+    shares = (97.0, 20.0, 96.0)
+    trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
+    result = result_of([run(*rounds), *trials])
+    said = (
+        "limited by: proxy CPU 97 % of a core (sure; then host 127 of 400 %), in 2 of 3 launches; "
+        "offered load in 1"
+    )
+    assert said in render(result, width=200)
+    (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
+    assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "sure")
+    assert row["limited_by_figures"] == "proxy CPU 97 % of a core"
+    (entry,) = json.loads(render(result, "json"))["variants"][0]["cells"][0]["rows"]
+    causes = {launch: verdict["cause"] for launch, verdict in entry["limited_by"].items()}
+    assert causes == {
+        "default-1": "proxy CPU",
+        "default-2": "offered load",
+        "default-3": "proxy CPU",
+    }
 
 
 # ----------------------------------------------------------------------- published, perf

@@ -28,7 +28,7 @@ def csv_text(page: Page) -> str:
 
 def _row(entry: Entry, page: Page) -> dict[str, Any]:
     line, rate = entry.line, entry.rate
-    measured = bool(line.trials)
+    measured, limited = bool(line.trials), entry.limited
     return {
         "run": page.run.id,
         "variant": line.variant,
@@ -50,6 +50,10 @@ def _row(entry: Entry, page: Page) -> dict[str, Any]:
         f"ratio_to_{page.base}" if page.base else "ratio": line.ratio,
         "published_requests_per_s_mean": entry.published and entry.published.mean,
         "published_requests_per_s_std": entry.published and entry.published.std,
+        "limited_by": limited and limited.cause,
+        "limited_by_figures": limited and limited.figures,
+        "limited_by_confidence": limited and limited.confidence,
+        "limited_by_runner_up": limited and limited.runner_up,
         "remarks": "; ".join(entry.remarks),
         "host": page.host,
     }

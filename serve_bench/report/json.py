@@ -72,6 +72,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "warnings": [asdict(one) for one in entry.warnings],
         "failures": [asdict(one) for one in entry.failures],
         "usage": {trial.launch: dict(trial.usage) for trial in line.trials if trial.usage},
+        "limited_by": {launch: asdict(verdict) for launch, verdict in entry.verdicts.items()},
         "served": {trial.launch: dict(trial.served) for trial in line.trials if trial.served},
         "serve_metrics": {
             trial.launch: dict(trial.serve_metrics) for trial in line.trials if trial.serve_metrics

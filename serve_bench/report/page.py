@@ -8,7 +8,7 @@ struck (variant, cell or row). No layout, no colour here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
@@ -26,12 +26,14 @@ from serve_bench.report.texts import cell_title as cell_title
 from serve_bench.report.texts import decimals as decimals
 from serve_bench.report.texts import host_line as host_line
 from serve_bench.report.texts import latency as latency
+from serve_bench.report.texts import limited_line
 from serve_bench.report.texts import mean_and_std as mean_and_std
 from serve_bench.report.texts import number as number
 from serve_bench.report.texts import ratio as ratio
 from serve_bench.report.texts import remark as remark
-from serve_bench.result import Failure, JsonObject, Launch, Result, Run, cell_slug
+from serve_bench.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 from serve_bench.statistics import MAIN, Line, Spread, summarize, variants
+from serve_bench.verdict import Verdict, limited_by, prevailing
 
 NS_PER_MS: Final = 1e6
 
@@ -45,6 +47,7 @@ class Entry:
     failures: tuple[Failure, ...]
     published: Published | None = None
     facts: tuple[str, ...] = ()  # lines that are neither a doubt nor a failure
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # by launch, where sampled
 
     @property
     def rate(self) -> Spread | None:
@@ -55,6 +58,11 @@ class Entry:
         """A figure of the latency (p50, p90, p99, max, mean, std) in milliseconds, if known."""
         latency = self.line.distributions.get("latency")
         return None if latency is None else float(getattr(latency, name)) / NS_PER_MS
+
+    @property
+    def limited(self) -> Verdict | None:
+        """What limited the row, in most of its launches; None where CPU was not sampled."""
+        return prevailing(tuple(self.verdicts.values())) if self.verdicts else None
 
     @property
     def label(self) -> str:
@@ -151,6 +159,7 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
     absent = metrics_note(result)
     if absent is not None:
         notes.append(absent)
+    notes += _hints(parts)
     if missing:
         notes.append(f"incomplete: {len(missing)} of {len(planned)} rows not measured in full")
     return Page(
@@ -177,7 +186,11 @@ def _variant(
     costs = profiling_costs(result)
     parts = []
     for slug, group in groupby(own, key=lambda line: cell_slug(line.cell)):
-        entries = tuple(_entry(line, doubts, failures, published, costs) for line in group)
+        lines_of_cell = tuple(group)
+        ladder = [trial for line in lines_of_cell for trial in line.trials]
+        entries = tuple(
+            _entry(line, doubts, failures, published, costs, ladder) for line in lines_of_cell
+        )
         struck = [
             failure
             for failure in failures
@@ -206,10 +219,15 @@ def _entry(
     failures: Iterable[Failure],
     published: bool,
     costs: Mapping[str, str],
+    ladder: Sequence[Trial],
 ) -> Entry:
+    """A row with all that is about it; `ladder` holds the trials of its cell."""
     profiled = line.status == "profiled"
     struck = (one for one in failures if one.key in line.keys and one.what != "worker")
     own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
+    sampled = [trial for trial in line.trials if trial.usage and not profiled]
+    verdicts = {trial.launch: limited_by(trial, beside=ladder) for trial in sampled}
+    limits = (limited_line(tuple(verdicts.values())),) if verdicts else ()
     return Entry(
         line=line,
         warnings=tuple(own),
@@ -217,7 +235,8 @@ def _entry(
         published=published_for(line.cell, line.row) if published else None,
         facts=tuple(fact for trial in line.trials for fact in facts(trial, costs))
         if profiled
-        else served_facts(line.trials, line.cell.get("max_batch_size", 1)),
+        else (*limits, *served_facts(line.trials, line.cell.get("max_batch_size", 1))),
+        verdicts=verdicts,
     )
 
 
@@ -254,6 +273,13 @@ def _engaged(launches: list[Launch]) -> str:
         versions = launch.proof.get("versions") or {}
         found += [f"{name} {value}" for name, value in versions.items() if value]
     return ", ".join(dict.fromkeys(found))
+
+
+def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:
+    """What to try, once for each cause that limited a row."""
+    limits = [entry.limited for part in parts for entry in part.entries]
+    hints = {one.cause: one.hint for one in limits if one is not None}
+    return (f"hint, {cause}: {hint}" for cause, hint in hints.items())
 
 
 def _method(lines: Sequence[Line]) -> Iterable[str]:

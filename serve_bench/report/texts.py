@@ -5,11 +5,14 @@ Rule: one line each, no layout and no colour; what has no value is `-`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from serve_bench.checks import Warning
 from serve_bench.result import JsonObject
 from serve_bench.statistics import Line, Spread
+from serve_bench.verdict import Verdict, prevailing
 
 
 def remark(warning: Warning) -> str:
@@ -69,3 +72,15 @@ def ratio(line: Line, base: str | None) -> str:
     if line.variant == base and line.trials and line.status != "profiled":
         return "1"
     return "-" if line.ratio is None else f"{line.ratio:.2f}"
+
+
+def limited_line(verdicts: Sequence[Verdict]) -> str:
+    """`limited by: proxy CPU 96 % of a core (sure; then replica CPU 59 %)`, of at least one launch.
+
+    Of several the most frequent, and how often the others came if they were not the same.
+    """
+    most = prevailing(verdicts)
+    counts = Counter(one.cause for one in verdicts)
+    others = ", ".join(f"{cause} in {n}" for cause, n in counts.items() if cause != most.cause)
+    share = f", in {counts[most.cause]} of {len(verdicts)} launches; {others}" if others else ""
+    return f"limited by: {most.text}{share}"

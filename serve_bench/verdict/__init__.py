@@ -1,0 +1,268 @@
+"""What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
+
+Rule: pure judgement on what a Trial records. Causes are asked for in one order: what makes a
+verdict impossible, the client, an open loop that was kept up with, CPU and GPU, waits without CPU,
+a wait that only a ladder shows, and at last the offered load. Evidence that contradicts itself
+gives "unclear", never a guess. Thresholds and their reasons are in verdict/limits.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from serve_bench.result import Trial
+from serve_bench.verdict.case import (
+    WORDS,
+    Case,
+    Confidence,
+    case_of,
+    cpu_confidence,
+    host_confidence,
+    host_first,
+    latency_bound,
+    offered_confidence,
+    placed,
+    runner_up,
+    starving,
+)
+from serve_bench.verdict.findings import Cause as Cause
+from serve_bench.verdict.findings import Finding, beside_findings
+from serve_bench.verdict.hints import HINTS
+from serve_bench.verdict.ladder import constant
+from serve_bench.verdict.limits import (
+    ALL_CONNECTIONS,
+    DISAGREE,
+    FAILED,
+    IDLE,
+    NEAR,
+    ON_TIME,
+    RESTING,
+    SATURATED,
+    SOME_FAILED,
+    STARVED,
+    WAIT_MOST,
+    WELL_FULL,
+)
+from serve_bench.verdict.usage import figure, short_name
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limited a trial.
+
+    `figures` and `runner_up` are words with numbers and units. `reasons` say why a verdict is
+    unclear, or what speaks against it; `unseen` what could not be looked at. `confidence` is "none"
+    where the cause is "unclear".
+    """
+
+    cause: Cause
+    figures: str
+    confidence: Confidence
+    runner_up: str | None = None
+    runner_up_cause: Cause | None = None
+    hint: str = ""
+    deployment: str | None = None
+    reasons: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`replica CPU 98 % of a core (likely; then proxy CPU 61 %)`."""
+        if self.cause == "unclear":
+            return f"unclear: {'; '.join(self.reasons)}"
+        then = f"; then {self.runner_up}" if self.runner_up else ""
+        return f"{self.figures} ({self.confidence}{then})"
+
+
+def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
+    """What limited a trial.
+
+    `front` names the deployment that HTTP meets; without it that is inferred where it can be.
+    `beside`: other trials of the run, of which those of the same cell and client form a ladder.
+    """
+    case = case_of(trial, front, beside)
+    answers = (ask(case) for ask in ORDER)
+    return _weighed(next(answer for answer in answers if answer is not None), case)
+
+
+def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
+    """The first verdict of the most frequent cause, over launches (at least one)."""
+    most = Counter(one.cause for one in verdicts).most_common(1)[0][0]
+    return next(one for one in verdicts if one.cause == most)
+
+
+# ----------------------------------------------------------------------------- the questions
+
+
+def _impossible(case: Case) -> Verdict | None:
+    """Nothing came back, nothing was looked at, or the readings exclude each other."""
+    seen, trial = case.seen, case.trial
+    if not trial.counts.completed:
+        return _unclear(case, "no request was completed")
+    if seen.offered.failed >= FAILED:
+        return _unclear(case, f"{100 * seen.offered.failed:.0f} % of the requests failed")
+    host = seen.host
+    if host is not None and -host.others - host.steal > DISAGREE * host.cores:
+        used, all_used = 100 * (host.cpu - host.others), 100 * host.cpu
+        return _unclear(
+            case, f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
+        )
+    if not trial.usage and not seen.client.bound:
+        return _unclear(case, "CPU was not sampled")
+    return None
+
+
+def _client(case: Case) -> Verdict | None:
+    """The client says that it was the limit: was it, or did something keep it from running?"""
+    seen, client = case.seen, case.client
+    if client is None or not seen.client.bound:
+        return None
+    worked = seen.client.busy is not None and seen.client.busy >= NEAR
+    waited = client.starved is not None and client.starved >= STARVED
+    if case.host is not None and case.host_is_full and (waited or not worked):
+        return _of(case, case.host, host_confidence(case))
+    rivals = [one for one in case.busy(SATURATED) if not starving(one)]
+    if rivals:
+        return _unclear(case, client.figures, rivals[0].figures)
+    sure = worked and case.watched and case.top < NEAR
+    return _of(case, client, "sure" if sure else "likely")
+
+
+def _kept_up(case: Case) -> Verdict | None:
+    """An open loop that got every answer in time was limited by its own rate."""
+    offered = case.seen.offered
+    if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
+        return None
+    full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
+    confidence: Confidence = "sure" if full < IDLE else "likely" if full < SATURATED else "weak"
+    if not case.watched:
+        confidence = "likely"
+    told = f"offered load {figure(offered.rate)} requests/s, all answered in time"
+    return _of(case, Finding("offered load", 0.0, told, told), confidence)
+
+
+def _cpu(case: Case) -> Verdict | None:
+    """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
+    before a replica, which may spin while it waits for it; a process that waits for cores comes
+    behind the host."""
+    host = case.host
+    near = case.busy(NEAR)
+    always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
+    top = next(iter([*always, *near]), None)
+    if host is not None and host_first(case, top):
+        return _of(case, host, host_confidence(case))
+    return None if top is None else _of(case, placed(case, top), cpu_confidence(case, top))
+
+
+def _waits(case: Case) -> Verdict | None:
+    """No CPU is short: slots or batches that requests wait for."""
+    confidence: Confidence = "weak"
+    if case.top < IDLE:
+        confidence = "likely"
+    if case.slots is not None:
+        if case.top < RESTING and case.slots.level >= WELL_FULL:
+            confidence = "sure"
+        ongoing, slots = case.seen.ongoing, case.seen.slots
+        if ongoing is not None and slots and ongoing < RESTING * slots:
+            against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
+            return _of(case, placed(case, case.slots), "weak", against)
+        return _of(case, placed(case, case.slots), confidence)
+    if case.queue is not None:
+        return _of(case, placed(case, case.queue), "weak")
+    if case.batch is not None:
+        if case.top < RESTING and case.batch.level >= WAIT_MOST:
+            confidence = "sure"
+        return _of(case, case.batch, confidence)
+    return None
+
+
+def _downstream(case: Case) -> Verdict | None:
+    """By Serve's own metrics: most of the latency is passed in a deployment behind the front."""
+    mean_ms, front = case.seen.offered.mean_ms, case.seen.front
+    behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != short_name(front)}
+    if front is None or not mean_ms or not behind:
+        return None
+    name = max(behind, key=lambda one: behind[one])
+    if behind[name] < WAIT_MOST * mean_ms:
+        return None
+    told = f"downstream deployment {name} takes {figure(behind[name])} of {figure(mean_ms)} ms"
+    found = Finding("downstream deployment", behind[name] / mean_ms, told, told, name)
+    return _of(case, found, "weak")
+
+
+def _hidden(case: Case) -> Verdict | None:
+    """Nothing is full, and yet more clients brought no more requests: they wait inside."""
+    flat = constant(case.trial, case.ladder)
+    if flat is None or not case.watched:
+        return None
+    if len(case.seen.deployments) > 1:
+        return _unclear(case, f"nothing sampled is at its limit, but {flat.text}")
+    (low, high), (rate, _) = flat.clients, flat.figures
+    told = f"replica loop blocked: {figure(rate)} requests/s from {low} to {high} clients, CPU idle"
+    return _of(case, Finding("replica loop", 1.0, told, told, case.seen.measured), "weak")
+
+
+def _offered(case: Case) -> Verdict | None:
+    """Nothing is full: more load would bring more requests."""
+    offered, beside = case.seen.offered, beside_findings(case.seen)
+    if beside:
+        return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
+    if not case.watched:
+        return _unclear(case, "no process of the server was sampled")
+    if offered.loop == "open":
+        if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
+            told = f"offered load: all {offered.connections} connections in use"
+            return _of(case, Finding("offered load", 0.0, told, told), "likely")
+        behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
+        failed = f"{100 * offered.failed:.0f} % failed"
+        return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
+    return _of(case, latency_bound(case), offered_confidence(case))
+
+
+ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _impossible,
+    _client,
+    _kept_up,
+    _cpu,
+    _waits,
+    _downstream,
+    _hidden,
+    _offered,
+)
+
+
+# ------------------------------------------------------------------------------- verdicts
+
+
+def _of(case: Case, found: Finding, confidence: Confidence, *against: str) -> Verdict:
+    then = runner_up(case, found)
+    return Verdict(
+        cause=found.cause,
+        figures=found.figures,
+        confidence=confidence,
+        runner_up=None if then is None else then.short,
+        runner_up_cause=None if then is None else then.cause,
+        hint=HINTS[found.cause],
+        deployment=short_name(found.deployment) or None,
+        reasons=against,
+        unseen=case.seen.unseen,
+    )
+
+
+def _unclear(case: Case, *reasons: str) -> Verdict:
+    nothing = Finding("unclear", 0.0, "unclear", "unclear")
+    return _of(case, nothing, "none", *reasons)
+
+
+def _weighed(verdict: Verdict, case: Case) -> Verdict:
+    """A step less sure where requests failed, or a process of the server came or went."""
+    failed = case.seen.offered.failed
+    lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
+    doubts = [*lost, *case.seen.partly]
+    if not doubts or verdict.cause == "unclear":
+        return verdict
+    less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
+    return replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))

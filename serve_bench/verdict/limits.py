@@ -1,0 +1,102 @@
+"""The thresholds of a verdict, each with its reason.
+
+Rule: the verdict judges by these and by no other number. Shares are of 1 (a whole core, a whole
+host, all slots); none is tuned to one app: they follow from what a core and a queue are. What they
+are applied to is in verdict.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SATURATED: Final = 0.90
+"""A process that uses so much of a core, or a host so much of all its cores, has nothing left: a
+closed loop leaves gaps between requests, and readings are means over the whole trial. The proxy of
+a no-op app stood at 96 % when 100 connections waited for it (README)."""
+
+CERTAIN: Final = 0.95
+"""From here on the gaps are within what sampling misses: no other cause is needed."""
+
+NEAR: Final = 0.80
+"""Between this and SATURATED something is the likeliest limit, though it still rests at times: with
+random arrivals four requests are there on average at 80 % (u / (1 - u)), and nine at 90 %."""
+
+IDLE: Final = 0.70
+"""Nothing above this: no process and no core is a limit."""
+
+RESTING: Final = 0.50
+"""All below this while requests wait: what they wait for is no CPU."""
+
+STARVED: Final = 0.20
+"""A process that waits in the run queue for a fifth of the time it wants to run is slowed down by
+whoever else runs, and not by its own core."""
+
+UNHINDERED: Final = 0.10
+"""Server processes that wait for less than this share of their demand get the CPU they want,
+however busy the host is: programs at a lower priority, say, make it look full."""
+
+GIL_CEILING: Final = 1.15
+"""A Python process runs one thread of Python at a time, and some native threads of Ray beside it.
+Above this its work is native (torch) and spread over cores: then its busiest thread tells."""
+
+OTHERS: Final = 0.15
+"""Processes that are not sampled are named when they use this share of all cores."""
+
+GAP: Final = 0.20
+"""One replica of several is a limit of its own when it is ahead of the mean of the others by this
+share of a core. A router that picks by queue length keeps equal replicas closer together."""
+
+FULL_SLOTS: Final = 1.10
+"""More requests in flight than all replicas may take at once, by more than the error of Little's
+law in a closed loop (checks.py lets 5 to 10 % pass): some wait for a slot."""
+
+WELL_FULL: Final = 1.50
+"""Half as many again as the slots: a queue that no error of counting explains."""
+
+BATCH_FULL: Final = 0.90
+"""Batches filled to more than this on average do not wait for their timeout."""
+
+QUEUED_BATCHES: Final = 2.0
+"""With full batches and twice a batch in flight at a replica, one is in work and one is waiting."""
+
+WAIT_SHARE: Final = 0.50
+"""A wait that is at least half of the latency is what the latency is made of."""
+
+WAIT_MEAN: Final = 0.50
+"""Requests that come evenly wait half of a batch's timeout on average: where the latency is less,
+batches fill up before it."""
+
+WAIT_MOST: Final = 0.80
+"""A wait that leaves less than a fifth of the latency to everything else."""
+
+ON_TIME: Final = 0.02
+"""An open loop keeps up when no more than 2 % of its due requests were left over at the end beyond
+what was left over at the beginning; a server that falls behind leaves more with every second."""
+
+ALL_CONNECTIONS: Final = 0.95
+"""An open loop that falls behind with so many of its connections in use has too few of them."""
+
+FEW_CONNECTIONS: Final = 16
+"""A closed loop with no more connections and nothing saturated is bound by latency: each waits for
+its answer. With many, a wait that no process shows (a lock, a service outside) is as likely."""
+
+FAILED: Final = 0.50
+"""Half of the requests failed: what limited the other half is of no use."""
+
+SOME_FAILED: Final = 0.05
+"""From here on failures make what was measured less sure: they cost, and are in no rate."""
+
+DISAGREE: Final = 0.20
+"""Processes that together used more than the host by this share of it: one of the two is wrong."""
+
+WHOLE: Final = 0.80
+"""A process seen for less than this share of the windows came or ended within them."""
+
+STEP: Final = 2.0
+"""Loads are compared where one has at least twice the clients of the other."""
+
+FLAT: Final = 0.05
+"""A throughput that gains less than this with STEP times the clients does not follow the load."""
+
+FOLLOWS: Final = 0.80
+"""A latency that grows by this share of what the clients grew by is a queue that grows."""
