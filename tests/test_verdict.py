@@ -358,7 +358,7 @@ def test_full_batches_with_more_in_flight_wait_for_the_batch_function() -> None:
 
 def test_a_batch_function_that_is_always_running_without_cpu() -> None:
     at = with_metric(measured(16, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16)
-    at = with_metric(at, "forward_time", "ns", 97_000_000)
+    at = replace(at, forward={"16": [1, 97_000_000]})
     verdict = limited_by(at)
     assert verdict.cause == "replica loop"
     assert verdict.figures == "replica loop 97 % of the time in its batch function"

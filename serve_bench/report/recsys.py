@@ -44,6 +44,7 @@ def recsys_text(result: Result, published: bool, where: str | None, width: int =
         out += _grouped(ladders, _SATURATED, _saturated, width)
         out += ["", "INSIDE, at the same loads"]
         out += _grouped(ladders, _INSIDE, _inside, width)
+        out += ["", "LIMITED BY, at the same loads", *_limits(ladders, page, width)]
     for ladder in ladders:
         out += ["", *_ladder(ladder, page, width)]
     out += ["", *_published(width)] if published else []
@@ -52,7 +53,7 @@ def recsys_text(result: Result, published: bool, where: str | None, width: int =
         out += wrapped(f"failed: {one.what}: {one.message}", width)
     for warning in page.warnings:
         out += wrapped(f"! {remark(warning)}", width)
-    for note in (*_NOTES, *page.notes[:1], f"host: {page.host}"):
+    for note in (*_NOTES, *page.notes, f"host: {page.host}"):
         out += wrapped(note, width)
     if where is not None:
         out.append(f"records: {where}")
@@ -214,6 +215,21 @@ def _inside(ladder: LadderLine, _: LadderLine) -> Sequence[str]:
         _host(line.trials),
         _gpu(line.trials, str(ladder.cell.get("device"))),
     )
+
+
+def _limits(ladders: Sequence[LadderLine], page: Page, width: int) -> Iterator[str]:
+    """What limited each service where it was saturated, with the figures for it."""
+    for size in dict.fromkeys(_size(ladder) for ladder in ladders):
+        yield f"{size}:"
+        for ladder in (one for one in ladders if _size(one) == size):
+            knee = None if ladder.knee is None else ladder.knee.row.connections
+            entry = None if knee is None else _entries(ladder, page)[knee]
+            limit = None if entry is None else entry.limited
+            if "num_replicas" not in ladder.cell:
+                said = NOT_VISIBLE
+            else:
+                said = "CPU was not sampled" if limit is None else limit.text
+            yield from wrapped(f"{_name(ladder)}: {said}", width, indent=2)
 
 
 def _batches(line: Line) -> Sequence[str]:

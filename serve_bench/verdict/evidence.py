@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.counts import BATCH_SIZE
+from serve_bench.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.result import Trial
 from serve_bench.statistics import MAIN, merged
 from serve_bench.verdict.limits import WHOLE
@@ -25,9 +25,6 @@ from serve_bench.verdict.usage import (
     short_name,
     uses_of,
 )
-
-FORWARD_TIME: Final = "forward_time"
-"""The metric of an app that measures its batch function: ns, one value a batch."""
 
 NS_PER_MS: Final = 1e6
 
@@ -249,11 +246,10 @@ def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> 
 def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
     """The share of the time that each replica was in its batch function: batches in a second times
     the mean time of one. Both means count the warm-up too, so neither total does."""
-    times, sizes = merged([trial], FORWARD_TIME), merged([trial], BATCH_SIZE)
-    if not times.count or not replicas:
+    mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
+    if mean_ns is None or not replicas:
         return None
-    each = sizes.mean or 1.0
-    return (times.mean or 0.0) / 1e9 * rate / each / replicas
+    return mean_ns / 1e9 * rate / (sizes.mean or 1.0) / replicas
 
 
 # --------------------------------------------------------------------------- what is missing
