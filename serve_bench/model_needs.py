@@ -7,6 +7,7 @@ each variant, since that is where the replicas will run.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -63,9 +64,7 @@ def torch_of(variant: VariantUsed) -> Torch:
     python = variant.python or sys.executable
     where = f"variants.{variant.name}: python {python}: " if variant.python else ""
     try:
-        told = subprocess.run(
-            [python, "-c", _ASK], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
-        )
+        told = _asked(python)
     except OSError as error:
         raise BadInput(f"{where}{(error.strerror or 'cannot be run').lower()}") from None
     except subprocess.TimeoutExpired:
@@ -78,6 +77,13 @@ def torch_of(variant: VariantUsed) -> Torch:
     found: Mapping[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
     devices = tuple((str(name), int(free)) for name, free in found["devices"])
     return Torch(str(found["version"]), found["built_for"], devices)
+
+
+@functools.cache  # variants mostly share an interpreter, and torch takes seconds to load
+def _asked(python: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-c", _ASK], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
+    )
 
 
 def with_device(suite: Suite) -> Suite:

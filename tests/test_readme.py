@@ -23,15 +23,26 @@ from tests.servers import serving
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
-COMMANDS = re.findall(r"^    (serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$", README, re.MULTILINE)
+_SHOWN = r"^    (serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$"
+COMMANDS = re.findall(_SHOWN, README, re.MULTILINE)
+RECSYS = re.findall(_SHOWN, (ROOT / "docs" / "recsys.md").read_text(), re.MULTILINE)
+
+
+def planned(lines: list[str]) -> list[object]:
+    """Commands that measure; those on a model ask torch for its device before they plan."""
+    return [
+        pytest.param(line, marks=pytest.mark.torch if "--app" in line or "recsys" in line else ())
+        for line in lines
+        if line.startswith(("serve-bench micro", "serve-bench recsys")) and "--url" not in line
+    ]
 
 
 def test_the_readme_shows_commands() -> None:
     assert len(COMMANDS) >= 8
 
 
-@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench micro")])
-def test_micro_commands_are_understood(
+@pytest.mark.parametrize("line", planned(COMMANDS + RECSYS))
+def test_micro_and_recsys_commands_are_understood(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -88,14 +99,19 @@ def test_make_targets_shown_exist() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    help_lines = {"micro", "noop", "load", "profile", "ranker", "report", "clean"}
+    help_lines = {"micro", "noop", "load", "profile", "ranker", "recsys", "report", "clean"}
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
 
 
 @pytest.mark.parametrize(
-    "line", [c for c in COMMANDS if c.startswith(("serve-bench profile", "serve-bench ranker"))]
+    "line",
+    [
+        command
+        for command in COMMANDS + RECSYS
+        if command.startswith(("serve-bench profile", "serve-bench ranker")) or "--url" in command
+    ],
 )
-def test_profile_and_ranker_commands_are_understood(
+def test_commands_with_targets_of_their_own_are_understood(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = shlex.split(line)[1:]
