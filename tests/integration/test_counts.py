@@ -26,6 +26,11 @@ def test_requests_by_replica_and_sizes_of_batches_are_exact(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     result = read(tmp_path / "run")
     assert len(result.trials) == 8 and result.complete
+    for first, second in zip(result.deploys[::2], result.deploys[1::2], strict=True):
+        sizes = [
+            {one["queue_max_batch_size"] for one in at.proof["replicas"]} for at in (first, second)
+        ]
+        assert sizes == [{1}, {16}] and second.in_place
     for trial in result.trials:
         # All that was sent arrived, since nothing failed: warm-up and the end included.
         sent = trial.client["total"]["completed"] + trial.client["total"]["in_flight"]
@@ -36,25 +41,12 @@ def test_requests_by_replica_and_sizes_of_batches_are_exact(tmp_path: Path) -> N
             assert metric is None
             continue
         assert metric is not None and metric.histogram is not None
-        sizes = Histogram.decode(metric.histogram)
-        assert sum(size * count for size, count in sizes.occupied()) == sent, trial.key
-        assert (sizes.min or 0) >= 1 and (sizes.max or 0) <= 16
+        batches = Histogram.decode(metric.histogram)
+        assert sum(size * count for size, count in batches.occupied()) == sent, trial.key
+        assert (batches.min or 0) >= 1 and (batches.max or 0) <= 16
         if trial.row.label == "single client":
-            assert sizes.max == 1
+            assert batches.max == 1
         else:
-            assert (sizes.mean or 0) > 1
+            assert (batches.mean or 0) > 1
     assert done.stdout.count("batches: mean size") == 4
     assert "batches: mean size 1.00 of 16" in " ".join(done.stdout.split())
-
-
-def test_noop_knows_what_each_replica_took(tmp_path: Path) -> None:
-    done = run_to_end(
-        [
-            *("noop", "--num-replicas", "2", "--num-queries", "60", "--port", "0"),
-            *("--out", "run"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    (trial,) = read(tmp_path / "run").trials
-    assert len(trial.served) == 2 and sum(trial.served.values()) == 60

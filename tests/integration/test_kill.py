@@ -39,20 +39,30 @@ def readable_records(folder: Path) -> int:
     return len(read(folder).trials)
 
 
-@pytest.mark.parametrize("victim", ["cli", "child"])
+LAUNCH, DEPLOY, TRIAL = (
+    r"launch: starting Ray",
+    r"launch: Serve is up",
+    r"\[1/2\].*single client.*req/s",
+)
+
+
 @pytest.mark.parametrize(
-    ("stage", "pattern"),
+    ("victim", "moment", "resume"),
     [
-        ("launch", r"launch: starting Ray"),
-        ("deploy", r"launch: Serve is up"),
-        ("trial", r"\[1/2\].*single client.*req/s"),
+        # Where nothing was measured yet, to go on is the same whenever that was: once for each.
+        pytest.param("cli", LAUNCH, False, id="cli-launch"),
+        pytest.param("child", LAUNCH, True, id="child-launch"),
+        pytest.param("cli", DEPLOY, True, id="cli-deploy"),
+        pytest.param("child", DEPLOY, False, id="child-deploy"),
+        pytest.param("cli", TRIAL, True, id="cli-trial"),
+        pytest.param("child", TRIAL, True, id="child-trial"),
     ],
 )
 def test_sigkill_leaves_nothing_and_resume_completes(
-    victim: str, stage: str, pattern: str, tmp_path: Path
+    victim: str, moment: str, resume: bool, tmp_path: Path
 ) -> None:
     process = start(*ARGUMENTS, cwd=tmp_path)
-    wait_for_line(process, pattern)
+    wait_for_line(process, moment)
     time.sleep(0.4)
     if victim == "cli":
         process.kill()
@@ -64,7 +74,9 @@ def test_sigkill_leaves_nothing_and_resume_completes(
     if victim == "child":
         assert "the cluster process ended" in output
     finished = readable_records(tmp_path / "run")
-    assert finished == (1 if stage == "trial" else 0)
+    assert finished == (1 if moment == TRIAL else 0)
+    if not resume:
+        return
     resumed = run_to_end(["micro", "--resume", "run"], tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert read(tmp_path / "run").complete

@@ -11,25 +11,39 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 
 pytestmark = pytest.mark.ray
 
 
 def test_without_blocking_it_prints_the_warm_up_and_exits(tmp_path: Path) -> None:
+    """And knows what each replica took; without samples, none are kept."""
     done = run_to_end(
-        ["noop", "--num-replicas", "2", "--num-queries", "50", "--port", "0"], tmp_path
+        [
+            *("noop", "--num-replicas", "2", "--num-queries", "50", "--port", "0"),
+            *("--no-sample", "--out", "run"),
+        ],
+        tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"count 50\b", done.stdout)
     for name in ("mean", "std", "min", "p50", "p90", "p95", "p99", "max"):
         assert re.search(rf"^ +{name} +[0-9.]+ ms$", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"url: http://127\.0\.0\.1:\d+/noop", done.stdout)
+    (trial,) = read(tmp_path / "run").trials
+    assert len(trial.served) == 2 and sum(trial.served.values()) == 50
+    assert not trial.usage and not trial.serve_metrics and not trial.profiles
+    assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
 @pytest.mark.external
-@pytest.mark.parametrize("variant", ["default", "optimized"])
-def test_wrk_and_ab_find_no_fault(variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variant", "end"), [("default", signal.SIGINT), ("optimized", signal.SIGTERM)]
+)
+def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
+    variant: str, end: signal.Signals, tmp_path: Path
+) -> None:
     process = start(
         *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "100"),
         *("--port", "0", "--variant", variant),
@@ -60,20 +74,10 @@ def test_wrk_and_ab_find_no_fault(variant: str, tmp_path: Path) -> None:
     assert "Non-2xx" not in ab
     assert re.search(r"HTML transferred: +4000 bytes", ab)  # "ok" 2,000 times: no framing in it
     began = time.monotonic()
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(end)
     assert process.wait(10) == 0
     assert time.monotonic() - began < 5
     assert wait_until_clean(1) == []
-
-
-def test_ctrl_c_ends_a_blocking_host_with_exit_code_0(tmp_path: Path) -> None:
-    process = start(
-        "noop", "--blocking", "--num-replicas", "1", "--num-queries", "10", "--port", "0",
-        cwd=tmp_path,
-    )  # fmt: skip
-    wait_for_line(process, r"serving until")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
 
 
 def test_a_cluster_that_dies_by_itself_is_a_failure(tmp_path: Path) -> None:

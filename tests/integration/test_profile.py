@@ -387,17 +387,3 @@ def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path
     assert drawn.returncode == 0, drawn.stderr
     assert "layer" in drawn.stdout and "</svg>" in (tmp_path / "diff.html").read_text()
     assert (tmp_path / "run" / "samples.jsonl").read_text().count('"kind":"host"') == 4
-
-
-def test_no_sample_leaves_it_all_out(tmp_path: Path) -> None:
-    done = run_to_end(
-        [
-            *("noop", "--num-replicas", "1", "--num-queries", "20", "--port", "0"),
-            *("--no-sample", "--out", "run"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    (trial,) = read(tmp_path / "run").trials
-    assert not trial.usage and not trial.serve_metrics and not trial.profiles
-    assert not (tmp_path / "run" / "samples.jsonl").exists()
