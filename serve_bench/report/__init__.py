@@ -13,11 +13,11 @@ from serve_bench.errors import BadInput
 from serve_bench.report.classic import classic
 from serve_bench.report.csv import csv_text
 from serve_bench.report.json import json_text
+from serve_bench.report.ladder_text import ladder_json, ladder_text
 from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Page, page_of
 from serve_bench.report.ranker import ranker_json, ranker_text
-from serve_bench.report.recsys import recsys_json, recsys_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -53,10 +53,10 @@ def render(
         return (
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
-    if result.run.command == "recsys" and format == "table":
-        return recsys_text(result, published, where, width)
-    if result.run.command == "recsys" and format == "json":
-        return recsys_json(result, published, where)
+    if result.run.suite.get("ladder") is not None and format in ("table", "json"):
+        if format == "json":
+            return ladder_json(result, published, where)
+        return ladder_text(result, published, where, width)
     page = page_of(result, published=published, where=where)
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone
