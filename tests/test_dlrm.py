@@ -6,6 +6,7 @@ CUDA graphs is walked with a device object that records and repeats on the CPU.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,9 @@ from serve_bench.apps.dlrm_features import (
     as_block,
     as_lists,
     as_matrix,
+    as_scores,
     features,
+    scores_json,
 )
 from serve_bench.apps.dlrm_graphs import LEAST_ROWS, padded
 from serve_bench.apps.dlrm_shape import Shape
@@ -117,6 +120,15 @@ def test_blocks_hold_what_lists_hold() -> None:
     assert matrix.shape == (64, SMALL.columns)
     assert matrix[32:, SMALL.dense_features :].tolist() == lists["sparse"]
     assert matrix[:32].view(np.float32)[:, : SMALL.dense_features].tolist() == lists["dense"]
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=40))
+def test_json_keeps_every_float32(scores: list[float]) -> None:
+    answer = np.array(scores, np.float32).tobytes()
+    assert as_scores(answer) == scores
+    content = json.loads(scores_json(answer))
+    assert list(content) == ["scores"]
+    assert np.array(content["scores"], np.float32).tobytes() == answer
 
 
 # --------------------------------------------------------------------------------- graphs
@@ -267,6 +279,22 @@ def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
     for together in (2, 5, 12):
         assert np.abs(scores_of(kind, SMALL, range(12), together=together) - alone).max() < 1e-5
     assert np.abs(scores_of(kind, SMALL, range(12), seed=2) - alone).max() > 1e-3
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("graphs", [False, True])
+def test_answers_hold_the_scores(graphs: bool) -> None:
+    from serve_bench.apps.dlrm import PlainRanker
+    from serve_bench.apps.dlrm_tuned import TunedRanker
+
+    tuned = TunedRanker(ODD, "cpu", seed=1, graphs_on=FakeDevice() if graphs else None)
+    payloads = [*blocks(range(3), ODD), *blocks(range(3, 5), ODD, rows=2)]
+    answers = tuned.answers(payloads)
+    assert [len(answer) for answer in answers] == [20, 20, 20, 8, 8]
+    assert [as_scores(answer) for answer in answers] == tuned.score(payloads)
+    plain = PlainRanker(ODD, "cpu", seed=1)
+    lists = [as_lists(*features(user, ODD)) for user in range(3)]
+    assert np.allclose(plain.answers(lists), tuned.score(payloads[:3]), rtol=0, atol=1e-5)
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .dlrm_features import FORMS, Payload, features
+from .dlrm_features import FORMS, Answer, Payload, features
 from .dlrm_shape import Shape
 from .dlrm_tuned import TunedRanker
 from .dlrm_weights import Weights, facts
@@ -36,6 +36,9 @@ class Ranker(Protocol):
 
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
         """From requests to the scores of each."""
+
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """The same in the form in which it leaves the ranker."""
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""
@@ -103,6 +106,10 @@ class PlainRanker:
         sizes = [len(payload["dense"]) for payload in payloads]
         parts = self.forward(self.load(payloads)).split(sizes, dim=0)
         return [part.detach().cpu().tolist() for part in parts]
+
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """Lists, as published."""
+        return self.score(payloads)
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""

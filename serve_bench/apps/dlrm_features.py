@@ -17,6 +17,9 @@ from .dlrm_shape import Shape
 Payload = Any
 """Features as one of FORMS has them."""
 
+Answer = Any
+"""The scores of one request as they leave the ranker: a list (`plain`), or float32 as bytes."""
+
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
@@ -59,8 +62,25 @@ def as_matrix(payloads: Sequence[bytes], columns: int) -> Any:
     return np.frombuffer(joined, np.int32).reshape(-1, columns)
 
 
+def as_scores(answer: bytes) -> list[float]:
+    """The scores that float32 bytes hold."""
+    scores: list[float] = np.frombuffer(answer, np.float32).tolist()
+    return scores
+
+
+def scores_json(answer: bytes) -> bytes:
+    """{"scores": [...]} of float32 bytes, with the 9 digits that tell any two float32 apart."""
+    scores = as_scores(answer)
+    return (_template(len(scores)) % tuple(scores)).encode()
+
+
 FORMS: dict[str, Callable[[Any, Any], Payload]] = {"plain": as_lists, "tuned": as_block}
 """How each ranker takes its features."""
+
+
+@lru_cache(maxsize=8)
+def _template(count: int) -> str:
+    return f'{{"scores":[{",".join(["%.9g"] * count)}]}}'
 
 
 @lru_cache(maxsize=8)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .dlrm_features import Payload, as_matrix
+from .dlrm_features import Answer, Payload, as_matrix
 from .dlrm_graphs import LEAST_ROWS, CudaDevice, Device, GraphCache, padded
 from .dlrm_shape import FLOAT_BYTES, Shape
 from .dlrm_weights import Weights, facts
@@ -103,15 +103,29 @@ class TunedRanker:
 
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
         """From requests to the scores of each: one list, cut at the end."""
+        scores = self._all_scores(payloads).tolist()
+        return [scores[at : at + rows] for at, rows in self._places(payloads)]
+
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """Bytes of float32: no score becomes a Python object here."""
+        scores = self._all_scores(payloads).numpy().tobytes()
+        return [
+            scores[FLOAT_BYTES * at : FLOAT_BYTES * (at + rows)]
+            for at, rows in self._places(payloads)
+        ]
+
+    def _all_scores(self, payloads: Sequence[Payload]) -> Any:
         loaded = self.load(payloads)
         out = self.forward(loaded)
-        scores = (out if self.graphs is None else self.graphs.scores(*loaded)).tolist()
-        ends, at, cut = FLOAT_BYTES * self._shape.columns, 0, []
+        return out if self.graphs is None else self.graphs.scores(*loaded)
+
+    def _places(self, payloads: Sequence[Payload]) -> Iterator[tuple[int, int]]:
+        """The first row of each request, and how many it has."""
+        row_bytes, at = FLOAT_BYTES * self._shape.columns, 0
         for payload in payloads:
-            rows = len(payload) // ends
-            cut.append(scores[at : at + rows])
+            rows = len(payload) // row_bytes
+            yield at, rows
             at += rows
-        return cut
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from ray import serve
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from .dlrm_features import FORMS, features
+from .dlrm_features import FORMS, features, scores_json
 from .dlrm_shape import Shape
 from .recsys import MAX_ONGOING_REQUESTS, MEASURED, QUIET, Ranker, ranker_args
 
@@ -30,14 +30,17 @@ class Scorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no t
         super().__init__(kind, shape, device, threads, seed)
         self._form, self._shape, self._seed = FORMS[kind], shape, seed
 
-    async def __call__(self, request: Request) -> JSONResponse:
+    async def __call__(self, request: Request) -> Response:
         """The scores of the user's candidates; 422 to what is no whole number."""
         try:
             user_id = int(request.query_params.get("user_id", ""))
         except ValueError:
             return JSONResponse({"detail": "user_id: a whole number is needed"}, status_code=422)
         payload = self._form(*features(user_id, self._shape, self._seed))
-        return JSONResponse({"scores": await super().__call__(payload)})
+        answer = await super().__call__(payload)
+        if isinstance(answer, bytes):
+            return Response(scores_json(answer), media_type="application/json")
+        return JSONResponse({"scores": answer})
 
 
 def build(args: Mapping[str, Any]) -> Any:

@@ -1,21 +1,25 @@
 """The recommendation service: an ingress that makes a user's candidates, a ranker that scores them.
 
 Two tiers, as published: GET ?user_id=N -> Ingress -> handle -> Ranker, which batches across
-requests -> {"scores": [...]}. `build` is the import path of a declarative deploy. Batch size, wait,
-concurrency and replica counts are settings of the deployments, changed without a restart; model,
-device and threads are arguments, which start the replicas anew.
+requests -> {"scores": [...]}. With `plain` both tiers do what the published app does; with `tuned`
+the ingress answers without FastAPI, and features and scores travel as bytes. `build` is the import
+path of a declarative deploy. Batch size, wait, concurrency and replica counts are settings of the
+deployments, changed without a restart; other arguments start the replicas anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
+from ray.serve.exceptions import RayServeException
 
-from .dlrm_features import FORMS, Payload, features
+from .dlrm_features import FORMS, Answer, Payload, as_scores, features, scores_json
 from .dlrm_shape import Shape
 from .tally import Tally, folders
 
@@ -31,6 +35,11 @@ BATCH_WAIT_TIMEOUT_S = 0.05
 
 #: An access log is a line per request; Ray's own benchmarks silence it too.
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
+
+JSON_HEADERS = [(b"content-type", b"application/json")]
+
+#: Numbers that need no judging: what else int() or FastAPI would take is left to FastAPI.
+_USUAL_QUERY = re.compile(rb"user_id=(0|-?[1-9][0-9]{0,17})")
 
 api = FastAPI()
 
@@ -64,24 +73,23 @@ class Ranker:
         self._forward_ns.make_room(self._max_batch_size)
 
     @serve.batch(max_batch_size=MAX_BATCH_SIZE, batch_wait_timeout_s=BATCH_WAIT_TIMEOUT_S)
-    async def _batched(self, payloads: list[Payload]) -> list[list[float]]:
+    async def _batched(self, payloads: list[Payload]) -> list[Answer]:
         return self._score(payloads)
 
-    def _score(self, payloads: list[Payload]) -> list[list[float]]:
+    def _score(self, payloads: list[Payload]) -> list[Answer]:
         began = time.perf_counter_ns()
-        scores = self._ranker.score(payloads)
+        answers = self._ranker.answers(payloads)
         taken = time.perf_counter_ns() - began
         size = len(payloads)
         self._batches.add(size)
         self._forward_ns.add(0, taken)
         self._forward_ns.add(size, taken)
-        return scores
+        return answers
 
-    async def __call__(self, payload: Payload) -> list[float]:
+    async def __call__(self, payload: Payload) -> Answer:
         self._batches.add(0)
         if self._max_batch_size > 1:
-            scores: list[float] = await self._batched(payload)
-            return scores
+            return await self._batched(payload)
         return self._score([payload])[0]
 
     def settings(self) -> dict[str, Any]:
@@ -94,20 +102,64 @@ class Ranker:
         }
 
 
-@serve.deployment(name=INGRESS, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
+def usual_user(scope: Any) -> int | None:
+    """The user of a plain GET of the app's root with one whole number; None for all else, which
+    FastAPI must judge."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return None
+    if scope["path"] != scope.get("root_path", "") + "/":
+        return None
+    found = _USUAL_QUERY.fullmatch(scope["query_string"])
+    return None if found is None else int(found[1])
+
+
 @serve.ingress(api)
-class Ingress:
+class _Ingress:
     """Makes the features of a user's candidates, in the form that the ranker takes."""
 
     def __init__(self, ranker: Any, kind: str, shape: Shape, seed: int) -> None:
         self._ranker, self._form = ranker, FORMS[kind]
         self._shape, self._seed = shape, seed
 
+    async def _ask(self, user_id: int) -> Any:
+        return await self._ranker.remote(self._form(*features(user_id, self._shape, self._seed)))
+
+    async def _scores(self, user_id: int) -> list[float]:
+        scores: list[float] = await self._ask(user_id)
+        return scores
+
     @api.get("/")
     async def recommend(self, user_id: int) -> Any:
         """The scores of the user's candidates. FastAPI answers 422 to what is no number."""
-        payload = self._form(*features(user_id, self._shape, self._seed))
-        return {"scores": await self._ranker.remote(payload)}
+        return {"scores": await self._scores(user_id)}
+
+
+class _DirectIngress(_Ingress):
+    """Answers the usual request itself, and leaves every other to FastAPI, whose layers cost more
+    than making the features does."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """The entry of an ASGI application."""
+        user_id = usual_user(scope)
+        answer = None
+        if user_id is not None:
+            # Refused before it reached a ranker: FastAPI is told by Serve what to answer then.
+            with contextlib.suppress(RayServeException):
+                answer = await self._ask(user_id)
+        if answer is None:
+            await super().__call__(scope, receive, send)  # type: ignore[misc]  # of serve.ingress
+            return
+        body = scores_json(answer)
+        headers = [*JSON_HEADERS, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _scores(self, user_id: int) -> list[float]:
+        return as_scores(await self._ask(user_id))
+
+
+#: By kind of ranker; `plain` is all FastAPI, as published.
+INGRESSES = {"plain": _Ingress, "tuned": _DirectIngress}
 
 
 def ranker_args(args: Mapping[str, Any]) -> tuple[dict[str, float], tuple[Any, ...]]:
@@ -128,5 +180,11 @@ def build(args: Mapping[str, Any]) -> Any:
     resources, arguments = ranker_args(args)
     ranker = Ranker.options(ray_actor_options=resources).bind(*arguments)
     kind, shape, _, _, seed = arguments
-    ingress = Ingress.options(num_replicas=INGRESS_PER_RANKER)
+    ingress = serve.deployment(
+        INGRESSES[kind],
+        name=INGRESS,
+        num_replicas=INGRESS_PER_RANKER,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        logging_config=QUIET,
+    )
     return ingress.bind(ranker, kind, shape, seed)

@@ -99,8 +99,8 @@ def _as_json(ladder: LadderLine) -> dict[str, Any]:
 
 _NOTES: Final = (
     "users: closed loop, each a connection of the raw client that asks, reads the whole answer and "
-    "asks again at once; of a model user_id 1 to 1000 in turn. best: the highest requests/s; knee: the "
-    "step in the first table; collapse: below 80 % of the best with more users than it; "
+    "asks again at once; of a model user_id 1 to 1000 in turn. best: the highest requests/s; knee: "
+    "the step in the first table; collapse: below 80 % of the best with more users than it; "
     "ratio: of the best, to that of the first service of the same size.",
     "batch: requests that a replica took at once, as it counted them, warm-up included: mean, p50 "
     "and max; forward: ms of the model for a batch, from features as they came to scores; ranker, "
