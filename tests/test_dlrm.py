@@ -372,3 +372,27 @@ def test_operators_are_counted_and_views_are_not() -> None:
     one = torch.ones(4, 4)
     assert operators(lambda: (one + one).t()[0].view(2, 2)) == 1
     assert operators(lambda: one.view(-1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "message"),
+    [
+        (
+            "plain",
+            lambda good: {**good, "sparse": good["sparse"][:-1]},
+            "32 rows of dense features and 31 of ids",
+        ),
+        ("tuned", lambda good: good[:-4], "bytes; a row has 76"),
+    ],
+)
+def test_a_request_with_unequal_lists_is_refused_and_shifts_no_other(
+    kind: str, bad: Callable[[Any], Any], message: str
+) -> None:
+    from serve_bench.apps import dlrm
+
+    shape = Shape(table_rows=50, sparse_features=6)
+    ranker: Any = dlrm.build(kind, shape, "cpu")
+    good = FORMS[kind](*features(1, shape))
+    with pytest.raises(ValueError, match=message):
+        ranker.score([good, bad(good), good])
+    assert len(ranker.score([good])[0]) == 32

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .dlrm_features import FORMS, Answer, Payload, features
+from .dlrm_features import FORMS, Answer, Payload, check_rows, features
 from .dlrm_shape import Shape
 from .dlrm_tuned import TunedRanker
 from .dlrm_weights import Weights, facts
@@ -78,7 +78,9 @@ class PlainRanker:
         """Nothing: each batch is computed as it comes."""
 
     def load(self, payloads: Sequence[Payload]) -> Any:
-        """Lists of all requests joined, then arrays, then tensors."""
+        """Lists of all requests joined, then arrays, then tensors. ValueError on unequal lists."""
+        for payload in payloads:
+            check_rows(len(payload["dense"]), len(payload["sparse"]))
         dense = list(chain.from_iterable(payload["dense"] for payload in payloads))
         sparse = list(chain.from_iterable(payload["sparse"] for payload in payloads))
         dense_array = np.asarray(dense, dtype=np.float32)

@@ -56,8 +56,20 @@ def as_block(dense: Any, ids: Any) -> Payload:
     return block.tobytes()
 
 
+def check_rows(dense: int, sparse: int) -> None:
+    """ValueError unless a request has as many rows of dense features as of ids."""
+    if dense != sparse:
+        raise ValueError(f"a request has {dense} rows of dense features and {sparse} of ids")
+
+
 def as_matrix(payloads: Sequence[bytes], columns: int) -> Any:
-    """Blocks of several requests as one int32 array (rows, columns), read-only."""
+    """Blocks of several requests as one int32 array (rows, columns), read-only.
+
+    ValueError on a block that is not whole rows: joined with others it would shift theirs.
+    """
+    for payload in payloads:
+        if len(payload) % (4 * columns):
+            raise ValueError(f"a request has {len(payload)} bytes; a row has {4 * columns}")
     joined = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     return np.frombuffer(joined, np.int32).reshape(-1, columns)
 

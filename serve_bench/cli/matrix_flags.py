@@ -17,7 +17,11 @@ MODEL_SETTINGS = ("device", "threads", "table_rows", "gpu_fraction")
 
 
 def values(axis: str, text: object, flag: str | None = None) -> tuple[Value, ...]:
-    """One or more values of an axis, with commas; the flag is named after the axis by default."""
+    """One or more values of an axis, with commas; the flag is named after the axis by default.
+
+    Of rankers also the word both.
+    """
+    text = "plain,tuned" if axis == "ranker" and text == "both" else text
     flag = flag or f"--{axis.replace('_', '-')}"
     return tuple(AXES[axis].read(part.strip(), flag) for part in str(text).split(","))
 

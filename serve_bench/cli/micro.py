@@ -51,7 +51,7 @@ def micro(
         str | None, typer.Option(help="How long serve.batch waits to fill a batch, seconds [0].")
     ] = None,
     ranker: Annotated[
-        str | None, typer.Option(help="plain, tuned or both, with a comma [plain].")
+        str | None, typer.Option(help="Of the model: plain, tuned or both [plain].")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Of the ranker: auto, cpu or cuda [auto].")

@@ -137,8 +137,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
 
     matrix: dict[str, tuple[Value, ...]] = {}
     if given["ranker"] is not None:
-        kinds = "plain,tuned" if given["ranker"] == "both" else given["ranker"]
-        matrix["ranker"] = flags.values("ranker", kinds)
+        matrix["ranker"] = flags.values("ranker", given["ranker"])
     if given["ranker_replicas"] is not None:
         matrix["num_replicas"] = flags.values(
             "num_replicas", given["ranker_replicas"], "--ranker-replicas"
