@@ -34,6 +34,7 @@ MOST_CLIENTS: Final = 1_000_000
 USUAL_STEPS: Final = 8
 """Steps that a ladder grows by itself, for an estimate of time alone."""
 
+_BELOW_TEN: Final = (1, 2, 3, 5, 7)
 _DECADE: Final = (10, 15, 20, 30, 40, 50, 75)
 
 
@@ -138,7 +139,11 @@ def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
 
 
 def rung_above(clients: int) -> int:
-    """The next number of clients of a ladder that grows by itself: 10 15 20 30 40 50 75 100 ..."""
+    """The next number of clients of a ladder that grows by itself: 1 2 3 5 7 10 15 20 30 40 50 75
+    100 ..."""
+    for rung in _BELOW_TEN:
+        if rung > clients:
+            return rung
     scale = 1
     while True:
         for rung in _DECADE:

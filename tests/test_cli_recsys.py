@@ -1,4 +1,4 @@
-"""`serve-bench recsys` as a command: flags, bad input, ladders against services already there."""
+"""`serve-bench recsys` and `sweep` as commands: flags, bad input, ladders against URLs."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ BAD = [
     ("recsys -H Token:x", "-H: is for --url"),
     ("recsys --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),
     ("recsys --format html5", "--format: 'html5' is not allowed"),
+    ("sweep --users 5,0", "--users: '0' is not allowed"),
+    ("sweep --duration 0.1", "--duration: 0.1 is not allowed; it takes 0.5 to 86400"),
+    ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
+    ("sweep --url a=http://[::1/", "--url: 'http://[::1/' cannot be read: Invalid IPv6 URL"),
+    ("sweep --ranker tuned", "--ranker: the app noop has no ranker"),
+    ("sweep --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),
     ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, ranker, recsys"),
     ("micro --ranker tuned", "--ranker: the app noop has no ranker; ranker, recsys has"),
     ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
@@ -121,3 +127,20 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
     (failure,) = read(tmp_path / "r").failures
     assert failure.variant == "gone" and failure.row is not None
     assert failure.row.connections == 2
+
+
+@pytest.mark.process
+def test_sweep_finds_where_a_server_saturates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four requests at once, 20 ms each: 200 requests/s from 4 users on, whatever comes on top."""
+    with serving(delay_s=0.02, capacity=4) as server:
+        flags = ["--users", "1,2,4,8,16", "--duration", "0.9", "--format", "json"]
+        url = f"--url=s={server.url}x?a=b"
+        assert run(["sweep", url, *flags, "--out", str(tmp_path / "r")]) == 0
+    page = json.loads(capsys.readouterr().out)
+    (ladder,) = page["ladders"]
+    assert ladder["users"] == [1, 2, 4, 8, 16]
+    assert ladder["knee_users"] == 4 and ladder["collapse_users"] == []
+    assert {exchange.head.split(b" ", 2)[1] for exchange in server.log} == {b"/x?a=b"}
+    assert read(tmp_path / "r").run.command == "sweep"

@@ -137,7 +137,7 @@ def test_of_equal_steps_the_best_has_the_fewest_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "above"), [(1, 10), (10, 15), (75, 100), (100, 150), (99, 100)]
+    ("clients", "above"), [(1, 2), (3, 5), (7, 10), (10, 15), (75, 100), (100, 150), (99, 100)]
 )
 def test_rungs(clients: int, above: int) -> None:
     assert rung_above(clients) == above

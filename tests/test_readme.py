@@ -33,7 +33,8 @@ def planned(lines: list[str]) -> list[object]:
     return [
         pytest.param(line, marks=pytest.mark.torch if "--app" in line or "recsys" in line else ())
         for line in lines
-        if line.startswith(("serve-bench micro", "serve-bench recsys")) and "--url" not in line
+        if line.startswith(("serve-bench micro", "serve-bench recsys", "serve-bench sweep"))
+        and "--url" not in line
     ]
 
 
@@ -99,7 +100,17 @@ def test_make_targets_shown_exist() -> None:
 
 
 def test_every_command_is_shown() -> None:
-    help_lines = {"micro", "noop", "load", "profile", "ranker", "recsys", "report", "clean"}
+    help_lines = {
+        "micro",
+        "noop",
+        "load",
+        "profile",
+        "ranker",
+        "recsys",
+        "sweep",
+        "report",
+        "clean",
+    }
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
 
 

@@ -24,6 +24,7 @@ from serve_bench.cli.profile import profile
 from serve_bench.cli.ranker import ranker
 from serve_bench.cli.recsys import recsys
 from serve_bench.cli.report import report
+from serve_bench.cli.sweep import sweep
 from serve_bench.errors import BadInput, RunFailed
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -39,7 +40,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (micro, noop, load, recsys, ranker, report, clean):
+for command in (micro, noop, load, sweep, recsys, ranker, report, clean):
     app.command()(command)
 app.add_typer(profile, name="profile")
 

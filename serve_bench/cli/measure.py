@@ -143,9 +143,10 @@ def ladder_text(ladder: Ladder) -> str:
     """A ladder in one line."""
     if ladder.steps is not None:
         return f"users: {', '.join(str(users) for users in ladder.steps)}"
+    then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
     return (
         f"users: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
-        f"at most {ladder.ceiling}; then up to {ladder.refinements} steps around the best"
+        f"at most {ladder.ceiling}{then}"
     )
 
 

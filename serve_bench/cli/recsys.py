@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.ladder import Ladder
-    from serve_bench.load_spec import Timing
     from serve_bench.suite import Overrides
-    from serve_bench.url_runner import Service
-
-#: --quick: steps of 3 s, and no refinement around the best.
-QUICK_DURATION_S = 3.0
-DURATION_S = 20.0
-WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 #: Flags that go with --resume, and those that go with --url.
 LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample")
@@ -107,16 +99,14 @@ def recsys(
         wrong = asked(given, "recsys", but=WITH_URL)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-        services = tuple(_service(text, header or []) for text in url)
-        _no_twins([service.name for service in services])
-        from serve_bench.cli.recsys_url import UrlWish, run
+        from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
+        from serve_bench.cli.ladder_url import UrlWish, run_urls
 
-        ladder = _ladder(users, quick) or _ladder("auto", quick)
-        assert ladder is not None
-        usual_s = QUICK_DURATION_S if quick else DURATION_S
-        timing = _timing(usual_s if duration is None else duration)
-        wish = UrlWish(services, ladder, timing, out, not no_sample)
-        return run(wish, format, published=published, perf_metrics=perf_metrics)
+        services = services_of(url, header or [], users=True)
+        ladder = ladder_of(users or "auto", quick)
+        timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
+        wish = UrlWish("recsys", services, ladder, timing, out, not no_sample)
+        return run_urls(wish, format, published=published, perf_metrics=perf_metrics)
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "recsys", but=LATER_TOO))
     else:
@@ -132,6 +122,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.axes import Value
     from serve_bench.cli import matrix_flags as flags
+    from serve_bench.cli.ladder_flags import ladder_of, timing_of
     from serve_bench.suite import Overrides
     from serve_bench.variants import parse_env
 
@@ -143,76 +134,15 @@ def _overrides(given: dict[str, object]) -> Overrides:
             "num_replicas", given["ranker_replicas"], "--ranker-replicas"
         )
     flags.check_number("--launches", given["launches"], 1)
-    duration, launches, env = given["duration"], given["launches"], given["env"]
-    quick, users = bool(given["quick"]), given["users"]
-    if quick and duration is None:
-        duration = QUICK_DURATION_S
-    timing = _timing(duration) if isinstance(duration, float | int) else None
+    launches, env, users = given["launches"], given["env"], given["users"]
+    timing = timing_of(given["duration"], bool(given["quick"]))
     return Overrides(
         variants=flags.names(given["variant"]),
         env=parse_env(env if isinstance(env, list) else [], "--env"),
         matrix=matrix,
         settings=flags.settings(given, ("max_batch_size", *flags.MODEL_SETTINGS)),
-        ladder=_ladder(None if users is None else str(users), quick),
+        ladder=ladder_of(None if users is None else str(users), bool(given["quick"])),
         windows=None if timing is None else timing.windows,
         window_s=None if timing is None else timing.window_s,
         launches=launches if isinstance(launches, int) else None,
     )
-
-
-def _ladder(users: str | None, quick: bool) -> Ladder | None:
-    """What --users and --quick say of the ladder; None: as in the suite."""
-    from dataclasses import replace
-
-    from serve_bench.ladder import parse_ladder
-
-    if users is None and not quick:
-        return None
-    ladder = parse_ladder(users or "auto", "--users")
-    return replace(ladder, refinements=0) if quick else ladder
-
-
-def _timing(duration: float) -> Timing:
-    """Windows of about a second; at least three, or no spread could be told."""
-    from serve_bench.cli.matrix_flags import check_number
-    from serve_bench.load_spec import Timing
-
-    check_number("--duration", duration, 0.5, 86_400)
-    windows = max(3, round(duration))
-    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, duration / windows)
-
-
-def _service(text: str, headers: list[str]) -> Service:
-    """`NAME=URL` as a service whose users are asked for in turn. BadInput."""
-    from urllib.parse import urlsplit
-
-    from serve_bench.app_spec import USERS
-    from serve_bench.cli.load_flags import header_of
-    from serve_bench.errors import BadInput
-    from serve_bench.request_spec import Request, SpecError
-    from serve_bench.url_runner import Service
-
-    name, equals, url = text.partition("=")
-    if not equals or not name.strip() or "://" in name:
-        raise BadInput(f"--url: {text!r} is not allowed; it takes NAME=URL")
-    parts = urlsplit(url)
-    if parts.query or parts.fragment:
-        raise BadInput(f"--url: {url!r} is not allowed; ?user_id=... is added to it")
-    try:
-        request = Request(
-            url=url,
-            headers=tuple(header_of(one) for one in headers),
-            expect_status=(200,),
-            paths=tuple(f"{parts.path or '/'}?user_id={user}" for user in USERS),
-        )
-    except SpecError as error:
-        raise BadInput(f"--url: {error}") from None
-    return Service(name.strip(), request)
-
-
-def _no_twins(names: list[str]) -> None:
-    from serve_bench.errors import BadInput
-
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"--url: the name {name} is given twice")

@@ -1,4 +1,4 @@
-"""What `serve-bench recsys --url` does once its flags are understood: climb, record, print."""
+"""What `--url` of recsys and sweep does once its flags are understood: climb, record, print."""
 
 from __future__ import annotations
 
@@ -20,32 +20,38 @@ from serve_bench.url_runner import Service, UrlLadders
 
 @dataclass(frozen=True)
 class UrlWish:
-    """Services that are there already, and the ladder for each."""
+    """Services that are there already, and the ladder for each. `command`: who asks."""
 
+    command: str
     services: tuple[Service, ...]
-    ladder: Ladder
-    timing: Timing
+    ladder: Ladder | None
+    timing: Timing | None
     out: Path | None
     sample: bool
 
 
-def run(wish: UrlWish, format: str, *, published: bool, perf_metrics: Path | None) -> int:
+def run_urls(
+    wish: UrlWish, format: str, *, published: bool = False, perf_metrics: Path | None
+) -> int:
     """Measures all services, prints the report, and returns the exit code."""
     if perf_metrics is not None:
         check_target(perf_metrics, "--perf-metrics")
+    assert wish.ladder is not None and wish.timing is not None, (
+        "nothing but a suite leaves them out"
+    )
     interrupted = False
     folder = RunFolder.create(wish.out, now=datetime.now(UTC))
     with signals():
         with folder, run_mark() as run_id, make_observer() as observer:
             first = [Climb(wish.ladder, one.name, 1, {}).next() for one in wish.services]
             suite = {
-                "name": "recsys",
+                "name": wish.command,
                 "urls": {one.name: one.request.url for one in wish.services},
                 "ladder": asdict(wish.ladder),
                 "timing": asdict(wish.timing),
             }
             plan = tuple(planned for planned in first if planned is not None)
-            folder.append(run_record(folder, "recsys", plan, suite))
+            folder.append(run_record(folder, wish.command, plan, suite))
             ladders = UrlLadders(
                 wish.services, wish.ladder, wish.timing, folder, run_id, observer, wish.sample
             )
