@@ -111,11 +111,56 @@ def test_an_open_loop_shows_service_time_lag_and_what_was_not_sent() -> None:
 def test_cpu_of_the_load_and_of_the_host_are_said() -> None:
     usage = {
         "host": {"cores": 2, "cpu_percent": 150.4},
-        "processes": [{"role": "load_worker", "cpu_percent": 40.0}, {"cpu_percent": 2.0}],
+        "processes": [
+            {"pid": 1, "role": "load_worker", "cpu_percent": 40.0},
+            {"pid": 2, "role": "serve_bench", "cpu_percent": 2.0},
+        ],
     }
     line = "CPU          the load 42 % of a core; all that runs on the host 150 % of 200 %"
     assert line in text(trial(usage=usage))
     assert "CPU          the load" not in text(trial())
+
+
+def limits(one: Trial) -> str:
+    """From `limited by` to the end of its line, however many it takes."""
+    words = " ".join(text(one, 200).split("latency histogram")[0].split())
+    return words.partition("limited by: ")[2]
+
+
+def used(host: float, load: float = 40.0) -> dict[str, object]:
+    """What is sampled beside a load: the host and the load worker, and nothing of the server."""
+    worker = {"pid": 1, "role": "load_worker", "title": "load worker", "cpu_percent": load}
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": [worker]}
+
+
+def test_a_client_at_its_limit_is_what_limited_the_load() -> None:
+    verdict = {"client_bound": True, "reasons": ["never idle"], "non_idle": 0.97}
+    assert limits(trial(client={"verdict": verdict}, usage=used(150, 97))) == (
+        "client 97 % not idle (likely; then host 150 of 200 %) hint the raw client, more load "
+        "processes, or the client on another machine"
+    )
+    assert limits(trial(client={"verdict": verdict})).startswith("client 97 % not idle (likely)")
+
+
+def test_a_full_host_is_what_limited_the_load() -> None:
+    assert limits(trial(usage=used(199))).startswith(
+        "host CPU 199 of 200 %, 159 % not by the load (likely; then client 12 % not idle) hint "
+    )
+
+
+def test_of_a_server_that_is_not_visible_only_client_and_host_are_told() -> None:
+    assert limits(trial(usage=used(150))) == (
+        "unclear: no process of the server was sampled; client 12 % not idle; host 150 of 200 %"
+    )
+    assert limits(trial()) == ""  # nothing was sampled, and the client says "not the limit" above
+
+
+def test_an_open_loop_that_was_answered_in_time_was_limited_by_its_rate() -> None:
+    row = replace(trial().row, loop="open", rate_per_s=50.0)
+    counts = Counts(sent=100, completed=100, failed={}, in_flight=0)
+    assert limits(trial(row=row, counts=counts, usage=used(60))).startswith(
+        "offered load 50 requests/s, all answered in time (likely; then "
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -178,6 +178,23 @@ def test_one_replica_of_several_is_a_loop_and_all_are_cpu() -> None:
     assert verdict.figures == "replica CPU 97 % of a core, busiest of 2"
 
 
+def test_one_replica_that_is_never_idle_is_at_its_limit_with_less_than_a_core() -> None:
+    """As planted on 2 cores: one of three burns, and has to wait for a core as all others do."""
+    others = [
+        process(1, "proxy", 47, wait=92),
+        process(2, "replica", 20, wait=35),
+        process(3, "replica", 19, wait=38),
+    ]
+    hot = usage(*others, process(4, "replica", 76, wait=33), host=173)
+    verdict = limited_by(measured(12, 76, hot))
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "weak")
+    assert verdict.figures == "replica loop 76 % of a core, the others 20 %"
+    full = usage(*others, process(4, "replica", 70, wait=50), host=199)
+    assert limited_by(measured(12, 76, full)).cause == "host CPU"
+    idle = usage(*others, process(4, "replica", 60, wait=10), host=150)
+    assert limited_by(measured(2, 76, idle)).cause == "offered load"
+
+
 def test_haproxy_counts_by_its_busiest_thread() -> None:
     seen = usage(
         process(1, "haproxy", 150, wait=3, thread=40),
@@ -246,6 +263,24 @@ def test_a_full_host_with_a_proxy_that_never_waits_is_the_proxy() -> None:
     seen = usage(process(1, "proxy", 97, wait=2), process(2, "replica", 60, wait=3), host=196)
     verdict = limited_by(measured(100, 400, seen))
     assert (verdict.cause, verdict.confidence) == ("proxy CPU", "sure")
+
+
+def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
+    """As planted: all threads of a proxy at its core waited for 1.6 cores together."""
+    seen = usage(process(1, "proxy", 97, wait=160), process(2, "replica", 71, wait=150), host=199)
+    verdict = limited_by(measured(100, 428, seen))
+    assert (verdict.cause, verdict.confidence) == ("proxy CPU", "likely")
+    assert verdict.runner_up == "host 199 of 200 %"
+    found = {use.role: use.starved for use in evidence_of(measured(100, 428, seen)).uses}
+    assert found == {"proxy": pytest.approx(0.03), "replica": pytest.approx(0.29)}
+
+
+def test_while_a_little_of_the_host_is_left_the_process_near_its_core_comes_first() -> None:
+    seen = usage(process(1, "proxy", 88, wait=140), process(2, "replica", 67, wait=150), host=182)
+    verdict = limited_by(measured(100, 375, seen))
+    assert (verdict.cause, verdict.confidence) == ("proxy CPU", "weak")
+    seen["host"]["cpu_percent"] = 196.0
+    assert limited_by(measured(100, 375, seen)).cause == "host CPU"
 
 
 def test_a_full_host_of_which_nobody_takes_notice_is_no_limit() -> None:
@@ -430,6 +465,11 @@ def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
     verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
     assert (verdict.cause, verdict.confidence) == ("offered load", "sure")
     assert verdict.figures == "offered load 20 requests/s, all answered in time"
+    late = bound(0.04, 0.01, "requests were sent late by 12% of their latency")
+    verdict = limited_by(measured(10, 20, IDLE, loop="open", latency_ms=1, client=late))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
+    assert verdict.reasons == ("requests were sent late by 12% of their latency",)
+    assert verdict.runner_up == "client late"
     seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
     verdict = limited_by(measured(50, 400, seen, loop="open", latency_ms=5))
     assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
@@ -449,6 +489,9 @@ def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
 def test_many_connections_on_an_idle_server_are_a_weak_verdict() -> None:
     verdict = limited_by(measured(100, 1000, IDLE))
     assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
+    assert "fewer clients would tell" in verdict.reasons[0]
+    assert limited_by(measured(8, 80, IDLE)).confidence == "weak"
+    assert limited_by(measured(2, 20, IDLE)).confidence == "likely"
     lighter = measured(50, 500, IDLE)
     assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "sure"
 
@@ -467,10 +510,6 @@ def test_many_connections_on_an_idle_server_are_a_weak_verdict() -> None:
             "processes used 150 % of a core, but the host 20 %",
         ),
         (
-            measured(10, 10, usage(process(1, "load_worker", 30), host=60)),
-            "no process of the server was sampled",
-        ),
-        (
             measured(10, 10, usage(process(1, "proxy", 9), process(2, "raylet", 98), host=120)),
             "raylet CPU 98 % of a core, and nothing on the way of a request",
         ),
@@ -482,13 +521,27 @@ def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str)
     assert verdict.text == f"unclear: {reason}"
 
 
+def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
+    told = bound(0.3, 0.0)
+    seen = usage(process(1, "load_worker", 30), host=60)
+    assert limited_by(measured(10, 10, seen, client=told)).reasons == (
+        "no process of the server was sampled",
+        "client 30 % not idle",
+        "host 60 of 200 %",
+    )
+    full = limited_by(measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}}))
+    assert (full.cause, full.confidence) == ("host CPU", "likely")
+    assert full.figures == "host CPU 198 of 200 %, 168 % not by the load"
+
+
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
     assert limited_by(measured(100, 400, seen)).confidence == "sure"
     failing = limited_by(measured(100, 400, seen, failed=400))
     assert (failing.confidence, failing.reasons) == ("likely", ("9 % of the requests failed",))
     seen["processes"][1]["seen_s"] = 2.0
-    late = limited_by(measured(100, 400, seen))
+    handed_over = {**process(3, "haproxy", 2, wait=0), "seen_s": 1.6}
+    late = limited_by(measured(100, 400, {**seen, "processes": [*seen["processes"], handed_over]}))
     assert (late.confidence, late.reasons) == ("likely", ("replica 2 was there for 2.0 of 10.0 s",))
 
 

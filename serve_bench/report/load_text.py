@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
+from serve_bench.report.texts import limited_line
 from serve_bench.result import Result, Trial
+from serve_bench.verdict import limited_by
 
 #: Characters of a line's label; the values stand right of it.
 LABEL: Final = 13
@@ -56,6 +58,7 @@ def _summary(trial: Trial, width: int) -> Iterator[str]:
     yield from _counts(trial, width)
     yield from _client(trial, width)
     yield from _cpu(trial, width)
+    yield from _limited(trial, width)
     latency = _histogram(trial, "latency")
     if latency is not None and latency.count:
         yield ""
@@ -217,6 +220,17 @@ def _cpu(trial: Trial, width: int) -> Iterator[str]:
         f"{host['cpu_percent']:.0f} % of {100 * cores} %",
         width,
     )
+
+
+def _limited(trial: Trial, width: int) -> Iterator[str]:
+    """What limited the load, as far as it is known: the server's processes are not visible here,
+    only the client and the host. Nothing where neither was looked at."""
+    verdict = limited_by(trial)
+    if not trial.usage and verdict.cause != "client":
+        return
+    yield from _wrapped(limited_line((verdict,)), width)
+    if verdict.cause != "unclear":
+        yield from _wrapped(f"{'hint':{LABEL}}{verdict.hint}", width)
 
 
 def _bars(latency: Histogram, width: int) -> Iterator[str]:

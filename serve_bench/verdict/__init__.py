@@ -1,7 +1,7 @@
 """What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
 
 Rule: pure judgement on what a Trial records. Causes are asked for in one order: what makes a
-verdict impossible, the client, an open loop that was kept up with, CPU and GPU, waits without CPU,
+verdict impossible, an open loop that was kept up with, the client, CPU and GPU, waits without CPU,
 a wait that only a ladder shows, and at last the offered load. Evidence that contradicts itself
 gives "unclear", never a guess. Thresholds and their reasons are in verdict/limits.py.
 """
@@ -26,7 +26,6 @@ from serve_bench.verdict.case import (
     offered_confidence,
     placed,
     runner_up,
-    starving,
 )
 from serve_bench.verdict.findings import Cause as Cause
 from serve_bench.verdict.findings import Finding, beside_findings
@@ -124,7 +123,7 @@ def _client(case: Case) -> Verdict | None:
     waited = client.starved is not None and client.starved >= STARVED
     if case.host is not None and case.host_is_full and (waited or not worked):
         return _of(case, case.host, host_confidence(case))
-    rivals = [one for one in case.busy(SATURATED) if not starving(one)]
+    rivals = case.busy(SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
     sure = worked and case.watched and case.top < NEAR
@@ -132,16 +131,18 @@ def _client(case: Case) -> Verdict | None:
 
 
 def _kept_up(case: Case) -> Verdict | None:
-    """An open loop that got every answer in time was limited by its own rate."""
+    """An open loop that got every answer in time was limited by its own rate; a client that was
+    late to send or to read added to the latency alone."""
     offered = case.seen.offered
     if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
         return None
     full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
     confidence: Confidence = "sure" if full < IDLE else "likely" if full < SATURATED else "weak"
-    if not case.watched:
+    if not case.watched or (case.seen.client.bound and confidence == "sure"):
         confidence = "likely"
     told = f"offered load {figure(offered.rate)} requests/s, all answered in time"
-    return _of(case, Finding("offered load", 0.0, told, told), confidence)
+    against = case.seen.client.reasons if case.seen.client.bound else ()
+    return _of(case, Finding("offered load", 0.0, told, told), confidence, *against)
 
 
 def _cpu(case: Case) -> Verdict | None:
@@ -211,7 +212,8 @@ def _offered(case: Case) -> Verdict | None:
     if beside:
         return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
     if not case.watched:
-        return _unclear(case, "no process of the server was sampled")
+        known = [one.short for one in (case.client, case.host) if one is not None]
+        return _unclear(case, "no process of the server was sampled", *known)
     if offered.loop == "open":
         if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
             told = f"offered load: all {offered.connections} connections in use"
@@ -219,13 +221,20 @@ def _offered(case: Case) -> Verdict | None:
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
-    return _of(case, latency_bound(case), offered_confidence(case))
+    confidence = offered_confidence(case)
+    quiet = confidence == "weak" and case.top < NEAR
+    return _of(case, latency_bound(case), confidence, *([QUIET_WAITS] if quiet else []))
 
+
+QUIET_WAITS: Final = (
+    "a blocked loop, a lock and a service outside are waited for as quietly: "
+    "fewer clients would tell"
+)
 
 ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _impossible,
-    _client,
     _kept_up,
+    _client,
     _cpu,
     _waits,
     _downstream,

@@ -1,6 +1,6 @@
 """A trial laid out for judgement: its findings side by side, and how they weigh against each other.
 
-Rule: comparisons of findings only; in which order they are asked for is in verdict.py.
+Rule: comparisons of findings only; in which order they are asked for is in __init__.py.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ class Case:
         return bool(self.seen.of_role(*SERVER))
 
     def busy(self, least: float) -> list[Finding]:
-        """Parts of the server that use at least this share of what they have."""
-        return [one for one in self.server if one.level >= least]
+        """Parts of the server that use at least this share of what they have; one that is never
+        idle counts as near its limit."""
+        return [
+            one for one in self.server if one.level >= least or (one.restless and least <= NEAR)
+        ]
 
     @property
     def host_is_full(self) -> bool:
@@ -89,18 +92,14 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
 
 
 def host_first(case: Case, top: Finding | None) -> bool:
-    """Whether the host comes before the fullest part of the server."""
+    """Whether the host comes before the fullest part of the server: not before one at its core,
+    which more cores would not help, and while a little is left not before one that is near it."""
     host = case.host
     if host is None:
         return False
     if case.host_is_full:
-        return top is None or starving(top) or host.level > top.level < SATURATED
+        return top is None or (host.level >= CERTAIN and top.level < SATURATED)
     return top is None and host.level >= NEAR and (host.starved or 0.0) >= STARVED
-
-
-def starving(found: Finding) -> bool:
-    """Whether it waited for a CPU so long that its own core was not what slowed it down."""
-    return found.starved is not None and found.starved >= STARVED
 
 
 def host_confidence(case: Case) -> Confidence:

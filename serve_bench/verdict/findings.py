@@ -1,18 +1,19 @@
 """From evidence to findings: each thing that may limit a trial, how much of it is in use, in words.
 
-Rule: a finding says how full one thing is and never which of several counts; that is verdict.py.
+Rule: a finding says how full one thing is, never which of several counts: that is in __init__.py.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.verdict.evidence import Batches, Evidence
 from serve_bench.verdict.limits import (
     BATCH_FULL,
+    CERTAIN,
     FULL_SLOTS,
     GAP,
     NEAR,
@@ -22,7 +23,7 @@ from serve_bench.verdict.limits import (
     WAIT_MEAN,
     WAIT_SHARE,
 )
-from serve_bench.verdict.usage import Use, figure, short_name
+from serve_bench.verdict.usage import SERVER, Use, figure, short_name
 
 Cause: TypeAlias = Literal[
     "client",
@@ -46,7 +47,8 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 @dataclass(frozen=True)
 class Finding:
     """One thing that may be the limit. `level`: the share of it in use; `figures` and `short`: the
-    same in words, long and short; `starved`: the share of its demand that it waited for a CPU."""
+    same in words, long and short; `starved`: the share of its demand that it waited for a CPU;
+    `restless`: it never was idle, though others kept it from using a whole core."""
 
     cause: Cause
     level: float
@@ -54,6 +56,7 @@ class Finding:
     short: str
     deployment: str | None = None
     starved: float | None = None
+    restless: bool = False
 
 
 def server_findings(seen: Evidence) -> list[Finding]:
@@ -70,7 +73,8 @@ def host_finding(seen: Evidence) -> Finding | None:
     share = f"{100 * host.cpu:.0f} of {100 * host.cores} %"
     told, short, more = f"host CPU {share}", f"host {share}", ""
     if host.others >= OTHERS * host.cores:
-        more += f", {100 * host.others:.0f} % by others"
+        whose = "by others" if seen.of_role(*SERVER) else "not by the load"
+        more += f", {100 * host.others:.0f} % {whose}"
     if host.steal >= OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
     return Finding("host CPU", host.level, told + more, short, starved=seen.starved)
@@ -85,6 +89,8 @@ def client_finding(seen: Evidence) -> Finding | None:
     told = short
     if client.bound and (client.busy is None or client.busy < SATURATED):
         told = f"client: {client.reasons[0]}" if client.reasons else f"{short}, by its own verdict"
+    if client.bound and client.busy is not None and client.busy < NEAR:
+        short = "client late"
     level = max(client.busy or 0.0, 1.0 if client.bound else 0.0)
     return Finding("client", level, told, short, starved=client.starved)
 
@@ -169,14 +175,21 @@ def _proxies(seen: Evidence) -> Iterator[Finding]:
 
 
 def _replicas(seen: Evidence) -> Iterator[Finding]:
-    """Each deployment by its busiest replica: alone at its core, or as busy as the others."""
+    """Each deployment by its busiest replica: alone at its core, or as busy as the others.
+
+    One that is ahead of the others and never idle is at its limit with less than a core: with so
+    many processes on few cores it has to wait for one, as the others, which are idle at times, do.
+    """
     for name, uses in seen.deployments.items():
         top = max(uses, key=lambda use: use.level)
         others = [use.level for use in uses if use is not top]
         ahead = bool(others) and top.level - statistics.fmean(others) >= GAP
-        cause: Cause = "replica loop" if ahead and top.level >= NEAR else "replica CPU"
+        restless = ahead and top.level + (top.held_up or 0.0) >= CERTAIN
+        alone = restless or (ahead and top.level >= NEAR)
+        cause: Cause = "replica loop" if alone else "replica CPU"
         words = f"{cause} {_core(top)}{_beside(others, ahead)}"
-        yield _of(seen, name, cause, top.level, words, f"replica CPU {100 * top.level:.0f} %", top)
+        short = f"replica CPU {100 * top.level:.0f} %"
+        yield replace(_of(seen, name, cause, top.level, words, short, top), restless=restless)
         in_batch = seen.forward if name == seen.measured else None
         if in_batch is not None and in_batch > top.level:
             share = f"{100 * in_batch:.0f} %"

@@ -2,7 +2,7 @@
 
 Rule: the verdict judges by these and by no other number. Shares are of 1 (a whole core, a whole
 host, all slots); none is tuned to one app: they follow from what a core and a queue are. What they
-are applied to is in verdict.py.
+are applied to is in __init__.py and case.py.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ RESTING: Final = 0.50
 """All below this while requests wait: what they wait for is no CPU."""
 
 STARVED: Final = 0.20
-"""A process that waits in the run queue for a fifth of the time it wants to run is slowed down by
-whoever else runs, and not by its own core."""
+"""Processes that wait in the run queue for a fifth of the time they want to run may be slowed down
+by whoever else runs. Alone it says little: Ray's workers run at a low priority (nice 15) and wait
+for 35 to 60 % of their demand on a host that is a third busy (planted cases). So it counts only
+where the host is near its limit, and never against a process that uses a whole core."""
 
 UNHINDERED: Final = 0.10
 """Server processes that wait for less than this share of their demand get the CPU they want,
@@ -76,9 +78,10 @@ what was left over at the beginning; a server that falls behind leaves more with
 ALL_CONNECTIONS: Final = 0.95
 """An open loop that falls behind with so many of its connections in use has too few of them."""
 
-FEW_CONNECTIONS: Final = 16
-"""A closed loop with no more connections and nothing saturated is bound by latency: each waits for
-its answer. With many, a wait that no process shows (a lock, a service outside) is as likely."""
+FEW_CONNECTIONS: Final = 2
+"""A closed loop with no more connections and nothing saturated is bound by latency: they hardly
+wait behind one another. With more, a wait that no process shows (a blocked loop, a lock, a service
+outside) is as likely, unless a ladder tells."""
 
 FAILED: Final = 0.50
 """Half of the requests failed: what limited the other half is of no use."""

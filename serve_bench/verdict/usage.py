@@ -40,11 +40,17 @@ class Use:
         return self.thread if native else max(self.cpu, self.thread)
 
     @property
+    def held_up(self) -> float | None:
+        """What waiting for a CPU can have cost it, in cores: no more than it was not running.
+        Threads of Python that take turns wait together for what only one of them could use."""
+        return None if self.wait is None else min(self.wait, max(0.0, 1.0 - self.level))
+
+    @property
     def starved(self) -> float | None:
-        """The share of its demand for CPU that it spent waiting for one."""
-        if self.wait is None or self.cpu + self.wait <= 0:
+        """The share of its demand for CPU that it was held up."""
+        if self.held_up is None or self.level + self.held_up <= 0:
             return None
-        return self.wait / (self.cpu + self.wait)
+        return self.held_up / (self.level + self.held_up)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,200 @@
+"""Is the verdict right? Planted limits on a real Serve: `scripts/bench verdicts --set judge`.
+
+Each case of planted_cases.py is planted, driven as the runner drives a trial, and judged by
+`limited_by`; printed are the verdict with its figures, and a confusion matrix. The thresholds of
+verdict/limits.py may be fixed on `--set tune` and on nothing else: the matrix of docs/verdicts.md
+comes from `--set judge`, which has other times, replicas and clients.
+
+    scripts/bench verdicts [--set tune|judge] [--runs 3] [--variant default,optimized,none]
+                           [--only slots,hogs] [--keep FILE] [--again FILE]
+
+Variant none is the fast server for the client. `--keep` adds the trials to a file; `--again` judges
+those of a file anew and drives nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
+from scripts.planted_cases import SETS, Case, Field, client_trial, verdict_on
+from serve_bench.cli.measure import run_mark
+from serve_bench.jsonl import from_json, to_line
+from serve_bench.launch_spec import LaunchSpec
+from serve_bench.result import Trial
+from serve_bench.server import Serving
+from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.verdict import Cause
+
+#: Variant none: no Serve.
+NO_SERVE = "none"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case, planted and driven once."""
+
+    set: str
+    case: str
+    variant: str
+    number: int
+    trials: list[Trial]
+
+
+def main() -> None:
+    """Drives or reads, judges, and prints the matrix."""
+    asked = arguments()
+    cases = {case.name: case for case in SETS[asked.set]}
+    runs = read(asked.again, asked.set) if asked.again else drive(asked, cases)
+    said: dict[tuple[str, str], Counter[Cause]] = {}
+    for run in runs:
+        if asked.keep:
+            keep(asked.keep, run)
+        cause = told(run, cases[run.case])
+        said.setdefault((run.variant, run.case), Counter())[cause] += 1
+    print(f"\nset {asked.set}, {os.cpu_count()} cores; * a right one, x a wrong one\n")
+    print(matrix(said, cases))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line; what is not known ends it with exit code 2."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--set", choices=SETS, default="tune")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--variant", default="default,optimized,none")
+    parser.add_argument("--only", default="", help="names of cases, with commas")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--again", type=Path)
+    asked = parser.parse_args()
+    asked.variants = asked.variant.split(",")
+    asked.names = [name for name in asked.only.split(",") if name]
+    known = {case.name for case in SETS[asked.set]}
+    for flag, names, allowed in (
+        ("--variant", asked.variants, {*BUILT_IN_VARIANTS, NO_SERVE}),
+        ("--only", asked.names, known),
+    ):
+        if wrong := sorted(set(names) - allowed):
+            parser.error(
+                f"{flag}: {wrong[0]!r} is not known; allowed: {', '.join(sorted(allowed))}"
+            )
+    if asked.again and not asked.again.is_file():
+        parser.error(f"--again: {asked.again} is no file")
+    if asked.runs < 1:
+        parser.error("--runs: takes a number of 1 or more")
+    return asked
+
+
+# -------------------------------------------------------------------------------- driving
+
+
+def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
+    """One launch of each variant; in it every case, as often as asked, round after round."""
+    for variant in asked.variants:
+        chosen = [
+            case
+            for case in cases.values()
+            if (variant in case.on or (variant == NO_SERVE and not case.on))
+            and case.name in (asked.names or cases)
+        ]
+        if not chosen:
+            continue
+        with run_mark() as run_id, tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            if variant == NO_SERVE:
+                yield from _clients(asked, chosen, run_id, folder)
+                continue
+            spec = LaunchSpec(BUILT_IN_VARIANTS[variant], run_id, "1", folder / "ray.log")
+            with Serving(spec) as serving:
+                serving.start()
+                field = Field(serving, run_id, variant, folder)
+                field.make_ready()
+                for number in range(1, asked.runs + 1):
+                    for case in chosen:
+                        trials = field.trials(case)
+                        yield Run(asked.set, case.name, variant, number, trials)
+
+
+def _clients(
+    asked: argparse.Namespace, chosen: list[Case], run_id: str, folder: Path
+) -> Iterator[Run]:
+    """A small server in C on one core, the client on another."""
+    for number in range(1, asked.runs + 1):
+        for case in chosen:
+            with tiny(folder, "length") as url:
+                pin(CLIENT_CORE)
+                trial = client_trial(case, url, run_id, folder)
+                pin(*ALL_CORES)
+            yield Run(asked.set, case.name, NO_SERVE, number, [trial])
+
+
+# -------------------------------------------------------------------------------- keeping
+
+
+def keep(file: Path, run: Run) -> None:
+    """Adds a run to the file, one line."""
+    trials = [json.loads(to_line(trial)) for trial in run.trials]
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps({**vars(run), "trials": trials}) + "\n")
+
+
+def read(file: Path, name: str) -> Iterator[Run]:
+    """The runs of a set that a file holds."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        kept = json.loads(line)
+        if kept["set"] == name:
+            trials = [from_json(one) for one in kept["trials"]]
+            kept["trials"] = [one for one in trials if isinstance(one, Trial)]
+            yield Run(**kept)
+
+
+# -------------------------------------------------------------------------------- telling
+
+
+def told(run: Run, case: Case) -> Cause:
+    """Prints what was said of a run and what it was said of; returns the cause."""
+    verdict, trial = verdict_on(run.trials), run.trials[-1]
+    sign = " " if verdict.cause in case.causes else "x"
+    rate = statistics.fmean(trial.metrics["throughput"].windows or (0.0,))
+    print(f"{sign} {run.variant:9} {run.number} {run.case:20} {verdict.cause}: {verdict.text}")
+    print(f"      {rate:,.0f} requests/s; {', '.join(_used(trial))}", flush=True)
+    return verdict.cause
+
+
+def _used(trial: Trial) -> Iterator[str]:
+    """The CPU of each process that had any, and its wait for one, in % of a core."""
+    for one in trial.usage.get("processes", ()):
+        cpu, wait = one.get("cpu_percent") or 0.0, one.get("run_queue_wait_percent")
+        if cpu >= 2.0:
+            waited = "" if wait is None else f" (wait {wait:.0f})"
+            yield f"{one['role']} {cpu:.0f}{waited}"
+    host: dict[str, Any] = trial.usage.get("host", {})
+    yield f"host {host['cpu_percent']:.0f} of {100 * host['cores']}"
+    client = trial.client.get("verdict", {})
+    yield f"client not idle {client.get('non_idle', 0):.2f}"
+
+
+def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) -> str:
+    """Rows: what was planted, by variant; columns: what was said. Markdown."""
+    causes = sorted({cause for counts in said.values() for cause in counts})
+    lines = [f"| planted | variant | {' | '.join(causes)} |", f"|---|---|{'---|' * len(causes)}"]
+    for (variant, name), counts in said.items():
+        shown = (
+            f"{counts[one]}{'*' if one in cases[name].causes else ' x'}" if counts[one] else ""
+            for one in causes
+        )
+        lines.append(f"| {name} | {variant} | {' | '.join(shown)} |")
+    right = sum(counts[one] for (_, name), counts in said.items() for one in cases[name].causes)
+    return "\n".join([*lines, f"\n{right} of {sum(map(Counter.total, said.values()))} right"])
+
+
+if __name__ == "__main__":
+    main()

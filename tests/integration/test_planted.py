@@ -1,0 +1,101 @@
+"""Limits planted on a real Serve: the verdict names each. One cluster for all; parameters `tune`.
+
+The confusion matrix over two variants and other parameters is `scripts/bench verdicts`
+(docs/verdicts.md). Where more than one answer is right on a host of few cores, CROWDED says so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.planted_cases import TUNE, Case, Field, client_trial, verdict_on
+from serve_bench.launch_spec import LaunchSpec
+from serve_bench.load_spec import Timing
+from serve_bench.result import Trial
+from serve_bench.server import Serving
+from serve_bench.strays import new_run, reap
+from serve_bench.variants import BUILT_IN_VARIANTS
+from tests.integration.conftest import wait_until_clean
+from tests.test_load_client_bound import FAST_SERVER, pinned, running
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+
+VARIANT = "default"
+TIMING = Timing(warmup_min_s=0.4, warmup_max_s=0.8, windows=3, window_s=0.5)
+
+CROWDED = {"proxy": "proxy CPU", "one of 3 hot": "replica loop"}
+"""With proxy, replicas and client on fewer than 4 cores these two come near the whole host: then
+"host CPU" is right as well, if what was planted comes next."""
+
+ATTEMPTS = 3
+"""A planting is spoilt when a stranger takes cores of the host, which the verdict says."""
+
+SERVED = [case for case in TUNE if VARIANT in case.on and case.name != "loop blocked"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    """In place of the fixture for each test: the cluster is the module's, and what remains too."""
+    place = tempfile.mkdtemp(prefix="t", dir="/tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", place)
+        yield
+        left = wait_until_clean()
+    os.rmdir(place)
+    assert left == []
+
+
+@pytest.fixture(scope="module")
+def field(_leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    """A cluster of the variant, with the app on its path."""
+    folder = tmp_path_factory.mktemp("planted")
+    run_id = new_run()
+    spec = LaunchSpec(BUILT_IN_VARIANTS[VARIANT], run_id, "1", folder / "ray.log")
+    with Serving(spec) as serving:
+        serving.start()
+        made = Field(serving, run_id, VARIANT, folder)
+        made.make_ready()
+        yield made
+    reap(run_id)
+
+
+def undisturbed(field: Field, case: Case) -> list[Trial]:
+    """The trials of a case, planted anew while strangers take cores from it."""
+    for _ in range(ATTEMPTS):
+        trials = field.trials(case, TIMING)
+        verdict = verdict_on(trials)
+        if case.hogs or verdict.cause != "host CPU" or "by others" not in verdict.figures:
+            break
+    return trials
+
+
+@pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
+    trials = undisturbed(field, case)
+    assert [trial.counts.failed for trial in trials] == [{}] * len(trials)
+    verdict = verdict_on(trials)
+    few = (os.cpu_count() or 1) < 4 and case.name in CROWDED
+    if few and verdict.cause == "host CPU":
+        assert verdict.runner_up_cause == CROWDED[case.name], verdict.text
+    else:
+        assert verdict.cause in case.causes, verdict.text
+    if case.front:
+        assert verdict.deployment == "Planted"
+    if case.lighter is not None:  # from one load alone it cannot be told, so it must not be sure
+        assert verdict_on(trials[-1:]).confidence != "sure"
+
+
+def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:
+    case = next(case for case in TUNE if case.name == "client")
+    allowed = sorted(os.sched_getaffinity(0))
+    with running(FAST_SERVER, allowed[0]) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
+        with pinned(allowed[-1]):
+            verdict = verdict_on([client_trial(case, url, new_run(), tmp_path)])
+    assert verdict.cause == "client", verdict.text
