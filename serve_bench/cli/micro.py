@@ -3,10 +3,11 @@ a DLRM ranker."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from serve_bench.cli import options
 
 if TYPE_CHECKING:
     from serve_bench.suite import Overrides
@@ -35,36 +36,15 @@ def micro(
         str | None,
         typer.Option(help="noop, ranker (a DLRM) or recsys (an ingress before it) [noop]."),
     ] = None,
-    max_batch_size: Annotated[
-        str | None, typer.Option(help="One or more, with commas; makes a product of the axes.")
-    ] = None,
-    max_concurrent_queries: Annotated[
-        str | None,
-        typer.Option(
-            "--max-concurrent-queries",
-            "--max-ongoing-requests",
-            help="One or more, with commas: requests that one replica takes at once.",
-        ),
-    ] = None,
-    num_replicas: Annotated[str | None, typer.Option(help="One or more, with commas.")] = None,
-    batch_wait_timeout_s: Annotated[
-        str | None, typer.Option(help="How long serve.batch waits to fill a batch, seconds [0].")
-    ] = None,
-    ranker: Annotated[
-        str | None, typer.Option(help="Of the model: plain, tuned or both [plain].")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Of the ranker: auto, cpu or cuda [auto].")
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(help="Of torch in each ranker on a CPU [1].")
-    ] = None,
-    table_rows: Annotated[
-        str | None, typer.Option(help="Rows of each table of the ranker [100000].")
-    ] = None,
-    gpu_fraction: Annotated[
-        str | None, typer.Option(help="Of a GPU for each ranker replica [1].")
-    ] = None,
+    max_batch_size: options.Axis = None,
+    max_concurrent_queries: options.Concurrency = None,
+    num_replicas: options.Axis = None,
+    batch_wait_timeout_s: options.BatchWait = None,
+    ranker: options.Ranker = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    table_rows: options.TableRows = None,
+    gpu_fraction: options.GpuFraction = None,
     body_type: Annotated[
         str | None, typer.Option(help="response (Content-Length) or str (chunked, as published).")
     ] = None,
@@ -79,45 +59,25 @@ def micro(
     ] = None,
     windows: Annotated[int | None, typer.Option(help="Windows a row [10].")] = None,
     window_seconds: Annotated[float | None, typer.Option(help="Seconds a window [1].")] = None,
-    launches: Annotated[
-        int | None, typer.Option(help="Fresh clusters of each variant, each the whole matrix [1].")
-    ] = None,
+    launches: options.Launches = None,
     quick: Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")] = False,
-    variant: Annotated[
-        str | None, typer.Option(help="default, haproxy, optimized, or of the suite; with commas.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for every variant; repeatable.")
-    ] = None,
-    suite: Annotated[
-        str, typer.Option(help="A suite file, or the name of a shipped one.")
-    ] = "micro",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
-    ] = None,
+    variant: options.Variants = None,
+    env: options.Env = None,
+    suite: options.Suite = "micro",
+    out: options.Out = None,
+    resume: options.ResumeFrom = None,
     profile: Annotated[
         str | None,
         typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
     ] = None,
-    no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
-    ] = False,
+    no_sample: options.NoSample = False,
     serve_metrics: Annotated[
         bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
-    ] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
-    ] = "table",
-    published: Annotated[
-        bool, typer.Option("--published", help="Set the published figures beside.")
-    ] = False,
-    perf_metrics: Annotated[
-        Path | None, typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here.")
-    ] = None,
+    dry_run: options.DryRun = False,
+    format: options.Format = "table",
+    published: options.Published = False,
+    perf_metrics: options.PerfMetrics = None,
 ) -> int:
     """Measure an app over max_batch_size x max_concurrent_queries x num_replicas.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from serve_bench.cli import options
 
 if TYPE_CHECKING:
     from serve_bench.suite import Overrides
@@ -22,67 +23,34 @@ def recsys(
     ranker_replicas: Annotated[
         str | None, typer.Option(help="Ranker replicas, with commas; 2 ingress each [1,2,4].")
     ] = None,
-    variant: Annotated[
-        str | None, typer.Option(help="Ways to start Serve, with commas [default,optimized].")
-    ] = None,
-    ranker: Annotated[str | None, typer.Option(help="plain, tuned or both [plain].")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [auto].")] = None,
-    users: Annotated[
-        str | None, typer.Option(help="auto, published, or numbers with commas [auto].")
-    ] = None,
-    duration: Annotated[float | None, typer.Option(help="Seconds of each step [20].")] = None,
-    threads: Annotated[
-        str | None, typer.Option(help="Of torch in each ranker, on a CPU [1].")
-    ] = None,
-    gpu_fraction: Annotated[
-        str | None, typer.Option(help="Of a GPU for each ranker replica [1].")
-    ] = None,
-    table_rows: Annotated[
-        str | None, typer.Option(help="Rows of each of the 26 tables [100000].")
-    ] = None,
+    variant: options.Variants = None,
+    ranker: options.Ranker = None,
+    device: options.Device = None,
+    users: options.Users = None,
+    duration: options.StepSeconds = None,
+    threads: options.Threads = None,
+    gpu_fraction: options.GpuFraction = None,
+    table_rows: options.TableRows = None,
     max_batch_size: Annotated[
         str | None, typer.Option(help="Requests that a ranker scores at once [100].")
     ] = None,
-    launches: Annotated[
-        int | None, typer.Option(help="Fresh clusters of each variant, each all ladders [1].")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for every variant; repeatable.")
-    ] = None,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=URL of a service that is there already; repeatable."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", help="For --url: 'Name: value'.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Steps of 3 s, no refinement around the best.")
-    ] = False,
-    suite: Annotated[
-        str, typer.Option(help="A suite file, or the name of a shipped one.")
-    ] = "recsys",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
-    ] = None,
-    no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
-    ] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
-    ] = "table",
-    published: Annotated[
-        bool, typer.Option("--published", help="Set the published tables beside.")
-    ] = False,
-    perf_metrics: Annotated[
-        Path | None, typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here.")
-    ] = None,
+    launches: options.Launches = None,
+    env: options.Env = None,
+    url: options.Urls = None,
+    header: options.Headers = None,
+    quick: options.QuickSteps = False,
+    suite: options.Suite = "recsys",
+    out: options.Out = None,
+    resume: options.ResumeFrom = None,
+    no_sample: options.NoSample = False,
+    dry_run: options.DryRun = False,
+    format: options.Format = "table",
+    published: options.Published = False,
+    perf_metrics: options.PerfMetrics = None,
 ) -> int:
     """Measure ingress and DLRM ranker: a ladder of users for each variant and number of rankers.
+
+    Without flags: default and optimized, 1, 2 and 4 ranker replicas, 2 ingress replicas for each.
 
     Example: serve-bench recsys --quick --published
     """

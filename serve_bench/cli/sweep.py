@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from serve_bench.cli import options
 
 if TYPE_CHECKING:
     from serve_bench.suite import Overrides
@@ -25,72 +26,30 @@ def sweep(
     app: Annotated[
         str | None, typer.Option(help="noop, ranker or recsys [as in the suite: noop].")
     ] = None,
-    max_batch_size: Annotated[str | None, typer.Option(help="One or more, with commas.")] = None,
-    max_concurrent_queries: Annotated[
-        str | None,
-        typer.Option(
-            "--max-concurrent-queries",
-            "--max-ongoing-requests",
-            help="One or more, with commas: requests that one replica takes at once.",
-        ),
-    ] = None,
-    num_replicas: Annotated[str | None, typer.Option(help="One or more, with commas.")] = None,
-    batch_wait_timeout_s: Annotated[
-        str | None, typer.Option(help="How long serve.batch waits to fill a batch, seconds [0].")
-    ] = None,
-    ranker: Annotated[
-        str | None, typer.Option(help="Of the model: plain, tuned or both [plain].")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Of the model: auto, cpu or cuda [auto].")
-    ] = None,
-    threads: Annotated[str | None, typer.Option(help="Of torch in each ranker [1].")] = None,
-    table_rows: Annotated[str | None, typer.Option(help="Rows of each table [100000].")] = None,
-    gpu_fraction: Annotated[
-        str | None, typer.Option(help="Of a GPU for each ranker replica [1].")
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option(help="default, haproxy, optimized, or of the suite; with commas.")
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for every variant; repeatable.")
-    ] = None,
-    users: Annotated[
-        str | None, typer.Option(help="auto, published, or numbers with commas [auto].")
-    ] = None,
-    duration: Annotated[float | None, typer.Option(help="Seconds of each step [20].")] = None,
-    launches: Annotated[
-        int | None, typer.Option(help="Fresh clusters of each variant, each all ladders [1].")
-    ] = None,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=URL of a service that is there already; repeatable."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", help="For --url: 'Name: value'.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Steps of 3 s, no refinement around the best.")
-    ] = False,
-    suite: Annotated[
-        str, typer.Option(help="A suite file, or the name of a shipped one.")
-    ] = "micro",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
-    ] = None,
-    no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
-    ] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
-    ] = "table",
-    perf_metrics: Annotated[
-        Path | None, typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here.")
-    ] = None,
+    max_batch_size: options.Axis = None,
+    max_concurrent_queries: options.Concurrency = None,
+    num_replicas: options.Axis = None,
+    batch_wait_timeout_s: options.BatchWait = None,
+    ranker: options.Ranker = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    table_rows: options.TableRows = None,
+    gpu_fraction: options.GpuFraction = None,
+    variant: options.Variants = None,
+    env: options.Env = None,
+    users: options.Users = None,
+    duration: options.StepSeconds = None,
+    launches: options.Launches = None,
+    url: options.Urls = None,
+    header: options.Headers = None,
+    quick: options.QuickSteps = False,
+    suite: options.Suite = "micro",
+    out: options.Out = None,
+    resume: options.ResumeFrom = None,
+    no_sample: options.NoSample = False,
+    dry_run: options.DryRun = False,
+    format: options.Format = "table",
+    perf_metrics: options.PerfMetrics = None,
 ) -> int:
     """Grow a closed-loop load until it gains no more: throughput, knee and collapse of any suite.
 
