@@ -222,7 +222,9 @@ class Cluster:
             app = serve.status().applications.get(spec["name"])
             if app is not None:
                 status = str(getattr(app.status, "value", app.status))
-                if status in ("DEPLOY_FAILED", "UNHEALTHY"):
+                # The same once more is asked for when a replica was killed: Serve calls the app
+                # unhealthy until it has replaced it.
+                if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
                     raise Refused(f"the app {spec['name']!r} is {status}", app.message.splitlines())
                 if status == "RUNNING" and all(
                     _settled(app.deployments.get(name), count) for name, count in wanted.items()

@@ -130,23 +130,38 @@ class Runner:
             self.folder.append(_deploy_record(str(number), cell, deployed))
             if self.inside is not None:
                 self.inside.deployed(serving)
-            measured = []
-            work = self.agenda.work(launch, cell, trials)
-            while (todo := work.next()) is not None:
-                self._to_come = after + len(work.left())
-                planned, profiled = todo
-                trial = self._trial(launch, number, serving, cell, planned, profiled)
-                measured += [] if trial is None or profiled else [trial]
-                work.add(planned, trial)
-                if not serving.alive():
-                    raise LaunchFailed("the cluster process ended during a trial")
-                if (reason := serving.broken()) is not None:
-                    raise LaunchFailed(f"{reason}: this cluster can do nothing more")
-                if self._hurt and not self._healed(launch, number, serving, cell):
-                    break
-            self._to_come = after
+            measured = self._cell(launch, number, serving, cell, trials, after)
             if self.after_cell is not None:
                 self.after_cell(serving, measured)
+
+    def _cell(
+        self,
+        launch: LaunchPlan,
+        number: int,
+        serving: Serving,
+        cell: Cell,
+        trials: Sequence[PlannedTrial],
+        after: int,
+    ) -> list[Trial]:
+        """The loads of a deployed cell, those that were profiled left out; `after` loads of other
+        cells are to come. Raises LaunchFailed when the cluster is done for."""
+        measured = []
+        work = self.agenda.work(launch, cell, trials)
+        while (todo := work.next()) is not None:
+            self._to_come = after + len(work.left())
+            planned, profiled = todo
+            trial = self._trial(launch, number, serving, cell, planned, profiled)
+            measured += [] if trial is None or profiled else [trial]
+            work.add(planned, trial)
+            if not serving.alive():
+                raise LaunchFailed("the cluster process ended during a trial")
+            if (reason := serving.broken()) is not None:
+                raise LaunchFailed(f"{reason}: this cluster can do nothing more")
+            more = work.next() is not None or cell != launch.cells[-1][0]
+            if self._hurt and more and not self._healed(launch, number, serving, cell):
+                break
+        self._to_come, self._hurt = after, False
+        return measured
 
     def _healed(self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell) -> bool:
         """Waits until what had ended has been replaced, and the cell is in force again."""

@@ -76,8 +76,9 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     p50 = Histogram.decode(histogram).percentile(0.5) if histogram else None
     latency = f", p50 {p50 / 1e6:.2f} ms" if p50 is not None else ""
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
+    place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
     return (
-        f"[{number}/{of}] {trial.variant}, {cell_text(trial.cell)}, {trial.row.label} "
+        f"[{number}/{of}] {place} "
         f"({trial.row.client}{', profiled' if trial.profiled else ''}): "
         f"{mean:,.1f} ± {std:,.1f} req/s{latency}{errors}"
     )
