@@ -100,7 +100,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     count = len(metric.windows)
     if count < FEWEST_WINDOWS:
         message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
-        yield Warning("few-windows", message, f"--windows {FEWEST_WINDOWS} or more", trial.key)
+        yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)
     if how is not None:
         hint = "something else ran on the host, or the server was not steady: repeat, or --launches"
@@ -161,7 +161,7 @@ def _samples(trial: Trial) -> Iterator[Warning]:
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
     if count < FEWEST_SAMPLES:
         message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
-        yield Warning("few-samples", message, "measure longer: --window-seconds", trial.key)
+        yield Warning("few-samples", message, "measure longer", trial.key)
 
 
 def _little(trial: Trial) -> Iterator[Warning]:

@@ -119,6 +119,7 @@ class Cluster:
         self._say = say
         self._http: dict[str, Any] = {}
         self._app: dict[str, Any] | None = None
+        self._silent: list[str] = []  # replicas that were asked and could not tell
 
     def launch(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
@@ -259,7 +260,8 @@ class Cluster:
         began = time.monotonic()
         while True:
             replicas = self._replicas(spec)
-            wrong = [
+            wrong = list(self._silent)
+            wrong += [
                 f"replica {replica['pid']} uses {name}={replica.get(name)!r}, asked for {value!r}"
                 for replica in replicas
                 for name, value in spec["expect"].items()
@@ -285,9 +287,12 @@ class Cluster:
             if name.startswith(prefix)
         ]
         found = []
+        self._silent = []
         for reference in asked:
             try:
                 found.append(ray.get(reference, timeout=10))
+            except ray.exceptions.RayTaskError as error:  # its constructor has not ended yet, say
+                self._silent.append(f"a replica cannot tell what it uses: {_one_line(error)}")
             except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
                 continue  # on its way out; the count of replicas is checked by the caller
         return sorted(found, key=lambda replica: int(replica["pid"]))

@@ -74,9 +74,12 @@ def torch_of(variant: VariantUsed) -> Torch:
             raise BadInput(f"{where}torch is not installed: pip install 'serve-bench[torch]'")
         last = (told.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise BadInput(f"{where}torch cannot be used: {last}")
-    found: Mapping[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
-    devices = tuple((str(name), int(free)) for name, free in found["devices"])
-    return Torch(str(found["version"]), found["built_for"], devices)
+    try:
+        found: Mapping[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
+        devices = tuple((str(name), int(free)) for name, free in found["devices"])
+        return Torch(str(found["version"]), found["built_for"], devices)
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise BadInput(f"{where}is no Python: asked for its torch, it told nothing") from None
 
 
 @functools.cache  # variants mostly share an interpreter, and torch takes seconds to load
@@ -162,9 +165,9 @@ def check_memory(suite: Suite, cell: Mapping[str, Value], free_bytes: int) -> No
         return
     fit = int(free_bytes / (wanted / rankers))
     raise BadInput(
-        f"--table-rows: memory: {rankers} ranker replicas take about {wanted / 1e9:.1f} GB "
+        f"memory: {rankers} ranker replicas take about {wanted / 1e9:.1f} GB "
         f"({tables / 1e9:.2f} GB of tables each), {free_bytes / 1e9:.1f} GB is free; "
-        f"try smaller tables, or at most {fit} replica{'' if fit == 1 else 's'}"
+        f"try at most {fit} replica{'' if fit == 1 else 's'}, or smaller tables (--table-rows)"
         if fit
         else f"--table-rows: memory: a ranker replica takes about {wanted / rankers / 1e9:.1f} GB "
         f"({tables / 1e9:.2f} GB of tables), {free_bytes / 1e9:.1f} GB is free; try smaller tables"

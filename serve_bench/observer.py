@@ -34,7 +34,7 @@ class Observer(Protocol):
         """Something began or moved on (several times a second during a load)."""
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A trial was measured and stands in the records."""
+        """A trial was measured; it stands in the records unless they cannot be written."""
 
     def failure(self, failure: Failure) -> None:
         """Something failed and stands in the records."""

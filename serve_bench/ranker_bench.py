@@ -87,8 +87,10 @@ def _refuse_beyond(plan: RankerPlan, free_bytes: int, what: str) -> None:
 def resolved(plan: RankerPlan) -> RankerPlan:
     """The plan with the device and the threads that are in force; it imports torch. Raises BadInput
     when the device is not there, or its memory does not hold the tables."""
-    from serve_bench.apps import dlrm, dlrm_clock
-
+    try:
+        from serve_bench.apps import dlrm, dlrm_clock
+    except ImportError as error:
+        raise BadInput(f"torch cannot be used: {error}") from None
     try:
         device = dlrm.resolve_device(plan.device)
     except ValueError as error:

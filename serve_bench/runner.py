@@ -248,8 +248,10 @@ class Runner:
             trial = look.add_to(trial, result)
         if pressed is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
-        self.folder.append(trial)
-        self.observer.trial(trial, self._done, self.planned)
+        try:
+            self.folder.append(trial)
+        finally:  # where it cannot be kept, it is at least seen
+            self.observer.trial(trial, self._done, self.planned)
         if pressed is not None:
             wanted = self.agenda.suite.windows
             message = f"interrupted after {len(result.windows)} of {wanted} windows"

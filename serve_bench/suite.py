@@ -163,7 +163,7 @@ def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cel
     costly = ("ranker", "num_replicas", "max_batch_size")
     names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
     for name in names:
-        _no_twins([str(value) for value in matrix[name]], f"--{name.replace('_', '-')}")
+        _no_twins([str(value) for value in matrix[name]], name)
         if not matrix[name]:
             raise BadInput(f"{name}: at least one value is needed")
     return tuple(
@@ -175,7 +175,8 @@ def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cel
 def _check_app(axis: Axis, where: str, app: str) -> Axis:
     """The axis itself, or BadInput if it says nothing to this app."""
     if axis.apps and app not in axis.apps:
-        raise BadInput(f"{where}: the app {app} has no {axis.name}; {', '.join(axis.apps)} has")
+        others = ", ".join(axis.apps)
+        raise BadInput(f"{where}: the app {app} has no {axis.name}; it is for {others}")
     return axis
 
 

@@ -95,8 +95,10 @@ class UrlLadders:
             return None
         finally:
             self._done += 1
-        self.folder.append(driven.trial)
-        self.observer.trial(driven.trial, self._done, of)
+        try:
+            self.folder.append(driven.trial)
+        finally:  # where it cannot be kept, it is at least seen
+            self.observer.trial(driven.trial, self._done, of)
         for what, messages in (("worker", driven.lost), ("samples", driven.not_kept)):
             for message in messages:
                 self._fail(what, planned, message)

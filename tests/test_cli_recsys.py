@@ -21,7 +21,7 @@ BAD = [
     ("recsys --users 10,x", "--users: 'x' is not allowed"),
     ("recsys --users 10,10", "--users: 10 stands there twice"),
     ("recsys --ranker-replicas 0", "--ranker-replicas: '0' is not allowed; it takes a whole"),
-    ("recsys --ranker-replicas 1,1", "--num-replicas: 1 is given twice"),
+    ("recsys --ranker-replicas 1,1", "num_replicas: 1 is given twice"),
     ("recsys --ranker fast", "--ranker: 'fast' is not allowed; it takes plain or tuned"),
     ("recsys --device gpu", "--device: 'gpu' is not allowed; it takes auto, cpu or cuda"),
     ("recsys --threads none", "--threads: 'none' is not allowed"),
@@ -31,7 +31,7 @@ BAD = [
     ("recsys --launches 0", "--launches: 0 is not allowed"),
     ("recsys --variant fast", "--variant: unknown variant 'fast'"),
     ("recsys --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
-    ("recsys --url a=ftp://h/", "--url: url: unknown scheme 'ftp'"),
+    ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
     ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
     ("recsys --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
     ("recsys --url a=http://h/ --ranker both", "it does not go with --ranker"),
@@ -46,7 +46,7 @@ BAD = [
     ("sweep --ranker tuned", "--ranker: the app noop has no ranker"),
     ("sweep --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),
     ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, ranker, recsys"),
-    ("micro --ranker tuned", "--ranker: the app noop has no ranker; ranker, recsys has"),
+    ("micro --ranker tuned", "--ranker: the app noop has no ranker; it is for ranker, recsys"),
     ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
     ("micro --app ranker --data-size large", "--data-size: the app ranker takes no body"),
     ("micro --app recsys --intermediate-handle", "the app recsys has no intermediate_handle"),
@@ -123,7 +123,7 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
     assert ladder["knee_users"] == ladder["best_users"] == 2
     assert ladder["end"] == "the list is measured"
     (gone,) = [one for one in page["ladders"] if one["variant"] == "gone"]
-    assert gone["knee_users"] is None and "2 users come next" in gone["end"]
+    assert gone["knee_users"] is None and "measured again: 2 users" in gone["end"]
     (failure,) = read(tmp_path / "r").failures
     assert failure.variant == "gone" and failure.row is not None
     assert failure.row.connections == 2

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
 from serve_bench.ladder_figures import ladder_lines
-from serve_bench.result import Result, Trial, result_of
-from tests.records import cell, run, trial
+from serve_bench.result import Counts, Failure, Result, Trial, result_of
+from tests.records import AT, cell, run, trial
 
+BROKEN = Failure("trial", "a replica ended", AT, variant="default", round=1)
 RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
 
 
@@ -63,3 +64,34 @@ def test_where_nothing_was_served_there_is_no_knee() -> None:
 
 def test_a_run_without_a_ladder_has_none() -> None:
     assert ladder_lines(result_of([run()])) == ()
+
+
+def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
+    ladder = Ladder(steps=tuple(RATES))
+    trials = steps("default", ladder, RATES)
+    broken = [
+        replace(BROKEN, key=one.key, cell=one.cell, row=one.row) for one in (trials[3], trials[4])
+    ]
+    begun = replace(run(), suite={"ladder": asdict(ladder)})
+    (found,) = ladder_lines(result_of([begun, *trials, *broken]))
+    marks = [found.mark(line) for line in found.steps]
+    assert marks == ["", "", "knee, best", "in doubt", "in doubt"]
+    assert found.collapses == ()
+    assert found.end == "in doubt, and to be measured again: 40, 50 users"
+
+
+def test_a_step_that_was_broken_off_is_in_doubt() -> None:
+    ladder = Ladder(steps=(10, 20))
+    first, second = steps("default", ladder, {10: 100.0, 20: 180.0})
+    (found,) = ladder_lines(result(ladder, first, replace(second, flags={"interrupted": True})))
+    assert found.best is found.steps[0] and found.mark(found.steps[1]) == "in doubt"
+
+
+def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
+    ladder = Ladder(steps=(10, 20, 30))
+    one, two, three = steps("default", ladder, {10: 100.0, 20: 180.0, 30: 60.0})
+    many = Counts(sent=200, completed=100, failed={"timeout": 100}, in_flight=0)
+    failing = [replace(two, counts=many), replace(three, counts=many)]
+    (found,) = ladder_lines(result(ladder, one, *failing))
+    assert found.best is found.steps[0]
+    assert [line.row.connections for line in found.collapses] == [30]

@@ -128,3 +128,9 @@ def test_the_device_is_what_the_interpreter_has(
             with_device(suite)
     else:
         assert {cell["device"] for cell in with_device(suite).cells} == {becomes}
+
+
+@pytest.mark.parametrize("says", ["", "echo hello", "echo '{}'"])
+def test_what_is_no_python_is_told_so(tmp_path: Path, says: str) -> None:
+    with pytest.raises(BadInput, match="is no Python: asked for its torch, it told nothing"):
+        torch_of(variant_with(tmp_path, says))

@@ -68,5 +68,5 @@ def _service(text: str, headers: Sequence[str], users: bool) -> Service:
     try:
         request = Request(url, headers=sent, expect_status=(200,), paths=asked)
     except SpecError as error:
-        raise BadInput(f"--url: {error}") from None
+        raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
     return Service(name.strip(), request)

@@ -14,7 +14,7 @@ from serve_bench.cli.show import check_target, print_report, write_perf_metrics
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
 from serve_bench.load_spec import Timing
-from serve_bench.store import RunFolder, read
+from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.url_runner import Service, UrlLadders
 
 
@@ -59,6 +59,9 @@ def run_urls(
                 ladders.run()
             except KeyboardInterrupt:
                 interrupted = True
+            except StoreError as error:  # a full disk: what is there is reported all the same
+                print(f"serve-bench: {error}", file=sys.stderr)
+                ladders.failed = True
         result = read(folder.path)
         print_report(result, format, folder.path, published=published)
         if perf_metrics is not None:

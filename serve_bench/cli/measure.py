@@ -36,7 +36,7 @@ from serve_bench.runner import Runner, now_iso
 from serve_bench.scenario import Suite, label_of, plan
 from serve_bench.server import Serving
 from serve_bench.shipped import read_toml, suite_file
-from serve_bench.store import RunFolder, read
+from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.strays import marks, new_run, reap, start_warden, sweep
 from serve_bench.suite import Overrides, read_suite
 
@@ -244,6 +244,9 @@ def _measure(
                 runner.run()
             except KeyboardInterrupt:
                 interrupted = True
+            except StoreError as error:  # a full disk: what is there is reported all the same
+                print(f"serve-bench: {error}", file=sys.stderr)
+                runner.failed = True
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
 
 

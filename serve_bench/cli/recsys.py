@@ -79,6 +79,8 @@ def recsys(
         sitting = measure.resumed(resume, asked(given, "recsys", but=LATER_TOO))
     else:
         sitting = measure.fresh("recsys", suite, _overrides(given), out)
+        if sitting.suite.app.name != "recsys" or sitting.suite.ladder is None:
+            raise BadInput(f'--suite: {suite} needs app = "recsys", and users in its [load]')
     sitting = measure.looking_inside(sitting, None, no_sample, False)
     if dry_run:
         measure.print_plan(sitting)

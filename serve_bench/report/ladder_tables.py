@@ -68,7 +68,7 @@ SATURATED: Final = ("", "req/s", "p50", "p90", "p99", "users", "errors", "best",
 def saturated(ladder: LadderLine, first: LadderLine) -> Sequence[str]:
     """Figures of the knee in ms; errors are of the whole ladder; ratio is of the best req/s."""
     if ladder.knee is None or ladder.best is None:
-        return ("nothing served", *["-"] * 4, str(ladder.errors), "-", "-")
+        return ("no sound step", *["-"] * 4, str(ladder.errors), "-", "-")
     spread = ladder.best.spreads[MAIN]
     base = None if first.best is None else first.best.spreads[MAIN].mean
     return (
@@ -183,6 +183,8 @@ def ladder_steps(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
     head = f"LADDER {name_of(ladder)}, {size_of(ladder)}; {ladder.end}"
     if not ladder.collapses:
         head += "; no collapse"
+    if ladder.knee is ladder.steps[0] and ladder.knee.row.connections > 1:
+        head += "; the first step is the knee already: fewer users may do (--users)"
     yield from wrapped(head, width)
     entries = _entries(ladder, page)
     steps = [_step(ladder, line) for line in ladder.steps]
