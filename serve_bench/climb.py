@@ -8,7 +8,7 @@ first measures again what was in doubt.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serve_bench.ladder import Ladder, Next, Step, Stop, decide
@@ -102,8 +102,3 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[Place, Climb]:
 def _at(found: dict[Place, Climb], ladder: Ladder, trial: Trial) -> Climb:
     place = (trial.variant, trial.round, cell_slug(trial.cell))
     return found.setdefault(place, Climb(ladder, trial.variant, trial.round, trial.cell))
-
-
-def steps_of(trials: Iterable[Trial]) -> tuple[Step, ...]:
-    """Trials of one ladder as steps."""
-    return tuple(Step(one.row.connections, throughput_of(one)) for one in trials)

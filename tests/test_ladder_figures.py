@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
 from serve_bench.ladder_figures import ladder_lines
+from serve_bench.report import render
 from serve_bench.result import Counts, Failure, Result, Trial, result_of
 from tests.records import AT, cell, run, trial
 
@@ -95,3 +96,13 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
     (found,) = ladder_lines(result(ladder, one, *failing))
     assert found.best is found.steps[0]
     assert [line.row.connections for line in found.collapses] == [30]
+
+
+def test_a_deploy_that_failed_stands_in_the_table() -> None:
+    ladder = Ladder(steps=(10,))
+    lost = Failure("deploy", "no replica came", AT, variant="default", round=1, cell=cell())
+    begun = replace(run(), suite={"ladder": asdict(ladder)})
+    trials = steps("default", ladder, {10: 100.0})
+    text = render(result_of([begun, *trials, lost]))
+    assert "failed: deploy: no replica came" in text
+    assert "LADDER default" in text

@@ -41,7 +41,9 @@ def ladder_text(result: Result, published: bool, where: str | None, width: int =
             out += wrapped(f"variant {part.name}: {flags}", width)
             out += wrapped(part.engaged, width, indent=2)
         out += [f"! {remark(one)}" for one in part.warnings]
-        out += [line for one in part.failures for line in wrapped(f"failed: {one.message}", width)]
+        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
+        for one in struck:
+            out += wrapped(f"failed: {one.what}: {one.message}", width)
     if any(ladder.knee is not None for ladder in ladders):
         out += ["", f"AT SATURATION: the fewest users with {100 * KNEE:.0f} % of the best req/s"]
         out += grouped(ladders, SATURATED, saturated, width)
