@@ -19,6 +19,7 @@ ERROR_CLASSES: tuple[str, ...] = (
     "reset",
     "timeout",
     "status",
+    "rejected",
     "malformed",
     "truncated",
     "body",
@@ -29,6 +30,8 @@ connect: no connection (refused, unresolved, TLS, no answer in `connect_timeout_
 reset: the connection broke (RST) or ended before the first byte of the response.
 timeout: no whole response within `timeout_s`.
 status: a whole response whose status was not expected.
+rejected: such a response with status 503, by which a service refuses what it cannot take (Serve
+when `max_queued_requests` is reached).
 malformed: bytes that are not HTTP, or more than one response to one request (surplus).
 truncated: the connection ended inside the head or the body of the response.
 body: a whole response with the expected status and another body than expected.
@@ -163,7 +166,8 @@ class LoadResult:
     requests, which are in no other histogram. `measured` is the accounting of the windows, `total`
     that of the whole load, warm-up and drain included. `waited`: requests due while no connection
     was free (open loop). `cpu_s`: of all workers, measured part. `started_at_ns`: wall clock (ns
-    since 1970) of the first window's start. `time_to_connect_s`: until all connections were open.
+    since 1970) of the first window's start. `time_to_connect_s`: until all connections were open,
+    the start of the workers included; `connecting_s`: without it.
     """
 
     windows: tuple[int, ...]
@@ -187,6 +191,7 @@ class LoadResult:
     failures: tuple[WorkerFailure, ...] = ()
     started_at_ns: int = 0
     time_to_connect_s: float = 0.0
+    connecting_s: float = 0.0
     notes: tuple[str, ...] = ()
 
     @property

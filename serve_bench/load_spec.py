@@ -67,7 +67,8 @@ class Load:
     then open loop: requests are due at fixed times, whether responses come or not.
     `processes` None means enough for the load, and never more than the machine leaves.
     `max_connections` (open loop): connections may grow from `connections` up to this.
-    `count`: stop after so many requests. `spin`: wait for due times by spinning, not by a timer.
+    `count`: stop after so many requests. `each`: of each connection so many, and no more (client
+    raw, closed loop; `count` is then their sum). `spin`: wait for due times by spinning, not by a timer.
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     """
@@ -86,6 +87,7 @@ class Load:
     ramp: bool = False
     count: int | None = None
     max_connections: int | None = None
+    each: int | None = None
     seed: int = 1
     spin: bool = False
     pickup_every: int = 64

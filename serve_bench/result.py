@@ -44,6 +44,13 @@ class Row:
     loop: str = "closed"  # "closed" or "open"
     rate_per_s: float | None = None  # open loop only
     data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
+    requests_each: int | None = None  # of each connection; None: for as long as the windows last
+    run: int = 1  # a step that is measured again counts from 2
+
+    @property
+    def requests(self) -> int | None:
+        """Requests of all connections; None where time ends the row."""
+        return None if self.requests_each is None else self.connections * self.requests_each
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,7 @@ class Deploy:
     seconds: float
     in_place: bool
     proof: JsonObject = field(default_factory=dict)  # replicas: pid, max_ongoing_requests, ...
+    settled: JsonObject = field(default_factory=dict)  # before the first row: seconds, steady, ...
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ class Trial:
     client: JsonObject = field(default_factory=dict)  # evidence: verdict, workers ...
     served: Mapping[str, int] = field(default_factory=dict)  # requests by replica, where known
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, connect, warmup, ...
-    flags: Mapping[str, bool] = field(default_factory=dict)  # profiled
+    flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, interrupted, cut
     usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
     serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
     forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model

@@ -80,7 +80,7 @@ def test_both_rankers_climb_their_ladders(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    command = ["recsys", "--suite", "./small.toml", "--users", "2,6,10", "--duration", "4"]
+    command = ["recsys", "--suite", "./small.toml", "--users", "2,6,10", "--duration", "6"]
     run = start(*command, "--out", "r", cwd=tmp_path)
     wait_for_line(run, r"default,.* 2 users \(raw\)")
     time.sleep(2)  # the step of 6 users is warm and measured
@@ -89,6 +89,10 @@ def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
         for one in psutil.Process(run.pid).children(recursive=True)
         if "ServeReplica:recsys:Ranker" in "".join(one.cmdline())
     ]
+    # Halted first, so that every user's request waits in it: killed between two requests, it
+    # takes none down, and all that follow wait for the next replica.
+    os.kill(ours[0], signal.SIGSTOP)
+    time.sleep(1)
     os.kill(ours[0], signal.SIGKILL)
     rest = run.stdout.read() if run.stdout else ""
     assert run.wait() == 1, rest
