@@ -20,6 +20,10 @@ from starlette.responses import PlainTextResponse
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 
+#: Requests at once from which on a crowded server slows down.
+CROWD = 8
+
+
 def burn(ms: float) -> None:
     """Uses so much CPU (ms) of this thread, however long that takes."""
     end = time.thread_time() + ms / 1e3
@@ -44,6 +48,7 @@ class Planted:
         self._counts = Tally(folders()[0])
         self._config: dict[str, Any] = {}
         self._hot = False
+        self._inside = 0
 
     def reconfigure(self, config: dict[str, Any]) -> None:
         """Takes all of user_config, without a restart."""
@@ -68,6 +73,16 @@ class Planted:
             time.sleep(ms / 1e3)
         elif how == "batch":
             await self._batched(0)
+        elif how in ("crowd", "queue"):
+            await self._held(ms, worse=how == "crowd")
+
+    async def _held(self, ms: float, worse: bool) -> None:
+        """As a server with CROWD workers: more requests wait for one another ("queue"), and where
+        it gets worse with them ("crowd"), each of them costs the more."""
+        self._inside += 1
+        over = max(1.0, self._inside / CROWD)
+        await asyncio.sleep(ms / 1e3 * (over * over if worse else over))
+        self._inside -= 1
 
     async def __call__(self, request: Request) -> Any:
         self._counts.add(0)

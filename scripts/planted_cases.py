@@ -128,12 +128,17 @@ class Field:
         """Puts the app on the path of the launch, before anything is deployed."""
         (self.serving.spec.directory / "p" / APP.name).write_text(APP.read_text())
 
-    def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:
-        """Deploys and drives a case; the trial that counts is the last."""
+    def plant(self, case: Case) -> str:
+        """Deploys a case; its URL."""
         self._planted += 1
         hot = self.serving.spec.directory / f"hot-{self._planted}"
         self.serving._ask("deploy", spec_of(case, hot), 120)
         self.serving._note_vital()
+        return self.serving.url + ROUTE
+
+    def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:
+        """Deploys and drives a case; the trial that counts is the last."""
+        self.plant(case)
         loads = [case.connections] if case.lighter is None else [case.lighter, case.connections]
         with hogging(case.hogs * (os.cpu_count() or 1), self.run_id):
             return [self._drive(replace(case, connections=count), timing) for count in loads]

@@ -8,7 +8,7 @@ here alone, so that it counts what will be done.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ from serve_bench.climb import Climb, Place, climbs_of, throughput_of
 from serve_bench.ladder import Ladder
 from serve_bench.result import PlannedTrial, Result, Trial, cell_slug
 from serve_bench.scenario import (
+    A_RATE,
     Cell,
     LaunchPlan,
     Suite,
@@ -53,15 +54,16 @@ class Agenda:
     def work(self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]) -> Work:
         """The loads of a cell, one after the other."""
         if self.suite.ladder is None:
-            return Listed(self.of(trials))
-        return Climbing(self._climb(self.suite.ladder, launch, cell))
+            return Listed(self.of(trials), self.expected_load_s)
+        return Climbing(self._climb(self.suite.ladder, launch, cell), self.suite)
 
     def _climb(self, ladder: Ladder, launch: LaunchPlan, cell: Cell) -> Climb:
         label = label_of(cell)
         place = (launch.variant.name, launch.round, _slug(cell))
         if place in self.climbed:
             return deepcopy(self.climbed[place])
-        return Climb(ladder, launch.variant.name, launch.round, label)
+        each = self.suite.requests_per_client
+        return Climb(ladder, launch.variant.name, launch.round, label, each)
 
     def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[bool]:
         """Every load of these launches, of all by default, as far as is known now; True is a
@@ -98,12 +100,18 @@ class Work(Protocol):
     def left(self) -> list[bool]:
         """The loads to come, as far as is known; True is a profiled one."""
 
+    def left_s(self) -> float:
+        """About how long they take, by what is measured so far."""
+
 
 class Listed:
-    """Loads that are known beforehand."""
+    """Loads that are known beforehand. `cost` tells how long one takes, profiled or not."""
 
-    def __init__(self, loads: Iterable[tuple[PlannedTrial, bool]]) -> None:
+    def __init__(
+        self, loads: Iterable[tuple[PlannedTrial, bool]], cost: Callable[[bool], float]
+    ) -> None:
         self._loads = deque(loads)
+        self._cost = cost
 
     def next(self) -> tuple[PlannedTrial, bool] | None:
         """The next of the list."""
@@ -117,12 +125,17 @@ class Listed:
         """The rest of the list."""
         return [profiled for _, profiled in self._loads]
 
+    def left_s(self) -> float:
+        """Of each load the same."""
+        return sum(self._cost(profiled) for profiled in self.left())
+
 
 class Climbing:
     """The steps of a ladder."""
 
-    def __init__(self, climb: Climb) -> None:
+    def __init__(self, climb: Climb, suite: Suite) -> None:
         self._climb = climb
+        self._suite = suite
 
     def next(self) -> tuple[PlannedTrial, bool] | None:
         """The next step."""
@@ -131,11 +144,19 @@ class Climbing:
 
     def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
         """The step with its throughput; a load that failed served nothing."""
-        self._climb.add(planned.row.connections, throughput_of(trial))
+        self._climb.add(planned.row, throughput_of(trial))
 
     def left(self) -> list[bool]:
         """About so many steps."""
         return [False] * self._climb.expected_left
+
+    def left_s(self) -> float:
+        """Where requests end a row, by the best rate so far."""
+        if self._suite.requests_per_client is None:
+            return self._climb.expected_left * expected_trial_s(self._suite)
+        rate = max((one.throughput for one in self._climb.steps), default=0.0) or A_RATE
+        rows = self._climb.rows_left
+        return sum(expected_trial_s(self._suite, row, rate) for row in rows)
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:

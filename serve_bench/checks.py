@@ -88,7 +88,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
-    if not trial.warmup.steady:
+    if trial.row.requests is None and not trial.warmup.steady:
         message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
 
@@ -98,7 +98,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if metric is None or metric.windows is None:
         return
     count = len(metric.windows)
-    if count < FEWEST_WINDOWS:
+    if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)
@@ -165,6 +165,8 @@ def _samples(trial: Trial) -> Iterator[Warning]:
 
 
 def _little(trial: Trial) -> Iterator[Warning]:
+    if trial.row.requests is not None:
+        return  # it ends with the last client's last request: by then others have none left
     windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
     measured_s = trial.window_s * len(windows or ())
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")

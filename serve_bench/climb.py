@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serve_bench.ladder import Ladder, Next, Step, Stop, decide
-from serve_bench.result import JsonObject, PlannedTrial, Result, Trial, cell_slug, trial_key
+from serve_bench.result import JsonObject, PlannedTrial, Result, Row, Trial, cell_slug, trial_key
 from serve_bench.scenario import step_row
 from serve_bench.statistics import MAIN
 
@@ -20,52 +20,86 @@ Place = tuple[str, int, str]
 """Where a ladder stands: variant, round, and the slug of its cell."""
 
 
+At = tuple[int, int]
+"""A step of a ladder: its clients, and which run of it."""
+
+
 @dataclass
 class Climb:
-    """One ladder. `order` holds the clients of all its steps as they first came, `found` their
-    throughput (requests/s; 0 if nothing was served), `again` those in doubt."""
+    """One ladder. `order` holds all its steps as they first came, `found` their throughput
+    (requests/s; 0 if nothing was served), `again` those in doubt. `each`: requests of each client
+    in a step; None where time ends it."""
 
     ladder: Ladder
     variant: str
     round: int
     cell: JsonObject
-    order: list[int] = field(default_factory=list)
-    found: dict[int, float] = field(default_factory=dict)
-    again: list[int] = field(default_factory=list)
+    each: int | None = None
+    order: list[At] = field(default_factory=list)
+    found: dict[At, float] = field(default_factory=dict)
+    again: list[At] = field(default_factory=list)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """What is measured so far, in the order of the steps."""
-        return tuple(Step(one, self.found[one]) for one in self.order if one in self.found)
+        return tuple(Step(at[0], self.found[at]) for at in self.order if at in self.found)
 
     def decide(self) -> Next | Stop:
         """What comes next."""
         if self.again:
-            return Next(self.again[0], "again")
+            return Next(self.again[0][0], "again")
         return decide(self.ladder, self.steps)
 
     def next(self) -> PlannedTrial | None:
         """The next trial; None when the ladder is done."""
         step = self.decide()
-        return None if isinstance(step, Stop) else self._planned(step.clients)
+        if isinstance(step, Stop):
+            return None
+        if step.why == "again":
+            return self.planned(*self.again[0])
+        runs = sum(1 for clients, _ in self.order if clients == step.clients)
+        return self.planned(step.clients, runs + 1)
 
-    def add(self, clients: int, throughput: float) -> None:
+    def add(self, row: Row, throughput: float) -> None:
         """A step was measured."""
-        if clients not in self.order:
-            self.order.append(clients)
-        self.found[clients] = throughput
-        if clients in self.again:
-            self.again.remove(clients)
+        at = (row.connections, row.run)
+        if at not in self.order:
+            self.order.append(at)
+        self.found[at] = throughput
+        if at in self.again:
+            self.again.remove(at)
+
+    def doubt(self, row: Row) -> None:
+        """A step is to be measured again: something broke in it."""
+        at = (row.connections, row.run)
+        if at not in self.order:
+            self.order.append(at)
+        if at not in self.again:
+            self.again.append(at)
+        self.found.pop(at, None)
 
     @property
     def expected_left(self) -> int:
         """About how many steps are to come."""
-        if isinstance(self.decide(), Stop):
+        move = self.decide()
+        if isinstance(move, Stop):
             return 0
-        return len(self.again) + max(1, self.ladder.expected_steps - len(self.found))
+        measured = len({clients for clients, _ in self.found})
+        left = len(self.again) + max(0, self.ladder.expected_steps - measured)
+        return max(1, left + (1 if move.why == "repeat" else 0))
 
-    def _planned(self, clients: int) -> PlannedTrial:
-        row = step_row(clients)
+    @property
+    def rows_left(self) -> list[Row]:
+        """The rows to come, as far as they are known: all of a list, else the next."""
+        if isinstance(self.decide(), Stop):
+            return []
+        again = [self.planned(*at).row for at in self.again]
+        known = [one for one in self.ladder.known if (one, 1) not in self.order]
+        return again + [self.planned(one).row for one in known]
+
+    def planned(self, clients: int, run: int = 1) -> PlannedTrial:
+        """The trial of a step."""
+        row = step_row(clients, self.each, run)
         key = trial_key(self.variant, self.round, self.cell, row.label)
         return PlannedTrial(key, self.round, self.variant, self.cell, row)
 
@@ -82,23 +116,17 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[Place, Climb]:
     A step that a failure casts doubt on is to be measured again.
     """
     found: dict[Place, Climb] = {}
+
+    def climb_at(variant: str, round_: int, cell: JsonObject, row: Row) -> Climb:
+        fresh = Climb(ladder, variant, round_, cell, row.requests_each)
+        return found.setdefault((variant, round_, cell_slug(cell)), fresh)
+
     for trial in result.trials:
-        climb = _at(found, ladder, trial)
-        climb.add(trial.row.connections, throughput_of(trial))
+        climb = climb_at(trial.variant, trial.round, trial.cell, trial.row)
+        climb.add(trial.row, throughput_of(trial))
     for failure in result.failures:
         if failure.key is None or failure.row is None or failure.cell is None:
             continue
-        place = (str(failure.variant), failure.round or 1, cell_slug(failure.cell))
-        climb = found.setdefault(place, Climb(ladder, place[0], place[1], failure.cell))
-        clients = failure.row.connections
-        if clients not in climb.order:
-            climb.order.append(clients)
-        if clients not in climb.again:
-            climb.again.append(clients)
-        climb.found.pop(clients, None)
+        climb = climb_at(str(failure.variant), failure.round or 1, failure.cell, failure.row)
+        climb.doubt(failure.row)
     return found
-
-
-def _at(found: dict[Place, Climb], ladder: Ladder, trial: Trial) -> Climb:
-    place = (trial.variant, trial.round, cell_slug(trial.cell))
-    return found.setdefault(place, Climb(ladder, trial.variant, trial.round, trial.cell))

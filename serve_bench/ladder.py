@@ -17,6 +17,9 @@ from serve_bench.errors import BadInput
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
 """The users of the published recommendation benchmark."""
 
+PRESS: Final = (1, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 3000)
+"""The clients of the published press test."""
+
 LEAST_GAIN: Final = 0.02
 """A step that gains less over the best before it is no gain; two in a row end the growing."""
 
@@ -25,6 +28,9 @@ KNEE: Final = 0.95
 
 COLLAPSE: Final = 0.8
 """A step behind the best with less than this share of its throughput is a collapse."""
+
+COLLAPSE_RUNS: Final = 3
+"""How often a step that has fallen is measured where a command looks for collapses."""
 
 CLOSE: Final = 1.1
 """Refinement stops between neighbours that are closer than this."""
@@ -50,13 +56,16 @@ class Step:
 class Ladder:
     """How a load grows. `steps` None: by itself, from `start` to at most `ceiling` clients.
 
-    `refinements`: further steps around the best, once it has stopped growing.
+    `refinements`: further steps around the best, once it has stopped growing. `runs`: how often a
+    step is measured that fell below COLLAPSE of the best with fewer clients, since a collapse is
+    rarely the same twice.
     """
 
     steps: tuple[int, ...] | None = None
     start: int = 10
     ceiling: int = 10_000
     refinements: int = 4
+    runs: int = 1
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -80,7 +89,8 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Next:
-    """Measure this many clients next. `why`: "listed", "grow", "refine", or "again" (in doubt)."""
+    """Measure this many clients next. `why`: "listed", "grow", "refine", "repeat" (a collapse), or
+    "again" (in doubt)."""
 
     clients: int
     why: str
@@ -93,7 +103,9 @@ class Stop:
     why: str
 
 
-def parse_ladder(text: str, flag: str, ceiling: int = 10_000) -> Ladder:
+def parse_ladder(
+    text: str, flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
+) -> Ladder:
     """The word auto, the word published, or numbers of clients with commas in the order to run.
 
     Raises BadInput.
@@ -101,7 +113,7 @@ def parse_ladder(text: str, flag: str, ceiling: int = 10_000) -> Ladder:
     if text.strip() == "auto":
         return Ladder(ceiling=ceiling)
     if text.strip() == "published":
-        return Ladder(steps=PUBLISHED)
+        return Ladder(steps=published)
     steps = []
     for part in (part.strip() for part in text.split(",")):
         number = int(part) if part.isascii() and part.isdigit() else 0
@@ -119,6 +131,8 @@ def parse_ladder(text: str, flag: str, ceiling: int = 10_000) -> Ladder:
 def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
     """What to do after these steps, in the order in which they were measured."""
     done = {step.clients for step in measured}
+    if (fallen := _to_repeat(ladder, measured)) is not None:
+        return Next(fallen, "repeat")
     if ladder.steps is not None:
         left = [clients for clients in ladder.steps if clients not in done]
         return Next(left[0], "listed") if left else Stop("the list is measured")
@@ -191,6 +205,22 @@ def collapses(measured: Iterable[Step]) -> tuple[Step, ...]:
         for step in steps
         if step.clients > top.clients and step.throughput < COLLAPSE * top.throughput
     )
+
+
+def _to_repeat(ladder: Ladder, measured: Sequence[Step]) -> int | None:
+    """The clients of a step that has fallen and was not measured often enough.
+
+    Its first run decides, against what was measured before it: later runs tell how it falls.
+    """
+    for at, step in enumerate(measured):
+        before = [one for one in measured[:at] if one.clients < step.clients]
+        if any(one.clients == step.clients for one in measured[:at]) or not before:
+            continue
+        fell = step.throughput < COLLAPSE * max(one.throughput for one in merged(before))
+        runs = sum(1 for one in measured if one.clients == step.clients)
+        if fell and runs < ladder.runs:
+            return step.clients
+    return None
 
 
 def _grown(measured: Sequence[Step]) -> tuple[Step, ...]:

@@ -112,7 +112,7 @@ def _end(variant: str, cell: JsonObject, result: Result, ladder: Ladder) -> str:
             if not isinstance(move, Next):
                 said.append(move.why)
             elif climb.again:
-                again = ", ".join(str(users) for users in climb.again)
+                again = ", ".join(str(users) for users, _ in climb.again)
                 said.append(f"in doubt, and to be measured again: {again} users")
             else:
                 said.append(f"not at its end: {move.clients} users come next")

@@ -16,15 +16,26 @@ from serve_bench.agenda import Agenda
 from serve_bench.clock import now_iso as now_iso
 from serve_bench.inside import Inside, Look
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.request_log import RequestLog
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.observer import Observer as Observer
 from serve_bench.observer import Step as Step
-from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Row, Teardown, Trial
-from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of
+from serve_bench.requests_file import RequestsFile
+from serve_bench.result import (
+    Deploy,
+    Failure,
+    JsonObject,
+    Launch,
+    PlannedTrial,
+    Row,
+    Teardown,
+    Trial,
+)
+from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of, step_row
 from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
-from serve_bench.trial import load_of, timing_of, trial_of
+from serve_bench.trial import SETTLING, load_of, settled_of, timing_of, trial_of
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -47,6 +58,7 @@ class Runner:
     port: int = 0  # 0: a free one
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
     inside: Inside | None = None  # None: nothing is looked at beside the load
+    requests: RequestsFile | None = None  # gets every request of every measured row
     failed: bool = False
     _done: int = 0
     _to_come: int = 0
@@ -127,7 +139,8 @@ class Runner:
             if not proven:
                 self._prove(launch, number, serving, started_at, log)
                 proven = True
-            self.folder.append(_deploy_record(str(number), cell, deployed))
+            settled = self._settle(launch, serving, cell)
+            self.folder.append(_deploy_record(str(number), cell, deployed, settled))
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = self._cell(launch, number, serving, cell, trials, after)
@@ -147,8 +160,9 @@ class Runner:
         cells are to come. Raises LaunchFailed when the cluster is done for."""
         measured = []
         work = self.agenda.work(launch, cell, trials)
+        others_s = self._left_s - work.left_s()
         while (todo := work.next()) is not None:
-            self._to_come = after + len(work.left())
+            self._to_come, self._left_s = after + len(work.left()), others_s + work.left_s()
             planned, profiled = todo
             trial = self._trial(launch, number, serving, cell, planned, profiled)
             measured += [] if trial is None or profiled else [trial]
@@ -160,8 +174,27 @@ class Runner:
             more = work.next() is not None or cell != launch.cells[-1][0]
             if self._hurt and more and not self._healed(launch, number, serving, cell):
                 break
+            if more and trial is not None and trial.flags.get("cut"):
+                # What it still has to do of the row that was cut off must not slow the next one.
+                self._settle(launch, serving, cell)
         self._to_come, self._hurt = after, False
         return measured
+
+    def _settle(self, launch: LaunchPlan, serving: Serving, cell: Cell) -> JsonObject:
+        """Where rows are of so many requests, without a warm-up: one client until its rate, and so
+        its latency, is steady. What came of it, for the record of the deploy."""
+        if self.agenda.suite.requests_per_client is None:
+            return {}
+
+        def progress(now: LoadProgress) -> None:
+            self._say(launch, cell, None, "until the latency has settled", now.rate)
+
+        load = load_of(self.agenda.suite, step_row(1), serving.url, cell)
+        try:
+            found = drive_load(load, SETTLING, on_progress=progress, mark=marks(self.run_id))
+        except LoadError as error:
+            return {"error": str(error)}  # the row that follows fails in its own words
+        return settled_of(found)
 
     def _healed(self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell) -> bool:
         """Waits until what had ended has been replaced, and the cell is in force again."""
@@ -219,14 +252,16 @@ class Runner:
         self._say(launch, cell, planned.row, "profiled load" if profiled else "connect")
         started_at, began = now_iso(), time.monotonic()
         pressed: LoadInterrupted | None = None
+        log = None if self.requests is None or profiled else RequestLog()
         try:
             with self._looking(serving, planned, profiled) as look:
                 try:
                     result = drive_load(
-                        load_of(self.agenda.suite, planned.row, serving.url),
-                        timing_of(self.agenda.suite),
+                        load_of(self.agenda.suite, planned.row, serving.url, cell),
+                        timing_of(self.agenda.suite, planned.row),
                         on_progress=progress,
                         mark=marks(self.run_id),
+                        log=log,
                     )
                 except LoadInterrupted as early:
                     result, pressed = early.result, early
@@ -252,6 +287,8 @@ class Runner:
             self.folder.append(trial)
         finally:  # where it cannot be kept, it is at least seen
             self.observer.trial(trial, self._done, self.planned)
+        if self.requests is not None and log is not None:
+            self.requests.append(planned.key, log)
         if pressed is not None:
             wanted = self.agenda.suite.windows
             message = f"interrupted after {len(result.windows)} of {wanted} windows"
@@ -320,9 +357,11 @@ class Runner:
         )
 
 
-def _deploy_record(launch: str, cell: Cell, deployed: Deployed) -> Deploy:
+def _deploy_record(
+    launch: str, cell: Cell, deployed: Deployed, settled: JsonObject | None = None
+) -> Deploy:
     seconds = round(deployed.seconds, 4)
-    return Deploy(launch, label_of(cell), seconds, deployed.in_place, deployed.proof)
+    return Deploy(launch, label_of(cell), seconds, deployed.in_place, deployed.proof, settled or {})
 
 
 def _about(launch: LaunchPlan, number: int, planned: PlannedTrial) -> dict[str, Any]:

@@ -40,6 +40,9 @@ class Suite:
     seed: int = 1
     requests: int | None = None  # stop each trial after so many, instead of after its windows
     ladder: Ladder | None = None  # rows that grow, in place of `rows`
+    requests_per_client: int | None = None  # ends a step of the ladder, instead of its windows
+    max_row_s: float = 60.0  # where requests end a step: it is cut off after so long
+    timeout_s: float = 30.0  # of a request
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -134,12 +137,16 @@ def rows_of(suite: Suite) -> tuple[Row, ...]:
     """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
     if suite.ladder is None:
         return suite.rows
-    return tuple(step_row(users) for users in suite.ladder.known)
+    return tuple(step_row(users, suite.requests_per_client) for users in suite.ladder.known)
 
 
-def step_row(users: int) -> Row:
-    """A step of a ladder: so many closed-loop users, each a connection of the raw client."""
-    return Row(f"{users} user{'' if users == 1 else 's'}", "raw", users)
+def step_row(users: int, each: int | None = None, run: int = 1) -> Row:
+    """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
+    where each has `each` requests to make. `run` counts how often the step is measured."""
+    noun = "user" if each is None else "client"
+    label = f"{users} {noun}{'' if users == 1 else 's'}"
+    label += "" if run == 1 else f", run {run}"
+    return Row(label, "raw", users, requests_each=each, run=run)
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -179,12 +186,20 @@ FIRST_DEPLOY_S: Final = 2.5
 CHANGE_S: Final = 0.6
 REPLICA_S: Final = 0.8
 TRIAL_S: Final = 0.5
+A_RATE: Final = 800.0  # requests/s of a service that nothing is known of yet
 MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
 
 
-def expected_trial_s(suite: Suite) -> float:
-    """About how long one trial takes."""
-    return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
+def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE) -> float:
+    """About how long a trial takes; of a suite of requests the mean, where no row is named.
+
+    `rate`: what the service is taken to serve (requests/s), where requests end a row.
+    """
+    if suite.requests_per_client is None:
+        return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
+    rows = [row] if row is not None else rows_of(suite)
+    each = [min(suite.max_row_s, (one.requests or 0) / rate) for one in rows]
+    return sum(each) / max(1, len(each)) + TRIAL_S
 
 
 def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:

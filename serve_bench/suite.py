@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.app_spec import app_named
 from serve_bench.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
 from serve_bench.errors import BadInput
-from serve_bench.ladder import Ladder, parse_ladder
+from serve_bench.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
+from serve_bench.load_spec import MAX_TIMEOUT_S
 from serve_bench.result import Row, VariantUsed
 from serve_bench.scenario import Cell, Suite, parse_row
 from serve_bench.variants import BUILT_IN_VARIANTS, only_keys, read_variant, with_env
@@ -33,6 +34,9 @@ class Overrides:
     windows: int | None = None
     window_s: float | None = None
     launches: int | None = None
+    requests_per_client: int | None = None
+    max_row_s: float | None = None
+    timeout_s: float | None = None
     app: str | None = None
     ladder: Ladder | None = None
 
@@ -46,6 +50,9 @@ _LOAD: Final = (
     "window_seconds",
     "warmup_seconds",
     "warmup_max_seconds",
+    "requests_per_client",
+    "max_row_seconds",
+    "timeout_ms",
 )
 
 
@@ -64,6 +71,9 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     where = "--app" if flags.app is not None else f"{file}: app"
     app = app_named(flags.app or str(data.get("app", "noop")), where)
     ladder = _ladder(load, flags, file)
+    each = _requests_per_client(load, flags, file, ladder)
+    if ladder is not None and each is not None:
+        ladder = replace(ladder, runs=COLLAPSE_RUNS)
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     return Suite(
         name=_text(data, "name", "suite", file),
@@ -77,7 +87,26 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         warmup_min_s=warmup_min_s,
         warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
         launches=flags.launches or int(_number(data, "launches", 1, file, low=1)),
+        requests_per_client=each,
+        max_row_s=flags.max_row_s
+        or _number(load, "max_row_seconds", 60.0, f"{file}: load", low=0.1, high=86_400),
+        timeout_s=flags.timeout_s
+        or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
+        / 1e3,
     )
+
+
+def _requests_per_client(
+    load: Mapping[str, Any], flags: Overrides, file: str, ladder: Ladder | None
+) -> int | None:
+    """How many requests each client of a step makes, if they end it and not its windows."""
+    if flags.requests_per_client is not None:
+        return flags.requests_per_client
+    if "requests_per_client" not in load:
+        return None
+    if ladder is None:
+        raise BadInput(f"{file}: load.requests_per_client: goes with users")
+    return int(_number(load, "requests_per_client", 100, f"{file}: load", low=1))
 
 
 def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Row, ...]:
@@ -105,7 +134,8 @@ def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | No
     if "clients" in load:
         raise BadInput(f"{file}: load: give clients or users, not both")
     listed = ",".join(str(users) for users in _list(load["users"]))
-    return parse_ladder(listed, f"{file}: load.users")
+    published = PRESS if "requests_per_client" in load else PUBLISHED
+    return parse_ladder(listed, f"{file}: load.users", published=published)
 
 
 def _choose_variants(
@@ -160,7 +190,7 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
 def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:
     """All combinations. What costs a start of processes changes last: another ranker starts all
     anew, another number of replicas some."""
-    costly = ("ranker", "num_replicas", "max_batch_size")
+    costly = ("device", "callable", "ranker", "num_replicas", "max_batch_size")
     names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
     for name in names:
         _no_twins([str(value) for value in matrix[name]], name)
@@ -211,14 +241,22 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _number(table: Mapping[str, Any], key: str, default: float, where: str, *, low: float) -> float:
+def _number(
+    table: Mapping[str, Any],
+    key: str,
+    default: float,
+    where: str,
+    *,
+    low: float,
+    high: float = 1e9,
+) -> float:
     value = table.get(key, default)
     whole = isinstance(default, int)
     kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < 1e9:
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         kind = "a whole number" if whole else "a number"
         name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
-        raise BadInput(f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to 1e9")
+        raise BadInput(f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to {high:g}")
     return float(value)
 
 

@@ -5,12 +5,14 @@ Pure: nothing here drives anything.
 
 from __future__ import annotations
 
+from typing import Final
+
 from serve_bench.axes import body_bytes
 from serve_bench.load_result import LoadResult
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import Request
 from serve_bench.result import Metric, PlannedTrial, Row, Trial
-from serve_bench.scenario import Suite
+from serve_bench.scenario import Cell, Suite
 
 #: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
 _HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
@@ -19,13 +21,26 @@ _HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency"
 LONGEST_QUERY_S = 30.0
 
 
-def load_of(suite: Suite, row: Row, url: str) -> Load:
-    """The load of a row against a server at `url` (without a path)."""
+#: What bodies of an app are; FastAPI takes no others for JSON.
+JSON: Final = (("content-type", "application/json"),)
+
+#: How long a row that was cut off waits for the responses to what it had sent.
+CUT_DRAIN_S: Final = 2.0
+
+#: Before the first row of requests: one client, until its rate is steady, and how long at most.
+SETTLING: Final = Timing(warmup_min_s=1.0, warmup_max_s=10.0, windows=1, window_s=0.5)
+
+
+def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
+    """The load of a row on a cell, against a server at `url` (without a path)."""
     size = body_bytes(row.data_size)
+    bodies = suite.app.bodies(cell) if suite.app.bodies is not None else ()
     request = Request(
         url=url + suite.app.route,
-        method="POST" if size else "GET",
+        method="POST" if size or bodies else "GET",
+        headers=JSON if bodies else (),
         body=b"a" * size,
+        bodies=bodies,
         expect_status=(200,),
         expect_body=suite.app.answer,
         paths=suite.app.paths,
@@ -36,11 +51,15 @@ def load_of(suite: Suite, row: Row, url: str) -> Load:
         connections=row.connections,
         processes=row.processes,
         count=suite.requests,
+        each=row.requests_each,
+        timeout_s=suite.timeout_s,
     )
 
 
-def timing_of(suite: Suite) -> Timing:
+def timing_of(suite: Suite, row: Row) -> Timing:
     """The suite's warm-up and windows; a number of requests is one window, as long as it takes."""
+    if row.requests_each is not None:
+        return row_timing(suite.max_row_s)
     if suite.requests is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
     return Timing(
@@ -51,12 +70,37 @@ def timing_of(suite: Suite) -> Timing:
     )
 
 
+def row_timing(max_row_s: float) -> Timing:
+    """A row of so many requests a client: no warm-up, one window that `max_row_s` cuts off."""
+    return Timing(0.0, 0.0, windows=1, window_s=max_row_s, drain_s=CUT_DRAIN_S)
+
+
+def settled_of(result: LoadResult) -> dict[str, float | int | bool | None]:
+    """What SETTLING found, for the record of a deploy."""
+    return {
+        "seconds": round(result.warmup.seconds + result.duration_s, 4),
+        "steady": result.warmup.steady,
+        "completed": result.total.completed,
+        "failed": result.total.failed_total,
+        "p50_ns": result.latency.percentile(0.5),
+    }
+
+
 def trial_of(
     planned: PlannedTrial, launch: str, started_at: str, result: LoadResult, total_s: float
 ) -> Trial:
-    """The record of a load that was driven; `total_s` is the whole time it took, start to end."""
+    """The record of a load that was driven; `total_s` is the whole time it took, start to end.
+
+    Of a row of so many requests a client the rate is that of the press test: connecting counts.
+    """
     window_s = result.window_s if result.windows else result.duration_s
     throughput = tuple(count / window_s for count in result.windows) or (result.rate,)
+    flags = {}
+    if planned.row.requests is not None:
+        whole_s = result.connecting_s + result.duration_s
+        throughput = (result.measured.completed / whole_s if whole_s > 0 else 0.0,)
+        ended = result.measured.completed + result.measured.failed_total
+        flags = {"cut": ended < planned.row.requests}
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
     for name in _HISTOGRAMS:
         histogram = getattr(result, name)
@@ -81,9 +125,11 @@ def trial_of(
         seconds={
             "total": round(total_s, 4),
             "connect": round(result.time_to_connect_s, 4),
+            "connecting": round(result.connecting_s, 6),
             "warmup": round(result.warmup.seconds, 4),
-            "measured": round(result.duration_s, 4),
+            "measured": round(result.duration_s, 6),
         },
+        flags=flags,
     )
 
 

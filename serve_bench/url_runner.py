@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,18 +18,20 @@ from serve_bench.inside import keep_samples
 from serve_bench.ladder import Ladder
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
+from serve_bench.load.request_log import RequestLog
 from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.observer import Observer, Step
 from serve_bench.profiling import Profilable, Profiling
 from serve_bench.request_spec import Request
+from serve_bench.requests_file import RequestsFile
 from serve_bench.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
 from serve_bench.sampler import Sampler
-from serve_bench.scenario import LaunchPlan
+from serve_bench.scenario import A_RATE, LaunchPlan
 from serve_bench.store import RunFolder, StoreError
 from serve_bench.strays import marks
-from serve_bench.trial import trial_of
+from serve_bench.trial import SETTLING, trial_of
 
 
 @dataclass(frozen=True)
@@ -64,32 +66,61 @@ class UrlLadders:
     observer: Observer
     sample: bool = True
     failed: bool = False
+    each: int | None = None  # requests of each client, where they end a step
+    timeout_s: float = 30.0
+    requests: RequestsFile | None = None
     _done: int = 0
 
     def run(self) -> bool:
         """Climbs all. True if nothing failed. KeyboardInterrupt ends it."""
         for at, service in enumerate(self.services):
             later = (len(self.services) - at - 1) * self.ladder.expected_steps
-            climb = Climb(self.ladder, service.name, 1, {})
+            climb = Climb(self.ladder, service.name, 1, {}, self.each)
             while (planned := climb.next()) is not None:
-                trial = self._step(service, planned, self._done + climb.expected_left + later)
-                climb.add(planned.row.connections, throughput_of(trial))
+                of, left_s = self._done + climb.expected_left + later, self._left_s(climb, later)
+                trial = self._step(service, planned, of, left_s)
+                climb.add(planned.row, throughput_of(trial))
+                if trial is not None and trial.flags.get("cut") and climb.next() is not None:
+                    self._settle(service)
         return not self.failed
 
-    def _step(self, service: Service, planned: PlannedTrial, of: int) -> Trial | None:
-        launch = LaunchPlan(VariantUsed(service.name), 1, ())
+    def _left_s(self, climb: Climb, later: int) -> float:
+        """About how long this ladder and `later` steps of others take."""
         a_step_s = self.timing.warmup_min_s + self.timing.measured_s
-        left_s = (of - self._done) * a_step_s
+        if self.each is None:
+            return (climb.expected_left + later) * a_step_s
+        rate = max((one.throughput for one in climb.steps), default=0.0) or A_RATE
+        most_s = self.timing.measured_s
+        each = [min(most_s, (row.requests or 0) / rate) for row in climb.rows_left]
+        return sum(each) + later * sum(each) / max(1, len(each))
+
+    def _settle(self, service: Service) -> None:
+        """One client until its rate is steady: what a service still has to do of a row that was cut
+        off must not slow the next one."""
+        with suppress(LoadError):  # the row that follows fails in its own words
+            load = Load(service.request, timeout_s=self.timeout_s)
+            drive_load(load, SETTLING, mark=marks(self.run_id))
+
+    def _step(
+        self, service: Service, planned: PlannedTrial, of: int, left_s: float
+    ) -> Trial | None:
+        launch = LaunchPlan(VariantUsed(service.name), 1, ())
 
         def progress(now: LoadProgress) -> None:
             left = left_s - now.elapsed_s
             step = Step(self._done + 1, of, launch, None, planned.row, now.phase, now.rate, left)
             self.observer.step(replace(step, about=True))
 
-        load = Load(service.request, connections=planned.row.connections)
+        load = Load(
+            service.request,
+            connections=planned.row.connections,
+            each=self.each,
+            timeout_s=self.timeout_s,
+        )
         samples = self.folder.path if self.sample else None
+        log = None if self.requests is None else RequestLog()
         try:
-            driven = drive_url(load, self.timing, planned, self.run_id, progress, samples)
+            driven = drive_url(load, self.timing, planned, self.run_id, progress, samples, log)
         except LoadError as error:
             self._fail("trial", planned, str(error))
             return None
@@ -99,6 +130,8 @@ class UrlLadders:
             self.folder.append(driven.trial)
         finally:  # where it cannot be kept, it is at least seen
             self.observer.trial(driven.trial, self._done, of)
+        if self.requests is not None and log is not None:
+            self.requests.append(planned.key, log)
         for what, messages in (("worker", driven.lost), ("samples", driven.not_kept)):
             for message in messages:
                 self._fail(what, planned, message)
@@ -134,11 +167,13 @@ def drive_url(
     run_id: str,
     progress: Callable[[LoadProgress], None],
     samples: Path | None = None,
+    log: RequestLog | None = None,
 ) -> Driven:
     """A load against a server that is already there. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
     `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
+    `log` gets every request.
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
@@ -150,7 +185,9 @@ def drive_url(
             trial, measured_s = _external_trial(planned, started_at, told), told.seconds
         else:
             try:
-                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id))
+                result = drive_load(
+                    load, timing, on_progress=progress, mark=marks(run_id), log=log
+                )
             except LoadInterrupted as early:
                 result, interrupted = early.result, True
             trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
@@ -166,7 +203,7 @@ def drive_url(
     paths = len(load.request.paths)
     asked["request"] = {"url": load.request.url, "method": load.request.method, "paths": paths}
     client = {**trial.client, "asked": asked}
-    trial = replace(trial, client=client, flags={"interrupted": interrupted})
+    trial = replace(trial, client=client, flags={**trial.flags, "interrupted": interrupted})
     return Driven(trial, lost, not_kept)
 
 

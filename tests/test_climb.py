@@ -25,7 +25,7 @@ def saturating(users: int) -> float:
 def climbed(ladder: Ladder) -> Climb:
     climb = Climb(ladder, "default", 1, cell())
     while (planned := climb.next()) is not None:
-        climb.add(planned.row.connections, saturating(planned.row.connections))
+        climb.add(planned.row, saturating(planned.row.connections))
     return climb
 
 
@@ -36,8 +36,7 @@ def suite(ladder: Ladder = LISTED) -> Suite:
 def step(users: int, rate: float, **more: object) -> Trial:
     """A measured step of the suite's only cell."""
     made = Climb(LISTED, "default", 1, label_of(suite().cells[0]))
-    made.order, made.found = [], {}
-    planned = made._planned(users)
+    planned = made.planned(users)
     return replace(trial(planned, rate, rate, rate), **more)  # type: ignore[arg-type]
 
 
@@ -61,8 +60,9 @@ def earlier(*records: Trial | Failure) -> Result:
 
 def test_a_ladder_grows_until_it_gains_no_more_and_refines() -> None:
     climb = climbed(Ladder(refinements=2))
-    assert climb.order[:6] == [10, 15, 20, 30, 40, 50]
-    assert 20 < climb.order[6] < 30 and len(climb.order) == 8
+    order = [clients for clients, _ in climb.order]
+    assert order[:6] == [10, 15, 20, 30, 40, 50]
+    assert 20 < order[6] < 30 and len(climb.order) == 8
     assert climb.expected_left == 0 and climb.next() is None
 
 
@@ -112,11 +112,11 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     bad = step(20, 3)
     before = earlier(step(10, 40), bad, failure_of(bad), step(30, 90))
     climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
-    assert climb.again == [20]
+    assert climb.again == [(20, 1)]
     assert [one.clients for one in climb.steps] == [10, 30]
     planned = climb.next()
     assert planned is not None and planned.row.connections == 20
-    climb.add(20, 80)
+    climb.add(step_row(20), 80)
     assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
     assert climb.next() is None
 
@@ -131,4 +131,59 @@ def test_a_failure_without_a_trial_is_measured_again() -> None:
     lost = step(20, 1)
     before = earlier(step(10, 40), failure_of(lost))
     climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
-    assert (climb.order, climb.again) == ([10, 20], [20])
+    assert (climb.order, climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
+
+
+PRESS = Suite.from_json(suite(Ladder(steps=(1, 10, 100), runs=3)).to_json() | {"requests_per_client": 50})
+
+
+def pressed(rates: list[float]) -> list[PlannedTrial]:
+    """The rows of a press test whose loads come out as told, in their order."""
+    launch = plan(PRESS)[0]
+    ((one, rows),) = launch.cells
+    work = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    taken = []
+    while (todo := work.next()) is not None:
+        taken.append(todo[0])
+        work.add(todo[0], trial(todo[0], rates[len(taken) - 1]))
+    return taken
+
+
+def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
+    taken = pressed([40, 100, 30, 90, 20])
+    assert [(one.row.connections, one.row.run) for one in taken] == [
+        *((1, 1), (10, 1)),
+        *((100, 1), (100, 2), (100, 3)),
+    ]
+    assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000]
+    assert [one.row.label for one in taken] == [
+        *("1 client", "10 clients", "100 clients"),
+        *("100 clients, run 2", "100 clients, run 3"),
+    ]
+    assert len({one.key for one in taken}) == 5
+
+
+def test_a_press_test_that_was_broken_off_goes_on_with_the_runs_that_are_missing() -> None:
+    taken = pressed([40, 100, 30, 90, 20])
+    done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
+    rows = [row for one in plan(PRESS) for _, rows in one.cells for row in rows]
+    rest = rest_of(result_of([run(*rows), *done]), PRESS, profile=False)
+    launch = rest.launches[0]
+    ((one, _),) = launch.cells
+    todo = rest.work(launch, one, ()).next()
+    assert todo is not None and todo[0] == taken[-1]
+
+
+def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
+    launch = plan(PRESS)[0]
+    ((one, rows),) = launch.cells
+    work = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    todo = work.next()
+    assert todo is not None
+    before = work.left_s()
+    work.add(todo[0], trial(todo[0], 10_000.0))
+    after = work.left_s()
+    assert 0 < after < before
+    slow = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    slow.add(todo[0], trial(todo[0], 0.001))
+    assert slow.left_s() < 2 * (PRESS.max_row_s + 1)

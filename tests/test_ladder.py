@@ -132,6 +132,25 @@ def test_repeated_steps_count_by_their_median() -> None:
     assert collapses(steps) == ()
 
 
+@pytest.mark.parametrize(
+    ("rates", "runs", "next_"),
+    [
+        ([100, 79], 3, "repeat"),
+        ([100, 79, 90], 3, "repeat"),  # its first run decides
+        ([100, 79, 90, 10], 3, "listed"),
+        ([100, 81], 3, "listed"),
+        ([100, 79], 1, "listed"),
+        ([0, 0], 3, "listed"),
+    ],
+)
+def test_a_step_that_fell_is_measured_again(rates: list[float], runs: int, next_: str) -> None:
+    clients = [10, *[20] * (len(rates) - 1)]
+    steps = [Step(at, rate) for at, rate in zip(clients, rates, strict=True)]
+    move = decide(Ladder(steps=(10, 20, 30), runs=runs), steps)
+    assert isinstance(move, Next)
+    assert (move.why, move.clients) == (next_, 20 if next_ == "repeat" else 30)
+
+
 def test_of_equal_steps_the_best_has_the_fewest_clients() -> None:
     assert best([Step(30, 5.0), Step(10, 5.0), Step(20, 5.0)]) == Step(10, 5.0)
 

@@ -17,7 +17,7 @@ RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
 
 def steps(variant: str, ladder: Ladder, rates: dict[int, float]) -> list[Trial]:
     climb = Climb(ladder, variant, 1, cell())
-    return [trial(climb._planned(users), rate, rate) for users, rate in rates.items()]
+    return [trial(climb.planned(users), rate, rate) for users, rate in rates.items()]
 
 
 def result(ladder: Ladder, *trials: Trial) -> Result:

@@ -22,6 +22,7 @@ from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
 from serve_bench.cli.profile import profile
 from serve_bench.cli.ranker import ranker
+from serve_bench.cli.press import press
 from serve_bench.cli.recsys import recsys
 from serve_bench.cli.report import report
 from serve_bench.cli.sweep import sweep
@@ -40,7 +41,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (micro, noop, load, sweep, recsys, ranker, report, clean):
+for command in (micro, noop, load, sweep, recsys, press, ranker, report, clean):
     app.command()(command)
 app.add_typer(profile, name="profile")
 

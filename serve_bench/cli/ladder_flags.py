@@ -24,11 +24,14 @@ DURATION_S = 20.0
 WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 
-def ladder_of(users: str | None, quick: bool, start: int = 10) -> Ladder | None:
-    """What --users and --quick say of the ladder; None: as in the suite."""
+def ladder_of(
+    users: str | None, quick: bool, start: int = 10, runs: int = 1
+) -> Ladder | None:
+    """What --users and --quick say of the ladder; None: as in the suite. `runs`: how often a step
+    is measured that has fallen."""
     if users is None and not quick:
         return None
-    ladder = replace(parse_ladder(users or "auto", "--users"), start=start)
+    ladder = replace(parse_ladder(users or "auto", "--users"), start=start, runs=runs)
     return replace(ladder, refinements=0) if quick else ladder
 
 

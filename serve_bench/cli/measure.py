@@ -18,18 +18,20 @@ from serve_bench import __version__
 from serve_bench.agenda import Agenda, rest_of
 from serve_bench.axes import MODEL_APPS
 from serve_bench.cli.flamegraphs import draw_profiles
+from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.run_record import recorded, run_record
-from serve_bench.cli.show import check_target, print_report, write_perf_metrics
+from serve_bench.cli.show import Shown
 from serve_bench.errors import BadInput
 from serve_bench.host import fingerprint
 from serve_bench.inside import Inside
-from serve_bench.ladder import LEAST_GAIN, Ladder
+from serve_bench.ladder import LEAST_GAIN
 from serve_bench.launch_spec import check_interpreter, ignored_environment
 from serve_bench.model_needs import with_device
 from serve_bench.profiling import parse_targets
 from serve_bench.pyspy import py_spy
 from serve_bench.report.inside import facts, profiling_costs
+from serve_bench.requests_file import requests_file
 from serve_bench.result import Result, Resume, Trial
 from serve_bench.rights import why_not_allowed
 from serve_bench.runner import Runner, now_iso
@@ -123,7 +125,7 @@ def print_plan(sitting: Sitting) -> None:
         for cell, trials in launch.cells:
             typer.echo("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
             if suite.ladder is not None:
-                typer.echo(f"    {ladder_text(suite.ladder)}")
+                typer.echo(f"    {ladder_text(suite)}")
                 continue
             for trial, profiled in agenda.of(trials):
                 again = ", profiled" if profiled else ""
@@ -132,21 +134,26 @@ def print_plan(sitting: Sitting) -> None:
     clusters = f"{count} cluster{'' if count == 1 else 's'}"
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
-    windows = f"{suite.windows} x {suite.window_s:g} s"
+    length = f"{suite.windows} x {suite.window_s:g} s"
+    if suite.requests_per_client is not None:
+        length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
     typer.echo(
-        f"{guess}{len(loads)} trials of {windows} on {clusters}{again}; "
+        f"{guess}{len(loads)} trials of {length} on {clusters}{again}; "
         f"about {_duration(agenda.expected_s())} in all"
     )
 
 
-def ladder_text(ladder: Ladder) -> str:
-    """A ladder in one line."""
+def ladder_text(suite: Suite) -> str:
+    """The ladder of a suite in one line."""
+    ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
+    assert ladder is not None, "asked of a suite with a ladder"
+    again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
     if ladder.steps is not None:
-        return f"users: {', '.join(str(users) for users in ladder.steps)}"
+        return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"
     then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
     return (
-        f"users: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
-        f"at most {ladder.ceiling}{then}"
+        f"{noun}: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
+        f"at most {ladder.ceiling}{then}{again}"
     )
 
 
@@ -165,25 +172,20 @@ class Outcome:
     interrupted: bool
 
 
-def run(
-    sitting: Sitting,
-    format: str,
-    *,
-    published: bool = False,
-    perf_metrics: Path | None = None,
-) -> int:
-    """Measures what is planned, prints the report, and returns the exit code."""
-    if perf_metrics is not None:
-        check_target(perf_metrics, "--perf-metrics")
+def run(sitting: Sitting, shown: Shown, *, log_requests: Path | None = None) -> int:
+    """Measures what is planned, prints the report, and returns the exit code.
+
+    `log_requests`: a new file for every request of a row of so many requests.
+    """
+    shown.check()
     with signals():  # to the end: a second Ctrl-C must not take the table away
         if sitting.earlier is not None and not sitting.agenda.launches:
             outcome = Outcome(sitting.out or Path(), sitting.earlier, False, False)
         else:
-            outcome = _measure(sitting)
-        print_report(outcome.result, format, outcome.folder, published=published)
+            outcome = _measure(sitting, log_requests=log_requests)
+        shown.show(outcome.result, outcome.folder)
         draw_profiles(outcome.folder, outcome.result.profiled)
-        if perf_metrics is not None:
-            write_perf_metrics(outcome.result, perf_metrics)
+        draw_plots(outcome.folder, outcome.result, published=shown.published)
     again = f"serve-bench {sitting.command} --resume {outcome.folder}"
     again += f" --profile {','.join(sitting.profile)}" if sitting.profile else ""
     if outcome.interrupted:
@@ -221,10 +223,11 @@ def _measure(
     host: str = "127.0.0.1",
     port: int = 0,
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
+    log_requests: Path | None = None,
 ) -> Outcome:
     for variant in sitting.suite.variants:
         check_interpreter(variant)
-    with _folder(sitting) as folder, run_mark() as run_id:
+    with _folder(sitting) as folder, requests_file(log_requests) as requests, run_mark() as run_id:
         for name in ignored_environment():
             print(f"note: {name} of the shell is left out; use --env to set it", file=sys.stderr)
         interrupted = False
@@ -239,6 +242,7 @@ def _measure(
                 port=port,
                 after_cell=after_cell,
                 inside=_inside(sitting, folder, run_id),
+                requests=requests,
             )
             try:
                 runner.run()

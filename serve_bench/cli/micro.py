@@ -71,9 +71,7 @@ def micro(
         typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
     ] = None,
     no_sample: options.NoSample = False,
-    serve_metrics: Annotated[
-        bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
-    ] = False,
+    serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
     published: options.Published = False,
@@ -88,9 +86,10 @@ def micro(
     given = dict(locals())
     from serve_bench.cli import measure
     from serve_bench.cli.matrix_flags import asked
-    from serve_bench.cli.show import check_format
+    from serve_bench.cli.show import Shown
 
-    check_format(format)
+    shown = Shown(format, published, perf_metrics)
+    shown.check()
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
     else:
@@ -99,7 +98,7 @@ def micro(
     if dry_run:
         measure.print_plan(sitting)
         return 0
-    return measure.run(sitting, format, published=published, perf_metrics=perf_metrics)
+    return measure.run(sitting, shown)
 
 
 def _overrides(given: dict[str, object]) -> Overrides:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from serve_bench.cli import options
+
 if TYPE_CHECKING:
     from serve_bench.result import Trial
     from serve_bench.server import Serving
@@ -54,9 +56,7 @@ def noop(
     no_sample: Annotated[
         bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
     ] = False,
-    serve_metrics: Annotated[
-        bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
-    ] = False,
+    serve_metrics: options.ServeMetrics = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
 ) -> int:
     """Deploy the no-op at /noop, fire the warm-up queries, print their latency and how to load it.

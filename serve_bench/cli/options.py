@@ -65,6 +65,9 @@ Headers: TypeAlias = Annotated[
 QuickSteps: TypeAlias = Annotated[
     bool, typer.Option("--quick", help="Steps of 3 s, no refinement around the best.")
 ]
+ServeMetrics: TypeAlias = Annotated[
+    bool, typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more.")
+]
 
 # The run and its report.
 Out: TypeAlias = Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")]

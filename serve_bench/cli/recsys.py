@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from serve_bench.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
-LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample")
+LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample", "serve_metrics")
 WITH_URL = (
     *("url", "header", "users", "duration", "quick", "out"),
     *("format", "published", "perf_metrics", "no_sample"),
@@ -43,6 +43,7 @@ def recsys(
     out: options.Out = None,
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
+    serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
     published: options.Published = False,
@@ -57,10 +58,11 @@ def recsys(
     given = dict(locals())
     from serve_bench.cli import measure
     from serve_bench.cli.matrix_flags import asked
-    from serve_bench.cli.show import check_format
+    from serve_bench.cli.show import Shown
     from serve_bench.errors import BadInput
 
-    check_format(format)
+    shown = Shown(format, published, perf_metrics)
+    shown.check()
     if header and not url:
         raise BadInput("-H: is for --url")
     if url:
@@ -74,18 +76,18 @@ def recsys(
         ladder = ladder_of(users or "auto", quick)
         timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
         wish = UrlWish("recsys", services, ladder, timing, out, not no_sample)
-        return run_urls(wish, format, published=published, perf_metrics=perf_metrics)
+        return run_urls(wish, shown)
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "recsys", but=LATER_TOO))
     else:
         sitting = measure.fresh("recsys", suite, _overrides(given), out)
         if sitting.suite.app.name != "recsys" or sitting.suite.ladder is None:
             raise BadInput(f'--suite: {suite} needs app = "recsys", and users in its [load]')
-    sitting = measure.looking_inside(sitting, None, no_sample, False)
+    sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
     if dry_run:
         measure.print_plan(sitting)
         return 0
-    return measure.run(sitting, format, published=published, perf_metrics=perf_metrics)
+    return measure.run(sitting, shown)
 
 
 def _overrides(given: dict[str, object]) -> Overrides:

@@ -20,23 +20,24 @@ def report(
         Path | None,
         typer.Option(help="Also write the perf_metrics JSON of Ray's release tooling here."),
     ] = None,
+    exclude_connect: Annotated[
+        bool, typer.Option("--exclude-connect", help="Of press: also without opening connections.")
+    ] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the plots of a ladder into the folder anew.")
+    ] = False,
 ) -> None:
     """Print the report of a finished or broken-off run.
 
     Example: serve-bench report results/20260102-030405 --format markdown
     """
-    from serve_bench.cli.show import (
-        check_format,
-        check_target,
-        print_report,
-        write_perf_metrics,
-    )
+    from serve_bench.cli.plots import draw_plots
+    from serve_bench.cli.show import Shown
     from serve_bench.store import read
 
-    check_format(format)
-    if perf_metrics is not None:
-        check_target(perf_metrics, "--perf-metrics")
+    shown = Shown(format, published, perf_metrics, exclude_connect)
+    shown.check()
     result = read(folder)
-    print_report(result, format, folder, published=published)
-    if perf_metrics is not None:
-        write_perf_metrics(result, perf_metrics)
+    shown.show(result, folder)
+    if plot:
+        draw_plots(folder if folder.is_dir() else folder.parent, result, published=published)

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.report import FORMATS, render
 from serve_bench.result import Result
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a run is to be reported: its format, what is set beside, and files that are written."""
+
+    format: str = "table"
+    published: bool = False
+    perf_metrics: Path | None = None
+    exclude_connect: bool = False
+
+    def check(self) -> None:
+        """BadInput unless the report can be had. To be called before anything starts."""
+        check_format(self.format)
+        if self.perf_metrics is not None:
+            check_target(self.perf_metrics, "--perf-metrics")
+
+    def show(self, result: Result, folder: Path) -> None:
+        """Prints the report, writes the files. RunFailed when one cannot be written."""
+        print_report(
+            result,
+            self.format,
+            folder,
+            published=self.published,
+            exclude_connect=self.exclude_connect,
+        )
+        if self.perf_metrics is not None:
+            write_perf_metrics(result, self.perf_metrics)
 
 
 def check_format(format: str) -> None:
@@ -26,7 +55,14 @@ def check_target(path: Path, flag: str) -> None:
         raise BadInput(f"{flag}: the folder of {path} does not exist")
 
 
-def print_report(result: Result, format: str, folder: Path, *, published: bool = False) -> None:
+def print_report(
+    result: Result,
+    format: str,
+    folder: Path,
+    *,
+    published: bool = False,
+    exclude_connect: bool = False,
+) -> None:
     """Prints a report on stdout, and on stderr what was passed over while reading."""
     for warning in result.warnings:
         print(f"warning: {warning.message}", file=sys.stderr)
@@ -35,7 +71,15 @@ def print_report(result: Result, format: str, folder: Path, *, published: bool =
         from serve_bench.report.table import terminal
 
         width, color = terminal(sys.stdout)
-    text = render(result, format, published=published, where=str(folder), width=width, color=color)
+    text = render(
+        result,
+        format,
+        published=published,
+        where=str(folder),
+        width=width,
+        color=color,
+        exclude_connect=exclude_connect,
+    )
     print(text, end="", flush=True)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from serve_bench.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
-LATER_TOO = ("resume", "format", "perf_metrics", "dry_run", "no_sample")
+LATER_TOO = ("resume", "format", "perf_metrics", "dry_run", "no_sample", "serve_metrics")
 WITH_URL = (
     *("url", "header", "users", "duration", "quick", "out"),
     *("format", "perf_metrics", "no_sample"),
@@ -47,6 +47,7 @@ def sweep(
     out: options.Out = None,
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
+    serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
     perf_metrics: options.PerfMetrics = None,
@@ -59,10 +60,12 @@ def sweep(
     from serve_bench.cli import measure
     from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
     from serve_bench.cli.matrix_flags import asked
-    from serve_bench.cli.show import check_format
+    from serve_bench.cli.show import Shown
     from serve_bench.errors import BadInput
+    from serve_bench.ladder import COLLAPSE_RUNS
 
-    check_format(format)
+    shown = Shown(format, perf_metrics=perf_metrics)
+    shown.check()
     if header and not url:
         raise BadInput("-H: is for --url")
     if url:
@@ -71,26 +74,27 @@ def sweep(
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         from serve_bench.cli.ladder_url import UrlWish, run_urls
 
-        ladder = ladder_of(users or "auto", quick, start=1)
+        ladder = ladder_of(users or "auto", quick, start=1, runs=COLLAPSE_RUNS)
         timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
         services = services_of(url, header or [], users=False)
         wish = UrlWish("sweep", services, ladder, timing, out, not no_sample)
-        return run_urls(wish, format, perf_metrics=perf_metrics)
+        return run_urls(wish, shown)
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
     else:
         sitting = measure.fresh("sweep", suite, _overrides(given), out)
-    sitting = measure.looking_inside(sitting, None, no_sample, False)
+    sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
     if dry_run:
         measure.print_plan(sitting)
         return 0
-    return measure.run(sitting, format, perf_metrics=perf_metrics)
+    return measure.run(sitting, shown)
 
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import matrix_flags as flags
     from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, timing_of
+    from serve_bench.ladder import COLLAPSE_RUNS
     from serve_bench.suite import Overrides
     from serve_bench.variants import parse_env
 
@@ -105,7 +109,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
         env=parse_env(env if isinstance(env, list) else [], "--env"),
         matrix={n: flags.values(n, given[n]) for n in MATRIX if given[n] is not None},
         settings=flags.settings(given, ("batch_wait_timeout_s", *flags.MODEL_SETTINGS)),
-        ladder=ladder_of(str(given["users"] or "auto"), quick, start=1),
+        ladder=ladder_of(str(given["users"] or "auto"), quick, start=1, runs=COLLAPSE_RUNS),
         windows=timing.windows,
         window_s=timing.window_s,
         launches=launches if isinstance(launches, int) else None,

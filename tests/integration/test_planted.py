@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from scripts.planted_cases import TUNE, Case, Field, client_trial, verdict_on
+from serve_bench.ladder_figures import ladder_lines
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.load_spec import Timing
 from serve_bench.result import Trial
 from serve_bench.server import Serving
+from serve_bench.store import read
 from serve_bench.strays import new_run, reap
 from serve_bench.variants import BUILT_IN_VARIANTS
-from tests.integration.conftest import wait_until_clean
+from tests.integration.conftest import run_to_end, wait_until_clean
 from tests.test_load_client_bound import FAST_SERVER, pinned, running
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -88,6 +91,30 @@ def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
         assert verdict.deployment == "Planted"
     if case.lighter is not None:  # from one load alone it cannot be told, so it must not be sure
         assert verdict_on(trials[-1:]).confidence != "sure"
+
+
+@pytest.mark.parametrize(
+    ("how", "fallen"),
+    [("crowd", {16: 3, 32: 3}), ("queue", {})],
+    ids=["collapses", "flat"],
+)
+def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
+    field: Field, how: str, fallen: dict[int, int], tmp_path: Path
+) -> None:
+    """Eight at once take 40 ms, 200 requests/s; sixteen 160 ms and 100/s, thirty-two 50/s."""
+    url = field.plant(Case(how, (), how, 40, 0))
+    flags = ["--clients", "4,8,16,32", "--requests-per-client", "4", "--format", "json"]
+    command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
+    ran = run_to_end(command, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    result = read(tmp_path / "r")
+    runs = Counter(one.row.connections for one in result.trials)
+    assert runs == {4: 1, 8: 1, 16: 1, 32: 1} | fallen
+    for trial in result.trials:
+        assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}
+    (ladder,) = ladder_lines(result)
+    assert ladder.best is not None and ladder.best.row.connections >= 8
+    assert {line.row.connections for line in ladder.collapses} == set(fallen)
 
 
 def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:

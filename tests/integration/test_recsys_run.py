@@ -89,23 +89,21 @@ def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
         for one in psutil.Process(run.pid).children(recursive=True)
         if "ServeReplica:recsys:Ranker" in "".join(one.cmdline())
     ]
-    # Halted first, so that every user's request waits in it: killed between two requests, it
-    # takes none down, and all that follow wait for the next replica.
-    os.kill(ours[0], signal.SIGSTOP)
-    time.sleep(1)
     os.kill(ours[0], signal.SIGKILL)
     rest = run.stdout.read() if run.stdout else ""
     assert run.wait() == 1, rest
     result = read(tmp_path / "r")
     assert [one.row.connections for one in result.trials] == [2, 6, 10]
     hurt = result.trials[1]
-    assert hurt.counts.failed.get("status", 0) + hurt.counts.failed.get("timeout", 0) > 0
+    # Serve fails the requests that the replica had, or, at times, lets all wait for the next one.
+    assert hurt.counts.failed_total > 0 or 0 in (hurt.metrics["throughput"].windows or ())
     assert result.trials[0].counts.failed == result.trials[2].counts.failed == {}
     (failure,) = result.failures
     assert (
         failure.key == hurt.key and f"replica {ours[0]} ended during the trial" in failure.message
     )
-    assert "failed: replica" in rest and "requests failed: status" in rest
+    assert "failed: replica" in rest
+    assert ("requests failed: " in rest) == (hurt.counts.failed_total > 0)
     (after,) = result.trials[2].served
     assert after != f"replica {ours[0]}"
     # What is in doubt is measured again, and nothing else.

@@ -1,0 +1,33 @@
+"""The plots of a run of ladders: a PNG and an SVG in its folder, where the extra `plot` is there."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serve_bench.result import Result
+
+
+def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list[Path]:
+    """Draws requests/s and latency over clients, for a run of ladders that measured anything.
+
+    Without matplotlib one line says what to install. Raises RunFailed when a file cannot be written.
+    """
+    if result.run.suite.get("ladder") is None or not result.trials:
+        return []
+    if find_spec("matplotlib") is None:
+        print("plots: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
+        return []
+    from serve_bench.cli.record import write
+    from serve_bench.report.plot_ladders import plot_ladders
+
+    places = []
+    for kind in ("png", "svg"):
+        place = folder / f"{result.run.command}.{kind}"
+        write(place, plot_ladders(result, kind, published=published))
+        places.append(place)
+    print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
+    return places

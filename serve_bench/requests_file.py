@@ -1,0 +1,54 @@
+"""A file of every request of a run, a line each (CSV), written row by row after its load has ended.
+
+Rule: nothing is written while a load runs, and a file that is there already is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from serve_bench.load.request_log import RequestLog
+from serve_bench.store import StoreError
+
+HEADER: Final = "trial,client,start_s,latency_ms,status,error\n"
+
+
+@dataclass
+class RequestsFile:
+    """An open file; `append` adds the requests of one trial."""
+
+    path: Path
+    _file: TextIO
+
+    def append(self, key: str, log: RequestLog) -> None:
+        """The requests of a trial. StoreError when they cannot be written whole."""
+        try:
+            self._file.writelines(
+                f"{key},{one.client},{one.start_ns / 1e9:.6f},"
+                f"{'' if one.latency_ns is None else f'{one.latency_ns / 1e6:.3f}'},"
+                f"{one.status or ''},{one.error or ''}\n"
+                for one in log.rows()
+            )
+            self._file.flush()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise StoreError(f"{self.path}: cannot write: {why}") from None
+
+
+@contextmanager
+def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
+    """A new file; None without a path. Raises StoreError when it cannot be made."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("x", encoding="ascii")
+    except OSError as error:
+        raise StoreError(f"--log-requests: {path}: {error.strerror or error}") from None
+    with file:
+        file.write(HEADER)
+        yield RequestsFile(path, file)
