@@ -68,7 +68,7 @@ class Load:
     `processes` None means enough for the load, and never more than the machine leaves.
     `max_connections` (open loop): connections may grow from `connections` up to this.
     `count`: stop after so many requests. `each`: of each connection so many, and no more (client
-    raw, closed loop; `count` is then their sum). `spin`: wait for due times by spinning, not by a timer.
+    raw, closed loop). `spin`: wait for due times by spinning, not by a timer.
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     """
@@ -122,6 +122,11 @@ class Load:
                 f"count must be at least the number of connections ({self.connections}), "
                 f"got {self.count}",
             )
+        if self.each is not None:
+            require(self.each >= 1, f"each must be 1 or more, got {self.each}")
+            require(self.count is None, "each and count exclude each other: give one")
+            require(not self.open_loop, "each is for a closed loop: give no rate and no stages")
+            require(self.client == "raw", f"each is for the client raw, not {self.client}")
         if self.max_connections is not None:
             require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
             require(
@@ -173,6 +178,11 @@ class Load:
         if self.rate is not None:
             return (_endless(self.rate),)
         return self.stages
+
+    @property
+    def total(self) -> int | None:
+        """How many requests the load consists of; None when time alone ends it."""
+        return self.count if self.each is None else self.each * self.connections
 
     @property
     def connection_limit(self) -> int:

@@ -40,13 +40,13 @@ class Ends:
 
 def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) -> LoadResult:
     """Run the load's own engine until its count is reached. `change` may alter the engine first."""
-    assert load.count is not None
+    assert load.total is not None
     address = choose_address(load.request, load.connect_timeout_s)
-    (share,) = shares(load.connections, load.connection_limit, load.count, 1)
+    (share,) = shares(load, 1)
     shared = Shared.create(1)
     engine = make_engine(load, address, share)
     window_ns = int(TIMING.window_s * 1e9)
-    engine.tally = Tally(shared, 0, 1, window_ns, load.count, engine.count_in_flight)
+    engine.tally = Tally(shared, 0, 1, window_ns, share.count, engine.count_in_flight)
     change(engine)
     try:
         assert engine.connect() == load.connections or not load.keepalive

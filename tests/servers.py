@@ -29,7 +29,8 @@ Script = Callable[[int], str]
 class Exchange:
     """One request as the server saw it (perf_counter_ns, the clock of all processes).
 
-    `answered_ns` is just before the response was written, `sent_ns` just after.
+    `answered_ns` is just before the response was written, `sent_ns` just after. `peer`: the
+    client's port, which tells connections that are open at the same time apart; 0 on unix sockets.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Exchange:
     method: str = ""
     body: bytes = b""
     head: bytes = b""
+    peer: int = 0
 
 
 @dataclass
@@ -138,6 +140,7 @@ ACTIONS: dict[str, Action] = {
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", keep=False
     ),
     "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
+    "error503": _bytes(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
     "wrong_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"),
     "longer_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nno\r\n\r\nok"),
     "garbage": _bytes(b"this is not HTTP\r\n\r\n"),
@@ -155,6 +158,7 @@ ACTIONS: dict[str, Action] = {
 
 FAILURES: dict[str, str] = {
     "error500": "status",
+    "error503": "rejected",
     "not_modified": "status",
     "wrong_body": "body",
     "longer_body": "body",
@@ -189,6 +193,7 @@ async def _handle(
 ) -> None:
     """Serve one connection."""
     server.connections += 1
+    peer = writer.get_extra_info("peername")
     try:
         if settings.accept_delay_s:
             await asyncio.sleep(settings.accept_delay_s)
@@ -203,6 +208,7 @@ async def _handle(
             number = len(server.log)
             exchange = Exchange(number, settings.script(number), received)
             exchange.method, exchange.body, exchange.head = head.split()[0].decode(), body, head
+            exchange.peer = peer[1] if peer else 0
             server.log.append(exchange)
             await _wait(settings, (received - server.log[0].received_ns) / 1e9)
             exchange.answered_ns = time.perf_counter_ns()

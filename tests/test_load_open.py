@@ -250,7 +250,7 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
 ) -> None:
     with serving() as server:
         load = Load(Request(server.url), client=client, connections=8, rate=200.0)  # type: ignore[arg-type]
-        (share,) = shares(8, load.connection_limit, None, 1)
+        (share,) = shares(load, 1)
         shared = Shared.create(1)
         engine = make_engine(load, choose_address(load.request, 5.0), share)
         engine.tally = Tally(shared, 0, 1, 400_000_000, None, engine.count_in_flight)

@@ -106,8 +106,8 @@ def taken(request: Request, workers: int, count: int, seed: int = 1) -> list[lis
     """The numbers of the first requests of each worker, as its client is given them."""
     load = Load(request, connections=workers, seed=seed)
     numbers = list(range(len(request.turns)))
-    each = shares(workers, workers, None, workers)
-    return [[take() for _ in range(count)] for take in (next_turn(load, s, numbers) for s in each)]
+    takes = [next_turn(load, share, numbers) for share in shares(load, workers)]
+    return [[take() for _ in range(count)] for take in takes]
 
 
 def test_workers_begin_at_different_paths_and_at_the_same_body() -> None:
@@ -134,8 +134,16 @@ def test_a_draw_depends_on_seed_and_worker_alone() -> None:
 
 def test_shares_add_up() -> None:
     assert divide(10, 3) == [4, 3, 3]
-    each = shares(connections=5, limit=9, count=101, workers=2)
-    assert [(s.connections, s.limit, s.count) for s in each] == [(3, 5, 51), (2, 4, 50)]
+    grows = Load(Request(URL), connections=5, max_connections=9, rate=1.0, count=101)
+    assert [(s.connections, s.limit, s.count, s.first) for s in shares(grows, 2)] == [
+        (3, 5, 51, 0),
+        (2, 4, 50, 5),
+    ]
+    by_connection = shares(Load(Request(URL), connections=5, each=7), 2)
+    assert [(s.connections, s.count, s.each, s.first) for s in by_connection] == [
+        (3, 21, 7, 0),
+        (2, 14, 7, 3),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
         ({"rate": 5.0, "stages": (Stage(1, 1),)}, "exclude each other"),
         ({"ramp": True}, "ramp needs stages"),
         ({"connections": 10, "count": 9}, r"at least the number of connections \(10\)"),
+        ({"each": 0}, "each must be 1 or more, got 0"),
+        ({"each": 3, "count": 3}, "each and count exclude each other"),
+        ({"each": 3, "rate": 1.0}, "each is for a closed loop"),
+        ({"each": 3, "client": "aiohttp"}, "each is for the client raw, not aiohttp"),
+        ({"each": 3, "client": "ab"}, "each is for the client raw, not ab"),
         ({"max_connections": 5}, "max_connections is for an open loop"),
         ({"rate": 1.0, "connections": 9, "max_connections": 5}, "at least connections"),
         ({"spin": True}, "spin is for an open loop"),
@@ -156,6 +161,14 @@ def test_a_load_survives_json() -> None:
     stages = (Stage(10.0, 1.0), Stage(20.0, 2.0))
     load = Load(request, connections=4, stages=stages, ramp=True, count=8, max_connections=9)
     assert Load.from_json(json.loads(json.dumps(load.to_json()))) == load
+    each = Load(request, connections=4, each=7)
+    assert Load.from_json(json.loads(json.dumps(each.to_json()))) == each
+
+
+def test_how_many_requests_a_load_consists_of() -> None:
+    assert Load(Request(URL), connections=4).total is None
+    assert Load(Request(URL), connections=4, count=9).total == 9
+    assert Load(Request(URL), connections=4, each=7).total == 28
 
 
 def test_a_url_is_read_as_a_client_would() -> None:

@@ -58,6 +58,7 @@ class AiohttpEngine:
         self.tally: Tally
         self.timer: Timer = make_timer(load.spin)
         self.connect_error: str | None = None
+        self.connecting = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         self._url = URL(load.request.url, encoded=True)
@@ -87,7 +88,9 @@ class AiohttpEngine:
 
     async def _connect_all(self) -> int:
         self._clients = [self._make_client() for _ in range(self.share.connections)]
+        begun = perf()
         opened = await asyncio.gather(*(self._preconnect(client) for client in self._clients))
+        self.connecting = (begun, perf())
         return sum(opened)
 
     def _make_client(self) -> Client:

@@ -111,7 +111,7 @@ def classify(error: BaseException, wire: Wire) -> str:
 def judge(request: Request, status: int, body: bytes) -> str | None:
     """The class of failure of a whole response; None when it is as expected."""
     if not http1.status_allowed(status, request):
-        return "status"
+        return http1.status_class(status)
     if request.expect_body is not None and body != request.expect_body:
         return "body"
     return None

@@ -5,6 +5,7 @@ Rule: makes sockets and nothing else; who reads and writes them is the client's 
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import sys
@@ -103,6 +104,40 @@ def lacking_descriptors(connections: int) -> str | None:
     return (
         f"{connections} connections need {need} open files, and the hard limit is {hard}: "
         f"raise it (ulimit -Hn {need}), or use fewer connections or more processes"
+    )
+
+
+EPHEMERAL_PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
+"""Linux's range of ports for outgoing connections, of IPv6 too."""
+
+
+def ephemeral_ports() -> tuple[int, int] | None:
+    """The first and the last port that the system gives to outgoing connections; None where it
+    does not tell (not Linux)."""
+    if not os.path.exists(EPHEMERAL_PORTS):
+        return None
+    with open(EPHEMERAL_PORTS, encoding="ascii") as file:
+        first, last = file.read().split()
+    return int(first), int(last)
+
+
+def lacking_ports(connections: int) -> str | None:
+    """One line when this system has fewer ports than so many connections to one address need.
+
+    Each needs a port of its own (not on a unix socket). None too where the ports are not known.
+    """
+    ports = ephemeral_ports()
+    return None if ports is None else ports_short_of(connections, *ports)
+
+
+def ports_short_of(connections: int, first: int, last: int) -> str | None:
+    """One line when the ports `first` to `last` are fewer than the connections, else None."""
+    if connections <= last - first + 1:
+        return None
+    return (
+        f"{connections:,} connections to one address need a local port each, and there are "
+        f"{last - first + 1:,} ({first} to {last}): widen the range "
+        "(sysctl net.ipv4.ip_local_port_range), or use fewer connections"
     )
 
 

@@ -34,6 +34,7 @@ class Connection:
 
     `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
     connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
+    `number`: among those of all workers. `left`: how many requests it may still be given.
     """
 
     __slots__ = (
@@ -42,6 +43,8 @@ class Connection:
         "due",
         "fd",
         "framer",
+        "left",
+        "number",
         "pending",
         "poller",
         "request",
@@ -65,6 +68,9 @@ class Connection:
         timestamps: bool,
         tls: ssl.SSLContext | None = None,
         tls_name: str = "",
+        *,
+        number: int,
+        left: int,
     ) -> None:
         self.address = address
         self.framer = framer
@@ -72,6 +78,8 @@ class Connection:
         self.timestamps = timestamps
         self.tls = tls
         self.tls_name = tls_name
+        self.number = number
+        self.left = left
         self.sock = None
         self.fd = -1
         self.state = CLOSED

@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from serve_bench.load.connect import choose_address
 from serve_bench.load.cores import enough_processes, usable_cores
-from serve_bench.load.failures import LoadInterrupted
+from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.merge import losses, merge
 from serve_bench.load.progress import Watch
+from serve_bench.load.request_log import RequestLog
 from serve_bench.load.share import shares
 from serve_bench.load.shared import ABORT, COMPLETED, MEASURE, START, Shared
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
 from serve_bench.load.warmup import SAMPLE_S, is_steady
-from serve_bench.load.workers import STUCK_S, Crew, await_ready, orders_for
-from serve_bench.load_result import LoadResult, Progress, Warmup
+from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
+from serve_bench.load_result import Counts, LoadResult, Progress, Warmup
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import SpecError
 
@@ -42,30 +43,40 @@ def drive_load(
     *,
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
+    log: RequestLog | None = None,
 ) -> LoadResult:
     """Run a load and return what it measured.
 
     `on_progress` is called about four times a second. `mark` is put into the environment of every
-    worker. A load with a count has no warm-up, and one window that ends with its last response.
+    worker. `log` takes in each request (client raw; SpecError for another), also when interrupted.
+    A load of so many requests (`count`, `each`) has no warm-up; its window ends with the last
+    response, or by time when that is over first: what was not done then was cut.
     Raises LoadError when the target cannot be reached at all or no worker is left, and
     LoadInterrupted, with the result so far, on Ctrl-C while measuring. A worker that dies is
     in `LoadResult.failures`. Whatever is raised, all workers have ended before it leaves here.
     """
     if load.client in ("wrk", "ab"):
         raise SpecError(f"client {load.client} is an external program: use load.external")
-    if load.count is not None:
+    if log is not None and load.client != "raw":
+        raise SpecError(f"a log of the requests needs the client raw, not {load.client}")
+    if load.total is not None:
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
     address = choose_address(load.request, load.connect_timeout_s)
     processes = enough_processes(load, usable_cores())
     shared = Shared.create(processes)
     try:
         sides = [{"load": load.to_json(), "address": [int(address.family), address.sockaddr]}]
-        each = shares(load.connections, load.connection_limit, load.count, processes)
-        orders = [orders_for(share, sides, timing, shared) for share in each]
-        with Crew(orders, shared.fd, mark or {}) as crew:
-            return _Drive(load, timing, shared, crew, on_progress).run()
+        files = log.open(processes) if log is not None else [None] * processes
+        orders = [
+            orders_for(share, sides, timing, shared, log_fd=fd)
+            for share, fd in zip(shares(load, processes), files, strict=True)
+        ]
+        with Crew(orders, mark or {}) as crew:
+            return _Drive(load, timing, shared, crew, on_progress, log).run()
     finally:
         shared.close()
+        if log is not None:
+            log.close()
 
 
 class _Drive:
@@ -78,11 +89,13 @@ class _Drive:
         shared: Shared,
         crew: Crew,
         on_progress: OnProgress | None,
+        log: RequestLog | None,
     ) -> None:
         self.load = load
         self.timing = timing
         self.shared = shared
         self.crew = crew
+        self.log = log
         self.watch = Watch(shared, timing, on_progress)
         self.begun = perf()
 
@@ -91,11 +104,11 @@ class _Drive:
         notes = await_ready(self.crew, [self.load], lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
         start = perf() + START_AHEAD_NS
-        if self.load.count is not None:
+        if self.load.total is not None:
             self.shared.words[MEASURE] = start
             warmup, measure = Warmup(0.0, False, 0), start
         self.shared.words[START] = start
-        if self.load.count is None:
+        if self.load.total is None:
             warmup, measure = self._warm_up(start)
         started_at_ns = time.time_ns() + (measure - perf())
         interrupt: KeyboardInterrupt | None = None
@@ -109,11 +122,21 @@ class _Drive:
             merge(self.load, self.timing, self.shared, self.crew.workers, warmup),
             started_at_ns=started_at_ns,
             time_to_connect_s=connected_s,
+            connecting_s=connecting_s(self.crew),
         )
         result = replace(result, notes=notes + losses(result.failures))
+        if self.log is not None:
+            self._take_log(self.log, result.measured, measure)
         if interrupt is not None:
             raise LoadInterrupted(result) from interrupt
         return result
+
+    def _take_log(self, log: RequestLog, measured: Counts, measure: int) -> None:
+        """The log of all workers that reported. Raises BrokenAccount when it lacks a request."""
+        done = [worker for worker in self.crew.workers if "done" in worker.said]
+        log.take({worker.index: worker.said["done"]["logged"] for worker in done}, measure)
+        if len(log) != measured.completed + measured.failed_total + measured.in_flight:
+            raise BrokenAccount(f"{len(log)} requests in the log of {measured}")
 
     def _called_off(self) -> bool:
         """Ask the workers for what they have; whether all had begun to measure, and answered."""

@@ -23,6 +23,7 @@ from serve_bench.load.connection import (
 )
 from serve_bench.load.failures import connection_class, reason_of
 from serve_bench.load.poller import make_poller
+from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.turns import next_turn
@@ -40,7 +41,9 @@ perf = time.perf_counter_ns
 class Exchanges:
     """All connections of one worker to one target, and the requests on them."""
 
-    def __init__(self, load: Load, address: Address, share: Share) -> None:
+    def __init__(
+        self, load: Load, address: Address, share: Share, notes: Notes | None = None
+    ) -> None:
         self.load = load
         self.address = address
         self.share = share
@@ -70,12 +73,29 @@ class Exchanges:
             and len(self.requests) == 1
             and self._tls is None
             and http1.status_allowed(200, load.request)
+            and share.each is None
+            and notes is None
         )
+        self._notes = notes
+        self._note: Callable[[int, int, int, int, str | None], None] | None = None
+        self.connecting = (0, 0)
         self.connect_error: str | None = None
 
     def count_in_flight(self) -> tuple[int, int]:
         """Requests in flight, counted from the connections' states, and those not sent yet."""
         return sum(1 for conn in self.connections if conn.in_flight), len(self._backlog)
+
+    def _measuring(self, which: str) -> None:
+        """Notes are kept while measuring; what is in flight at the end of that was cut."""
+        if self._notes is None:
+            return
+        if which == "begin":
+            self._note = self._notes.add
+            return
+        self._note = None
+        for conn in self.connections:
+            if conn.in_flight:
+                self._notes.add_cut(conn.number, conn.due)
 
     # -- connecting ---------------------------------------------------------------------------
 
@@ -88,6 +108,8 @@ class Exchanges:
             self.timestamps,
             self._tls,
             self.load.request.host,
+            number=self.share.first + len(self.connections),
+            left=NEVER if self.share.each is None else self.share.each,
         )
         self.connections.append(conn)
         if due is not None:
@@ -137,13 +159,12 @@ class Exchanges:
             self.tally.retried += 1
             return
         conn.waiting = False
-        self._flying -= 1
-        self.tally.failure("connect", conn.due, now)
+        self._given_up(conn, "connect", now, None)
 
     def _resume(self, conn: Connection, now: int) -> None:
         """A pause is over: connect again, for the request at hand or for a new one."""
         if not conn.waiting:
-            if not self.tally.refill:
+            if not self.tally.refill or not conn.left:
                 return
             if self._backlog:
                 self._assign(conn, self._backlog.popleft())
@@ -159,6 +180,7 @@ class Exchanges:
         conn.due = due
         conn.attempts = 0
         conn.waiting = True
+        conn.left -= 1
         conn.request = self._draw()
         self._flying += 1
         self.tally.sent += 1
@@ -184,18 +206,18 @@ class Exchanges:
             self._send(conn, perf())
         elif self.load.open_loop:
             self._free.append(conn)
-        elif self.tally.may_send():
+        elif conn.left and self.tally.may_send():
             self._assign(conn, now)
             self._send(conn, now)
 
     def _renew(self, conn: Connection, now: int) -> None:
         """The connection cannot be used again: open another in its place, if it is needed."""
-        if not self.load.open_loop and self.tally.may_send():
+        if not self.load.open_loop and conn.left and self.tally.may_send():
             self._assign(conn, now)
         elif self._backlog and self.tally.refill:
             self._assign(conn, self._backlog.popleft())
             self.tally.waited += 1
-        elif self._over or self.tally.finished:
+        elif self._over or self.tally.finished or not conn.left:
             self._by_fd.pop(conn.fd, None)
             conn.close()
             return
@@ -216,6 +238,8 @@ class Exchanges:
             return
         self._flying -= 1
         self.tally.success(conn.due, conn.sent_at, now, status)
+        if self._note is not None:
+            self._note(conn.number, conn.due, now, status, None)
         if reusable:
             self._next(conn, now)
         else:
@@ -238,10 +262,16 @@ class Exchanges:
             else:
                 self._reopen(conn, now)
             return
-        self._flying -= 1
-        self.tally.failure(failure, conn.due, now, status)
+        self._given_up(conn, failure, now, status)
         if reusable:
             self._next(conn, now)
         else:
             conn.state = CLOSED
             self._renew(conn, now)
+
+    def _given_up(self, conn: Connection, failure: str, now: int, status: int | None) -> None:
+        """The request on this connection has failed, for good."""
+        self._flying -= 1
+        self.tally.failure(failure, conn.due, now, status)
+        if self._note is not None:
+            self._note(conn.number, conn.due, now, status or 0, failure)

@@ -265,6 +265,11 @@ def status_allowed(status: int, request: Request) -> bool:
     return 200 <= status < 300
 
 
+def status_class(status: int) -> str:
+    """The class of failure of a whole response whose status was not expected."""
+    return "rejected" if status == 503 else "status"
+
+
 def judge(framer: ResponseFramer, request: Request) -> str | None:
     """The class of failure of a whole response; None when it is as expected."""
     if framer.done == SURPLUS:
@@ -272,5 +277,5 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
     if framer.done == PLAIN:
         return None if status_allowed(200, request) else "status"
     if not status_allowed(framer.status, request):
-        return "status"
+        return status_class(framer.status)
     return None if framer.body_ok else "body"

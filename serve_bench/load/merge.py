@@ -101,7 +101,7 @@ def result_of(
     _check(measured, total, latency, histograms["failed_latency"])
     measure_ns = min(r["measure_ns"] for r in reports)
     duration_s = (max(r["end_ns"] for r in reports) - measure_ns) / 1e9
-    by_count = load.count is not None and len(reports[0]["windows"]) == 1
+    by_count = load.total is not None and len(reports[0]["windows"]) == 1
     lag, pickup = histograms["send_lag"], histograms["pickup"]
     return LoadResult(
         windows=_windows(reports),

@@ -18,6 +18,7 @@ from serve_bench.load.connect import Address
 from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ_SIZE
 from serve_bench.load.poller import READ
 from serve_bench.load.reactions import Reactions
+from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
@@ -27,8 +28,8 @@ CONNECT_BATCH = 256
 """Connections being opened at one time before the start: above, listen queues overflow."""
 
 COUNT_MARGIN = 20_000
-"""With a count, requests are checked one by one when fewer than this are left. Between two calls
-of `advance` (10 ms) no Python client sends 20,000."""
+"""With a count, requests of the short path are checked one by one when fewer than this are left.
+Between two calls of `advance` (10 ms) no Python client sends 20,000. Elsewhere each is checked."""
 
 MAX_EVENTS = 64
 """Events taken from the kernel at once. What they name is touched twice, when the kernel tells
@@ -47,12 +48,15 @@ class RawEngine(Reactions):
     `watch` adds a descriptor whose readiness is somebody else's affair (the worker's stdin).
     """
 
-    def __init__(self, load: Load, address: Address, share: Share) -> None:
-        super().__init__(load, address, share)
+    def __init__(
+        self, load: Load, address: Address, share: Share, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         self.timer: Timer = make_timer(load.spin)
         self._clock: ArrivalClock | None = None
         self._drain_ns = 0
         self._drain_until = NEVER
+        self._margin = COUNT_MARGIN if self._hot else 1
         if self.timer.fd >= 0 and load.open_loop:
             self.watch(self.timer.fd, self.timer.clear)
 
@@ -63,7 +67,8 @@ class RawEngine(Reactions):
 
     def connect(self) -> int:
         """Open all connections; returns how many are open after the connect time-out."""
-        deadline = perf() + self._connect_timeout_ns
+        begun = perf()
+        deadline = begun + self._connect_timeout_ns
         wanted = self.share.connections
         while True:
             now = perf()
@@ -75,6 +80,7 @@ class RawEngine(Reactions):
                 break
             for fd, mask in self.poller.poll(IDLE_S, MAX_EVENTS):
                 self._dispatch(fd, mask)
+        self.connecting = (begun, perf())
         for conn in self.connections:
             if conn.state in (CONNECTING, HANDSHAKE):
                 self._connect_failed(conn, TimeoutError(), perf())
@@ -86,6 +92,7 @@ class RawEngine(Reactions):
         """Load the target from `start` (perf_counter_ns) to the tally's end, then drain."""
         self._running = True
         self._drain_ns = drain_ns
+        self.tally.on_measure.append(self._measuring)
         if self.load.open_loop:
             share, known = self.share, self.tally.measure_known
             self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
@@ -140,7 +147,7 @@ class RawEngine(Reactions):
                 self._drain_until = now if tally.aborted else now + self._drain_ns
             self._over = not self._flying or now >= self._drain_until
         left = tally.left_to_send
-        if not tally.refill or (left is not None and left < COUNT_MARGIN):
+        if not tally.refill or (left is not None and left < self._margin):
             return 0
         return tally.edge
 

@@ -49,7 +49,7 @@ class Shared:
     @classmethod
     def create(cls, boards: int) -> Shared:
         """New memory, all zero, with room for so many boards."""
-        fd = _anonymous_file()
+        fd = anonymous_file()
         os.ftruncate(fd, shared_bytes(boards))
         return cls(fd, boards)
 
@@ -88,7 +88,8 @@ def shared_bytes(boards: int) -> int:
     return 8 * (CONTROL_WORDS + boards * BOARD_WORDS)
 
 
-def _anonymous_file() -> int:
+def anonymous_file() -> int:
+    """The descriptor of a new, empty file that has no name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("load", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp()

@@ -17,7 +17,7 @@ from serve_bench.load.merge import merged, result_of, worker_report
 from serve_bench.load.progress import Watch
 from serve_bench.load.share import shares
 from serve_bench.load.shared import COMPLETED, KINDS, START, Shared
-from serve_bench.load.workers import STUCK_S, Crew, Worker, await_ready, orders_for
+from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
 from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult, Warmup
 from serve_bench.load_spec import Load, Slices, Timing
 from serve_bench.request_spec import SpecError
@@ -39,7 +39,7 @@ def drive_slices(
     """
     first, second = loads
     for load in loads:
-        if load.open_loop or load.count is not None or load.client not in ("raw", "aiohttp"):
+        if load.open_loop or load.total is not None or load.client not in ("raw", "aiohttp"):
             raise SpecError("slices need a closed loop of the raw or aiohttp client, and no count")
     if (first.client, first.connections) != (second.client, second.connections):
         raise SpecError("slices need the same client and number of connections on both sides")
@@ -52,9 +52,9 @@ def drive_slices(
             {"load": load.to_json(), "address": [int(at.family), at.sockaddr]}
             for load, at in zip(loads, addresses, strict=True)
         ]
-        (share,) = shares(first.connections, first.connection_limit, None, 1)
+        (share,) = shares(first, 1)
         orders = [orders_for(share, sides, timing, shared, plan)]
-        with Crew(orders, shared.fd, mark or {}) as crew:
+        with Crew(orders, mark or {}) as crew:
             return _drive(loads, plan, timing, shared, crew, on_progress)
     finally:
         shared.close()
@@ -94,7 +94,7 @@ def _drive(
         request = loads[0].request
         reason = f"no worker is left: {worker.failure(0).reason}"
         raise LoadError("worker", request.host, request.port, reason)
-    return _result(loads, plan, timing, shared, worker, started_at_ns, notes)
+    return _result(loads, plan, timing, shared, crew, started_at_ns, notes)
 
 
 def _result(
@@ -102,10 +102,11 @@ def _result(
     plan: Slices,
     timing: Timing,
     shared: Shared,
-    worker: Worker,
+    crew: Crew,
     started_at_ns: int,
     notes: tuple[str, ...],
 ) -> SlicedResult:
+    worker = crew.workers[0]
     said = worker.said["done"]
     slices = tuple(Slice(**one) for one in said["slices"])
     reports: Sequence[dict[str, Any]] = said["reports"]
@@ -121,6 +122,7 @@ def _result(
             window_s=plan.slice_s,
             duration_s=sum(one.length_s for one in mine),
             started_at_ns=started_at_ns,
+            connecting_s=connecting_s(crew),
             notes=notes,
         )
 

@@ -80,7 +80,7 @@ class Tally:
         self._hold_at = NEVER
         self.windows: list[int] = []
         self.snapshots: dict[str, dict[str, Any]] = {}
-        self.on_measure: Callable[[str], None] = lambda which: None
+        self.on_measure: list[Callable[[str], None]] = []
         self.last_ns = 0
 
     # -- time ---------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Tally:
         self._window_base = self.completed
         self.snapshots["begin"] = self.snapshot()
         self._use("measured")
-        self.on_measure("begin")
+        self._tell("begin")
 
     def open_slice(self, now: int, length_ns: int) -> None:
         """New requests may be sent for so long; then the tally holds until the next slice."""
@@ -161,10 +161,15 @@ class Tally:
 
     def _finish(self) -> None:
         self.snapshots["end"] = self.snapshot()
-        self.on_measure("end")
+        self._tell("end")
         self.refill = False
         self.finished = True
         self._use("rest")
+
+    def _tell(self, which: str) -> None:
+        """Measuring began or ended (`begin`, `end`): the snapshot of that instant is made."""
+        for call in self.on_measure:
+            call(which)
 
     def _use(self, part: str) -> None:
         """Record into this part's histograms from now on. `slots` is for the inner loop."""

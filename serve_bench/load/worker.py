@@ -21,6 +21,7 @@ from serve_bench.load.alternate import Alternation
 from serve_bench.load.connect import Address, allow_descriptors
 from serve_bench.load.evidence import Usage, max_rss_mb, shares_between, usage_now
 from serve_bench.load.failures import LoadError
+from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.shared import ABORT, START, Shared
 from serve_bench.load.tally import Tally
@@ -40,6 +41,8 @@ class Engine(Protocol):
     tally: Tally
     timer: Timer
     connect_error: str | None
+    connecting: tuple[int, int]
+    """When `connect` began with the first and was done with the last (perf_counter_ns)."""
 
     def count_in_flight(self) -> tuple[int, int]: ...
     def watch(self, fd: int, call: Callable[[], None]) -> None: ...
@@ -49,15 +52,15 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def make_engine(load: Load, address: Address, share: Share) -> Engine:
-    """The client that the load names."""
+def make_engine(load: Load, address: Address, share: Share, notes: Notes | None = None) -> Engine:
+    """The client that the load names. `notes` are kept by the raw client alone."""
     if load.client == "aiohttp":
         from serve_bench.load.aiohttp_client import AiohttpEngine
 
         return AiohttpEngine(load, address, share)
     from serve_bench.load.raw import RawEngine
 
-    return RawEngine(load, address, share)
+    return RawEngine(load, address, share, notes)
 
 
 def stop_if_alone() -> None:
@@ -115,14 +118,19 @@ def work(orders: dict[str, Any]) -> None:
     if short is not None:
         raise LoadError("connect", "this machine", 0, short)
     usage = UsageLog()
+    notes = Notes() if orders["log_fd"] is not None else None
     engines = [
-        prepare(side, share, timing, shared, share.worker + k)
+        prepare(side, share, timing, shared, share.worker + k, notes)
         for k, side in enumerate(orders["sides"])
     ]
-    engines[0].tally.on_measure = usage.note
-    opened = [engine.connect() for engine in engines]
-    errors = [engine.connect_error for engine in engines]
-    say(event="ready", opened=opened, wanted=share.connections, errors=errors)
+    engines[0].tally.on_measure.append(usage.note)
+    say(
+        event="ready",
+        opened=[engine.connect() for engine in engines],
+        wanted=share.connections,
+        errors=[engine.connect_error for engine in engines],
+        connecting=[engines[0].connecting[0], engines[-1].connecting[1]],
+    )
     # The clients make no reference cycles, so collection would only cost pauses.
     gc.collect()
     gc.freeze()
@@ -134,6 +142,7 @@ def work(orders: dict[str, Any]) -> None:
             event="done",
             reports=[engine.tally.report() for engine in engines],
             slices=slices,
+            logged=notes.write(orders["log_fd"]) if notes is not None else 0,
             max_rss_mb=max_rss_mb(),
             connections=share.connections,
             timer=engines[0].timer.name if engines[0].load.open_loop else "none",
@@ -144,13 +153,18 @@ def work(orders: dict[str, Any]) -> None:
 
 
 def prepare(
-    side: dict[str, Any], share: Share, timing: Timing, shared: Shared, board: int
+    side: dict[str, Any],
+    share: Share,
+    timing: Timing,
+    shared: Shared,
+    board: int,
+    notes: Notes | None,
 ) -> Engine:
     """The engine for one target, with its account. Raises LoadError."""
     load = Load.from_json(side["load"])
     family, sockaddr = side["address"]
     address = Address(family, sockaddr if isinstance(sockaddr, str) else tuple(sockaddr))
-    engine = make_engine(load, address, share)
+    engine = make_engine(load, address, share, notes)
     engine.watch(STDIN, stop_if_alone)
     window_ns = int(timing.window_s * 1e9)
     engine.tally = Tally(

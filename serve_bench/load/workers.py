@@ -68,7 +68,7 @@ class Worker:
 class Crew:
     """All workers of a load. Use as a context manager: leaving it ends every worker."""
 
-    def __init__(self, orders: list[dict[str, Any]], fd: int, mark: Mapping[str, str]) -> None:
+    def __init__(self, orders: list[dict[str, Any]], mark: Mapping[str, str]) -> None:
         self.workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
         env = os.environ | dict(mark)
@@ -76,12 +76,12 @@ class Crew:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, env.get("PYTHONPATH"))))
         try:
             for index, order in enumerate(orders):
-                self._start(index, order, fd, env)
+                self._start(index, order, env)
         except BaseException:  # Ctrl-C too: those that have started must not stay
             self.stop()
             raise
 
-    def _start(self, index: int, order: dict[str, Any], fd: int, env: dict[str, str]) -> None:
+    def _start(self, index: int, order: dict[str, Any], env: dict[str, str]) -> None:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, "-m", "serve_bench.load.worker"],
@@ -89,7 +89,7 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=(fd,),
+            pass_fds=[fd for fd in (order["fd"], order["log_fd"]) if fd is not None],
         )
         worker = Worker(index, process, errors)
         self.workers.append(worker)
@@ -161,8 +161,9 @@ def orders_for(
     timing: Timing,
     shared: Shared,
     slices: Slices | None = None,
+    log_fd: int | None = None,
 ) -> dict[str, Any]:
-    """What one worker is told: its share, its targets, and how long."""
+    """What one worker is told: its share, its targets, how long, and where its log goes."""
     return {
         "sides": list(sides),
         "share": asdict(share),
@@ -170,6 +171,7 @@ def orders_for(
         "slices": asdict(slices) if slices is not None else None,
         "fd": shared.fd,
         "boards": shared.boards,
+        "log_fd": log_fd,
     }
 
 
@@ -204,3 +206,10 @@ def await_ready(crew: Crew, loads: Sequence[Load], look: Callable[[], None]) -> 
         if opened < wanted:
             notes.append(f"{opened} of {wanted} connections were open at the start")
     return tuple(notes)
+
+
+def connecting_s(crew: Crew) -> float:
+    """From the first connect that any worker began to the last connection that was open."""
+    spans = [w.said["ready"]["connecting"] for w in crew.workers if "ready" in w.said]
+    ns: int = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    return ns / 1e9

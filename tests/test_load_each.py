@@ -1,0 +1,295 @@
+"""Loads of so many requests of each connection, and the log of single requests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from serve_bench.histogram import Histogram
+from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load.connect import ephemeral_ports, lacking_ports, ports_short_of
+from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.request_log import LoggedRequest, Notes, RequestLog
+from serve_bench.load_result import LoadResult, Progress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request, SpecError
+from tests import servers
+from tests.loads import TIMING, run_here
+from tests.servers import KnownServer, serving
+
+ROOT = Path(__file__).parents[1]
+EACH = 6
+
+
+def by_connection(server: KnownServer) -> list[int]:
+    """How many requests came on each connection."""
+    return sorted(Counter(exchange.peer for exchange in server.log).values())
+
+
+@pytest.fixture
+def unfair(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An action that answers one connection at once and lets all others wait: a count that is
+    shared would all be taken by that one."""
+    favourite: list[object] = []
+
+    async def action(writer: asyncio.StreamWriter) -> bool:
+        favourite[:] = favourite or [writer]
+        if writer is not favourite[0]:
+            await asyncio.sleep(0.02)
+        return await servers.ACTIONS["ok"](writer)
+
+    monkeypatch.setitem(servers.ACTIONS, "unfair", action)
+    return "unfair"
+
+
+def test_each_connection_sends_its_own_requests(unfair: str) -> None:
+    with serving(servers.always(unfair)) as server:
+        result = run_here(Load(Request(server.url), connections=5, each=EACH))
+    assert by_connection(server) == [EACH] * 5
+    assert result.total.completed == 5 * EACH == sum(result.windows)
+    assert result.window_s == result.duration_s < 3600
+    assert result.reconnects == 0 and server.connections == 6  # and the one that tried the address
+
+
+@pytest.mark.parametrize(
+    ("action", "keepalive"),
+    [("connection_close", True), ("ok", False), ("until_eof", True), ("close_later", True)],
+)
+def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: bool) -> None:
+    """Also when the server closes after every response: no connection follows the last one."""
+    log = RequestLog()
+    with serving(servers.always(action)) as server:
+        load = Load(Request(server.url), connections=4, each=EACH, keepalive=keepalive)
+        result = drive_load(load, TIMING, log=log)
+    assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(4), EACH)
+    assert result.total.sent == 4 * EACH
+    assert server.connections == 1 + 4 + result.reconnects  # one tried the address
+    if action != "close_later":  # there the next request is under way when the end comes
+        assert result.total.completed == 4 * EACH == len(server.log)
+        assert result.reconnects == 4 * (EACH - 1)
+
+
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+def test_a_503_is_a_class_of_its_own(client: str) -> None:
+    limit = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
+    with serving(lambda number: ("ok", "error503", "error500")[number % 3]) as server:
+        result = run_here(Load(Request(server.url), client=client, connections=4, **limit))  # type: ignore[arg-type]
+        expected = run_here(
+            Load(Request(server.url, expect_status=(200, 500, 503)), connections=4, count=24)
+        )
+    assert result.total.failed == {"rejected": 8, "status": 8}
+    assert result.total.completed == 8 and result.status_codes == {200: 8, 500: 8, 503: 8}
+    assert expected.total.failed == {} and expected.total.completed == 24
+
+
+def test_failures_are_requests_of_their_connection() -> None:
+    """Whatever goes wrong, and with connections that must be opened again."""
+    kinds = sorted(servers.FAILURES)
+    log = RequestLog()
+    with serving(lambda number: kinds[number // 2 % len(kinds)] if number % 2 else "ok") as server:
+        load = Load(Request(server.url, expect_body=b"ok"), connections=3, each=20, timeout_s=0.3)
+        result = drive_load(load, TIMING, log=log)
+    assert len(server.log) == 60 == result.total.sent
+    assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(3), 20)
+    assert result.total.completed == server.actions["ok"] == 30
+    assert set(result.total.failed) == set(servers.FAILURES.values())
+
+
+def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
+    """Also what a connection could not even begin to send counts as one of its own."""
+    log = RequestLog()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def go_away() -> None:
+            taken = [listener.accept()[0] for _ in range(4)]  # one tries the address
+            taken[1].recv(1)  # the load has begun: none waits to be taken
+            listener.close()
+            for connection in taken:
+                connection.close()
+
+        thread = threading.Thread(target=go_away, daemon=True)
+        thread.start()
+        load = Load(
+            Request(f"http://127.0.0.1:{listener.getsockname()[1]}/"), connections=3, each=4
+        )
+        result = drive_load(load, TIMING, log=log)
+        thread.join(5)
+    assert result.total.failed == {"reset": 3, "connect": 9} and result.total.sent == 12
+    assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(3), 4)
+    check_log(list(log.rows()), result)
+
+
+def test_workers_with_uneven_connections() -> None:
+    with serving() as server:
+        load = Load(Request(server.url), connections=5, processes=2, each=EACH)
+        result = drive_load(load, TIMING)
+    assert [worker.connections for worker in result.workers] == [3, 2]
+    assert by_connection(server) == [EACH] * 5
+    assert result.total.completed == 5 * EACH and result.total.in_flight == 0
+    assert 0 < result.connecting_s < result.time_to_connect_s
+    assert LoadResult.from_json(result.to_json()) == result
+
+
+def test_time_ends_a_load_that_is_not_done() -> None:
+    """One connection is never answered: its request outlives the drain, the others' do not."""
+    timing = Timing(windows=1, window_s=0.4, drain_s=0.2)
+    log = RequestLog()
+    with serving(lambda number: "silent" if number == 5 else "ok", delay_s=0.01) as server:
+        load = Load(Request(server.url), connections=4, processes=2, each=10_000)
+        result = drive_load(load, timing, log=log)
+    measured = result.measured
+    assert 10 < measured.completed == sum(result.windows) < len(server.log)
+    assert result.duration_s == result.window_s == pytest.approx(0.4, abs=1e-9)
+    assert measured.in_flight == 4 and measured.balanced and measured.failed == {}
+    assert result.total.in_flight == 1 and result.total.balanced
+    assert result.total.completed == len(server.log) - 1
+    ends = Counter(row.error for row in log.rows())
+    assert ends == {None: measured.completed, "cut": 4}
+    cut = list(log.rows())[-4:]
+    assert [row.error for row in cut] == ["cut"] * 4
+    assert all(row.latency_ns is None and row.status == 0 for row in cut)
+    assert sorted(row.client for row in cut) == [0, 1, 2, 3]
+
+
+def check_log(rows: list[LoggedRequest], result: LoadResult) -> None:
+    """The rows say what the account of the measured part says, to the nanosecond."""
+    measured = result.measured
+    classes = Counter(row.error for row in rows)
+    assert classes.pop(None, 0) == measured.completed
+    assert classes.pop("cut", 0) == measured.in_flight
+    assert classes == measured.failed
+    assert len(rows) == measured.carried_in + measured.sent
+    assert Counter(row.status for row in rows if row.status) == result.status_codes
+    completed, failed = Histogram(), Histogram()
+    for row in rows:
+        if row.latency_ns is not None:
+            (failed if row.error else completed).record(row.latency_ns)
+    assert completed == result.latency and failed == result.failed_latency
+    ends = [row.start_ns + row.latency_ns for row in rows if row.latency_ns is not None]
+    assert ends == sorted(ends) and ends[0] >= 0 and ends[-1] <= result.duration_s * 1e9
+    assert sum(1 for row in rows if row.start_ns < 0) == measured.carried_in
+
+
+@pytest.mark.parametrize(
+    ("options", "timing"),
+    [
+        ({"each": 40}, TIMING),
+        ({"each": 40, "retries": 1}, TIMING),
+        ({"count": 250}, TIMING),
+        ({}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+        ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+    ],
+)
+def test_the_log_agrees_with_the_account(options: dict[str, float], timing: Timing) -> None:
+    kinds = sorted(servers.FAILURES)
+    script = lambda number: kinds[number // 7 % len(kinds)] if number % 7 == 6 else "ok"  # noqa: E731
+    log = RequestLog()
+    with serving(script, delay_s=0.001) as server:
+        request = Request(server.url, expect_body=b"ok")
+        load = Load(request, connections=6, processes=2, timeout_s=0.3, **options)  # type: ignore[arg-type]
+        result = drive_load(load, timing, log=log)
+    rows = list(log.rows())
+    assert result.measured.completed > 100 and len(rows) == len(log)
+    assert result.retried if "retries" in options else result.measured.failed
+    check_log(rows, result)
+    if "each" in options:
+        assert Counter(row.client for row in rows) == dict.fromkeys(range(6), 40)
+
+
+def test_an_interrupted_load_hands_over_its_log() -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "measure":
+            raise KeyboardInterrupt
+
+    log = RequestLog()
+    with serving(delay_s=0.001) as server:
+        load = Load(Request(server.url), connections=3, processes=2, each=100_000)
+        with pytest.raises(LoadInterrupted) as caught:
+            drive_load(load, Timing(windows=1, window_s=60.0), on_progress=interrupt, log=log)
+    assert caught.value.result.measured.completed > 10
+    check_log(list(log.rows()), caught.value.result)
+
+
+def test_a_log_is_the_raw_clients_and_leaves_nothing_open() -> None:
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    log = RequestLog()
+    with serving() as server:
+        for _ in range(2):  # the second load begins the log anew
+            drive_load(Load(Request(server.url), connections=2, each=3), TIMING, log=log)
+        with pytest.raises(SpecError, match="needs the client raw, not aiohttp"):
+            drive_load(Load(Request(server.url), client="aiohttp"), TIMING, log=log)
+    assert len(log) == 6
+    after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    assert after == before
+
+
+def test_a_log_that_was_not_written_whole_is_refused() -> None:
+    notes, log = Notes(), RequestLog()
+    notes.add(3, 5_000, 7_500, 200, None)
+    notes.add(1, 4_000, 6_000, 503, "rejected")
+    notes.add_cut(2, 4_500)
+    (fd,) = log.open(1)
+    assert notes.write(fd) == 3 and os.fstat(fd).st_size == 3 * 23
+    log.take({0: 3}, begin_ns=4_200)
+    assert list(log.rows()) == [
+        LoggedRequest(1, -200, 2_000, 503, "rejected"),
+        LoggedRequest(3, 800, 2_500, 200, None),
+        LoggedRequest(2, 300, None, 0, "cut"),
+    ]
+    for claimed in (2, 4):
+        with pytest.raises(BrokenAccount, match="69 bytes in the log of"):
+            log.take({0: claimed}, begin_ns=0)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("connections", "ports", "said"),
+    [
+        (28_232, (32_768, 60_999), None),
+        (28_233, (32_768, 60_999), "28,233 connections to one address .* there are 28,232 .32768"),
+        (3, (10, 11), r"there are 2 \(10 to 11\): widen the range"),
+    ],
+)
+def test_more_connections_than_ports(
+    connections: int, ports: tuple[int, int], said: str | None
+) -> None:
+    line = ports_short_of(connections, *ports)
+    assert line is None if said is None else line is not None and re.search(said, line)
+    assert "\n" not in (line or "")
+
+
+def test_the_systems_own_ports() -> None:
+    ports = ephemeral_ports()
+    assert (ports is not None) is (sys.platform == "linux")
+    if ports is not None:
+        assert 1 <= ports[0] < ports[1] <= 65_535
+    assert lacking_ports(1) is None
+    assert (lacking_ports(65_536) is None) is (ports is None)
+
+
+LIMITED = """
+import resource, sys
+from serve_bench.load import drive_load
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+load = Load(Request(sys.argv[1]), connections=60, each=3)
+print(drive_load(load, Timing(windows=1, window_s=60.0)).total.completed)
+"""
+
+
+def test_descriptors_are_raised_for_each_connection() -> None:
+    with serving() as server:
+        command = [sys.executable, "-c", LIMITED, server.url]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (ran.stdout, ran.stderr) == ("180\n", "")
+    assert by_connection(server) == [3] * 60
