@@ -1,30 +1,36 @@
 """The ladders of a run: each with its steps, the knee, the best, the collapse, and why it ended.
 
 Pure; derived from records each time. Rule: knee, best and collapse are steps that were measured,
-with all of their own figures; nothing is interpolated between steps.
+with all of their own figures; nothing is interpolated between steps. A step that was measured
+several times counts by the median of its runs in each launch, and each run stays a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from serve_bench.climb import climbs_of
-from serve_bench.ladder import Ladder, Next, Step, best, collapses, knee
-from serve_bench.result import JsonObject, Result, cell_slug
+from serve_bench.climb import climbs_of, throughput_of
+from serve_bench.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
+from serve_bench.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.statistics import MAIN, Line, summarize
+from serve_bench.verdict.ladder import Sign, Symptom, symptoms
 from serve_bench.verdict.limits import SOME_FAILED
 
 
 @dataclass(frozen=True)
 class LadderLine:
-    """One ladder: variant, cell, and its steps with the fewest clients first.
+    """One ladder: variant, cell, and its steps with the fewest clients first, each run a line.
 
-    `knee`: the first step at 95 % of the best throughput; None when no step can be relied on.
+    `knee`: the first step at 95 % of the best throughput; None when no step can be relied on. Of a
+    step with several runs `knee`, `best` and `collapses` hold the one nearest to their median.
     `end`: why it went no further, or that it is not at its end, in words. `doubted`: steps in which
     something broke or that were broken off: they are no knee, no best and no collapse; and a step
-    with SOME_FAILED of its requests failed is no knee and no best.
+    with SOME_FAILED of its requests failed is no knee and no best. `rounds`: requests/s of each
+    sound step by its clients, in each launch; `served`: clients of those that can be knee or best.
+    `signs`: what the growing load shows of a service at its limit, one line each.
     """
 
     variant: str
@@ -35,15 +41,53 @@ class LadderLine:
     collapses: tuple[Line, ...]
     end: str
     doubted: tuple[Line, ...] = ()
+    rounds: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    served: frozenset[int] = frozenset()
+    signs: tuple[str, ...] = ()
 
     def mark(self, step: Line) -> str:
         """What a step is to its ladder: "knee", "best", "knee, best", "collapse", "in doubt" or
-        nothing."""
+        nothing. Of several runs one holds the mark of knee and best; one that fell though its step
+        did not is "this run fell", and one that held though its step collapsed "this run held"."""
         if step in self.doubted:
             return "in doubt"
         words = [("knee", self.knee), ("best", self.best)]
         said = [word for word, line in words if line is step]
-        return ", ".join(said) or ("collapse" if step in self.collapses else "")
+        if said:
+            return ", ".join(said)
+        collapsed = step.row.connections in {line.row.connections for line in self.collapses}
+        if not self.several(step):
+            return "collapse" if collapsed else ""
+        fell = self.fell(step)
+        if collapsed:
+            return "collapse" if fell else "this run held"
+        return "this run fell" if fell else ""
+
+    def several(self, step: Line) -> bool:
+        """Whether the step of this line was measured more than once in a launch."""
+        return sum(one.row.connections == step.row.connections for one in self.steps) > 1
+
+    def fell(self, step: Line) -> bool:
+        """Whether this run has more clients than the best and less than COLLAPSE of its rate."""
+        if self.best is None or MAIN not in step.spreads:
+            return False
+        most = self.rate(self.best)
+        more = step.row.connections > self.best.row.connections
+        return more and step.spreads[MAIN].mean < COLLAPSE * most
+
+    def rate(self, step: Line) -> float:
+        """Requests/s of the step of a line: the median of its runs, mean over launches."""
+        return self.rates[step.row.connections]
+
+    @property
+    def rates(self) -> Mapping[int, float]:
+        """Requests/s of each sound step, by its clients."""
+        return _over_rounds(self.rounds)
+
+    def best_of(self, round_: int) -> float | None:
+        """The best requests/s in one launch; None where nothing was served."""
+        found = self.rounds.get(round_, {})
+        return max((rate for users, rate in found.items() if users in self.served), default=None)
 
     @property
     def errors(self) -> int:
@@ -69,28 +113,68 @@ def ladder_lines(result: Result) -> tuple[LadderLine, ...]:
 
 
 def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> LadderLine:
-    lines = sorted(lines, key=lambda line: line.row.connections)
+    lines = sorted(lines, key=lambda line: (line.row.connections, line.row.run))
     measured = [line for line in lines if MAIN in line.spreads]
     doubted = tuple(line for line in measured if _doubted(line, result))
-    by_clients = {line.row.connections: line for line in measured if line not in doubted}
-    served = {users: line for users, line in by_clients.items() if line.errors < _most_errors(line)}
-    steps = [Step(users, line.spreads[MAIN].mean) for users, line in served.items()]
+    by_clients: dict[int, list[Line]] = {}
+    for line in (one for one in measured if one not in doubted):
+        by_clients.setdefault(line.row.connections, []).append(line)
+    rounds = _rounds(by_clients)
+    rates = _over_rounds(rounds)
+    served = frozenset(users for users, runs in by_clients.items() if _served(runs))
+    steps = [Step(users, rates[users]) for users in served]
     top, first = best(steps), knee(steps)
     fallen = [
-        Step(users, line.spreads[MAIN].mean)
-        for users, line in by_clients.items()
+        Step(users, rate)
+        for users, rate in rates.items()
         if users in served or (top is not None and users > top.clients)
     ]
+
+    def line_of(step: Step) -> Line:
+        """The run nearest to the median."""
+        return min(
+            by_clients[step.clients],
+            key=lambda line: (abs(line.spreads[MAIN].mean - step.throughput), line.row.run),
+        )
+
     return LadderLine(
         variant=variant,
         cell=lines[0].cell,
         steps=tuple(lines),
-        knee=None if first is None else by_clients[first.clients],
-        best=None if top is None else by_clients[top.clients],
-        collapses=tuple(by_clients[step.clients] for step in collapses(fallen)),
+        knee=None if first is None else line_of(first),
+        best=None if top is None else line_of(top),
+        collapses=tuple(line_of(step) for step in collapses(fallen)),
         doubted=doubted,
-        end=_end(variant, lines[0].cell, result, ladder),
+        end=_end(variant, lines, result, ladder),
+        rounds=rounds,
+        served=served,
+        signs=tuple(_signs([trial for runs in by_clients.values() for trial in _trials(runs)])),
     )
+
+
+def _rounds(by_clients: Mapping[int, Sequence[Line]]) -> dict[int, dict[int, float]]:
+    """In each launch, the median run of each step."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for users, runs in by_clients.items():
+        for trial in _trials(runs):
+            of_launch = found.setdefault(trial.round, {})
+            of_launch.setdefault(users, []).append(throughput_of(trial))
+    return {
+        round_: {users: statistics.median(rates) for users, rates in of_launch.items()}
+        for round_, of_launch in sorted(found.items())
+    }
+
+
+def _over_rounds(rounds: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    every: dict[int, list[float]] = {}
+    for found in rounds.values():
+        for users, rate in found.items():
+            every.setdefault(users, []).append(rate)
+    return {users: statistics.fmean(rates) for users, rates in sorted(every.items())}
+
+
+def _trials(lines: Sequence[Line]) -> Iterator[Trial]:
+    return (trial for line in lines for trial in line.trials if MAIN in trial.metrics)
 
 
 def _doubted(line: Line, result: Result) -> bool:
@@ -99,21 +183,38 @@ def _doubted(line: Line, result: Result) -> bool:
     return any(trial.key in broken or trial.flags.get("interrupted") for trial in line.trials)
 
 
-def _most_errors(line: Line) -> float:
-    return SOME_FAILED * max(1, line.completed + line.errors)
+def _served(runs: Sequence[Line]) -> bool:
+    """Whether too few requests failed in a step to keep it from being knee or best."""
+    errors, done = sum(one.errors for one in runs), sum(one.completed for one in runs)
+    return errors < SOME_FAILED * max(1, done + errors)
 
 
-def _end(variant: str, cell: JsonObject, result: Result, ladder: Ladder) -> str:
+def _signs(trials: Sequence[Trial]) -> Iterator[str]:
+    """The symptoms of each launch; of several launches the first that shows it, and how many do."""
+    launches: dict[int, list[Trial]] = {}
+    for trial in trials:
+        launches.setdefault(trial.round, []).append(trial)
+    found: dict[Sign, list[Symptom]] = {}
+    for own in launches.values():
+        for symptom in symptoms(own):
+            found.setdefault(symptom.sign, []).append(symptom)
+    for shown in found.values():
+        several = f"; in {len(shown)} of {len(launches)} launches" if len(launches) > 1 else ""
+        yield f"{shown[0].text}{several}"
+
+
+def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) -> str:
     """Of each launch, told once when they are alike."""
     said = []
+    word = "clients" if "client" in lines[0].row.label else "users"
     for (name, _, slug), climb in climbs_of(result, ladder).items():
-        if name == variant and slug == cell_slug(cell):
+        if name == variant and slug == cell_slug(lines[0].cell):
             move = climb.decide()
             if not isinstance(move, Next):
                 said.append(move.why)
             elif climb.again:
                 again = ", ".join(str(users) for users, _ in climb.again)
-                said.append(f"in doubt, and to be measured again: {again} users")
+                said.append(f"in doubt, and to be measured again: {again} {word}")
             else:
-                said.append(f"not at its end: {move.clients} users come next")
+                said.append(f"not at its end: {move.clients} {word} come next")
     return "; ".join(dict.fromkeys(said)) or "not begun"

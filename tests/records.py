@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from serve_bench.histogram import Histogram
 from serve_bench.result import (
     Counts,
+    Deploy,
+    Failure,
     Launch,
     Metric,
     PlannedTrial,
+    Record,
+    Result,
     Row,
     Run,
     Trial,
     VariantUsed,
     Warmup,
+    result_of,
     trial_key,
 )
 
@@ -104,4 +114,149 @@ def trial(
         counts=Counts(sent=done + sum(errors.values()), completed=done, failed=errors, in_flight=0),
         client=client or {},
         flags={"profiled": True} if profiled else {},
+    )
+
+
+# --------------------------------------------------------------------------- ladders and press
+
+PRESS_CELL = {
+    **cell(queries=64),
+    "ranker": "tuned",
+    "device": "cpu",
+    "rows_per_request": 15,
+    "sparse_features": 2,
+    "table_rows": 1000,
+    "width": 16,
+    "max_queued_requests": 48,
+    "log_level": "ERROR",
+}
+
+
+def press_row(clients: int, run: int = 1, each: int | None = 100) -> Row:
+    """A step of a press ladder; `run` counts from 2 where it is measured again."""
+    again = f", run {run}" if run > 1 else ""
+    label = f"{clients} client{'' if clients == 1 else 's'}{again}"
+    return Row(label, "raw", clients, requests_each=each, run=run)
+
+
+def press_trial(
+    clients: int,
+    qps: float,
+    *,
+    run: int = 1,
+    round_: int = 1,
+    variant: str = "default",
+    of: Mapping[str, Any] | None = None,
+    failed: Mapping[str, int] | None = None,
+    cut: int = 0,
+    lost: int = 0,
+    cpu: float | None = 90.0,
+    gpu: float | None = None,
+    levels: Mapping[str, Any] | None = None,
+    client: Mapping[str, Any] | None = None,
+) -> Trial:
+    """100 requests of each client at `qps`, a twentieth of the time spent on connecting.
+
+    `cut` requests were not answered in time, `lost` are missing without a word; `cpu` is that of
+    one replica (a proxy uses half of it, a load worker 20 %); None: nothing was sampled. In a
+    closed loop the latency is what Little's law makes it.
+    """
+    row = press_row(clients, run)
+    where = dict(PRESS_CELL if of is None else of)
+    errors = dict(failed or {})
+    done = (row.requests or 0) - sum(errors.values()) - cut - lost
+    total_s = done / qps
+    measured_s = 0.95 * total_s
+    histogram = Histogram.of([round(1e9 * measured_s * clients / done)] * done)
+    processes = [
+        {"pid": 1, "role": "proxy", "title": "ray::ProxyActor", "cpu_percent": (cpu or 0.0) / 2},
+        {"pid": 2, "role": "replica", "title": "ray::ServeReplica:app:Press", "cpu_percent": cpu},
+        {"pid": 3, "role": "load_worker", "title": "load", "cpu_percent": 20.0},
+        {"pid": 4, "role": "serve_bench", "title": "tool", "cpu_percent": 1.0},
+    ]
+    usage = {
+        "host": {"cores": 4, "cpu_percent": 30.0 + 1.5 * (cpu or 0.0), "steal_percent": 0.0},
+        "processes": processes if where else processes[2:],
+        "gpus": [] if gpu is None else [{"device": 0, "use_percent": gpu}],
+    }
+    return Trial(
+        key=trial_key(variant, round_, where, row.label),
+        launch=f"{variant}-{round_}",
+        round=round_,
+        variant=variant,
+        cell=where,
+        row=row,
+        started_at=AT,
+        window_s=measured_s,
+        warmup=Warmup(0.0, True, 0),
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(qps,)),
+            "latency": Metric("ns", "lower", histogram=histogram.encode()),
+        },
+        counts=Counts(done + sum(errors.values()) + cut, done, errors, cut),
+        client=client or {},
+        seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
+        flags={"cut": True} if cut else {},
+        usage={} if cpu is None else usage,
+        serve_metrics={} if levels is None else {"status": "fresh", "levels": dict(levels)},
+    )
+
+
+def press_deploy(of: Trial, first_ms: float = 500.0, steady: bool = True) -> Deploy:
+    """The deploy before a trial, with its first request and how it settled."""
+    return Deploy(
+        launch=of.launch,
+        cell=of.cell,
+        seconds=2.0,
+        in_place=False,
+        proof={
+            "first_request": {"ms": first_ms, "polls": 3, "status": 200},
+            "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
+        },
+        settled={"seconds": 1.5, "steady": steady, "completed": 900, "p50_ns": 1_200_000},
+    )
+
+
+def press_result(
+    *trials: Trial,
+    suite: Mapping[str, Any] | None = None,
+    others: Sequence[Record] = (),
+    command: str = "press",
+) -> Result:
+    """A run of these trials: a launch and a deploy before the first of each."""
+    steps = list(dict.fromkeys(one.row.connections for one in trials))
+    cells = list({str(one.cell): dict(one.cell) for one in trials if one.cell}.values())
+    about = {
+        "app": "press",
+        "cells": cells,
+        "ladder": {"steps": steps},
+        "requests_per_client": 100,
+        "max_row_s": 60.0,
+        "timeout_s": 200.0,
+        **(suite or {}),
+    }
+    records: list[Record] = [replace(run(), command=command, suite=about)]
+    begun: set[str] = set()
+    for one in trials:
+        if one.cell and one.launch not in begun:
+            records.append(launch(one.variant, one.round))
+            begun.add(one.launch)
+        if one.cell and (where := f"{one.launch} {one.cell}") not in begun:
+            records.append(press_deploy(one))
+            begun.add(where)
+        records.append(one)
+    return result_of([*records, *others])
+
+
+def failure_of(of: Trial, message: str) -> Failure:
+    """Something that broke during a trial."""
+    return Failure(
+        "trial",
+        message,
+        AT,
+        key=of.key,
+        variant=of.variant,
+        round=of.round,
+        cell=of.cell,
+        row=of.row,
     )

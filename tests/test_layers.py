@@ -19,8 +19,9 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec pacing proof ranker_figures recipes request_spec result scenario
-    stack_layers stacks statistics suite trial usage variants verdict""".split()
+    load_result load_spec pacing press_compare press_figures press_rows proof ranker_figures recipes
+    request_spec result scenario stack_layers stacks statistics suite trial usage variants
+    verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
@@ -63,6 +64,7 @@ ONLY_IN: Final = {
     "starlette": ("apps/",),
     "fastapi": ("apps/",),
     "numpy": ("apps/",),
+    "matplotlib": ("report/plot_ladders.py",),
     "scipy": (),
     "pandas": (),
     "pickle": (),
@@ -195,7 +197,7 @@ def test_nothing_is_run_by_a_shell(module: str) -> None:
 def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
     code = (
         "import sys, serve_bench.report, serve_bench.store, serve_bench.host\n"
-        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich'}\n"
+        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich', 'matplotlib'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

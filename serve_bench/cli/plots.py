@@ -21,13 +21,17 @@ def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list
     if find_spec("matplotlib") is None:
         print("plots: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
         return []
-    from serve_bench.cli.record import write
+    from serve_bench.errors import RunFailed
+    from serve_bench.files import why, write_whole
     from serve_bench.report.plot_ladders import plot_ladders
 
     places = []
     for kind in ("png", "svg"):
         place = folder / f"{result.run.command}.{kind}"
-        write(place, plot_ladders(result, kind, published=published))
+        try:
+            write_whole(place, plot_ladders(result, kind, published=published))
+        except OSError as error:
+            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
         places.append(place)
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return places

@@ -10,13 +10,19 @@ from collections.abc import Callable
 from typing import Final
 
 from serve_bench.errors import BadInput
+from serve_bench.ladder_figures import ladder_lines
+from serve_bench.press_figures import settings_of
 from serve_bench.report.classic import classic
 from serve_bench.report.csv import csv_text
 from serve_bench.report.json import json_text
+from serve_bench.report.ladder_tables import ladder_fields, ladder_markdown
 from serve_bench.report.ladder_text import ladder_json, ladder_text
 from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Page, page_of
+from serve_bench.report.press_forms import press_csv, press_json, press_markdown
+from serve_bench.report.press_tables import classic_press
+from serve_bench.report.press_text import press_text
 from serve_bench.report.ranker import ranker_json, ranker_text
 from serve_bench.result import Result
 
@@ -37,13 +43,15 @@ def render(
     where: str | None = None,
     width: int = 80,
     color: bool = False,
+    exclude_connect: bool = False,
 ) -> str:
     """A run as text that ends with a newline.
 
     `published` sets published figures beside the measured ones. `where` is the place of the
     records, as it is shown. `width` (characters) and `color` are for the table alone; see
-    `table.terminal()`. The table of a single load is its summary. Raises BadInput for an unknown
-    format, FormatError for damaged records.
+    `table.terminal()`. The table of a single load is its summary. `exclude_connect` is for a press
+    run as table or markdown: figures without the time to connect stand beside. Raises BadInput for
+    an unknown format, FormatError for damaged records.
     """
     if format not in FORMATS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
@@ -53,13 +61,42 @@ def render(
         return (
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
-    if result.run.suite.get("ladder") is not None and format in ("table", "json"):
-        if format == "json":
-            return ladder_json(result, published, where)
-        return ladder_text(result, published, where, width)
+    if result.run.suite.get("ladder") is not None:
+        if result.run.command == "press":
+            return _press(result, format, published, where, width, exclude_connect)
+        return _ladders(result, format, published, where, width)
     page = page_of(result, published=published, where=where)
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone
 
         return table(page, width=width, color=color)
     return DRAWN[format](page)
+
+
+def _press(
+    result: Result, format: str, published: bool, where: str | None, width: int, exclude: bool
+) -> str:
+    """A press run in any form."""
+    if format == "table":
+        return press_text(result, published, where, width, exclude)
+    if format == "json":
+        return press_json(result, published, where)
+    if format == "csv":
+        return press_csv(result, published)
+    if format == "markdown":
+        return press_markdown(result, published, where, exclude)
+    return classic_press(settings_of(result))
+
+
+def _ladders(result: Result, format: str, published: bool, where: str | None, width: int) -> str:
+    """A run of ladders in any form; nothing like it was published in the classic one."""
+    if format == "table":
+        return ladder_text(result, published, where, width)
+    if format == "json":
+        return ladder_json(result, published, where)
+    if format == "classic":
+        return f"{result.run.command} has no published classic form: --format table shows it\n"
+    page, ladders = page_of(result, published=published, where=where), ladder_lines(result)
+    if format == "csv":
+        return csv_text(page, lambda entry: ladder_fields(ladders, entry))
+    return markdown(page, ladder_markdown(ladders))

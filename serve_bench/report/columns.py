@@ -44,3 +44,10 @@ def wrapped(text: str, width: int, indent: int = 0, hang: int = 2) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def markdown_table(names: Texts, rows: Sequence[Texts], left: Collection[int] = ()) -> list[str]:
+    """The same as a table of Markdown; columns in `left` are flush left, others right."""
+    marks = [":--" if at in left else "--:" for at in range(len(names))]
+    lines = [[text.replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from serve_bench.report.page import Entry, Page
@@ -15,9 +16,13 @@ from serve_bench.report.page import Entry, Page
 LATENCIES: Final = ("mean", "p50", "p90", "p99", "max")
 
 
-def csv_text(page: Page) -> str:
-    """The run as CSV, a header first."""
-    rows = [_row(entry, page) for entry in page.entries]
+Further = Callable[[Entry], Mapping[str, Any]]
+"""Columns that one kind of run has beside those of all; the same names for every entry."""
+
+
+def csv_text(page: Page, further: Further = lambda _: {}) -> str:
+    """The run as CSV, a header first; the columns `further` stand at the end."""
+    rows = [{**_row(entry, page), **further(entry)} for entry in page.entries]
     out = io.StringIO()
     names = list(rows[0]) if rows else ["run", "variant", "row", "status"]
     writer = csv.DictWriter(out, names, lineterminator="\n")

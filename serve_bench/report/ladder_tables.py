@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from serve_bench.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.ladder_figures import LadderLine
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import columns, markdown_table, wrapped
 from serve_bench.report.inside import mean_by_role
 from serve_bench.report.page import Entry, Page
 from serve_bench.report.texts import cell_title, latency, mean_and_std, number
-from serve_bench.result import Trial, cell_slug
+from serve_bench.result import Row, Trial, cell_slug
 from serve_bench.statistics import MAIN, Line, merged
 from serve_bench.usage import RoleUse
 
@@ -127,8 +127,7 @@ def limits(ladders: Sequence[LadderLine], page: Page, width: int) -> Iterator[st
     for size in dict.fromkeys(size_of(ladder) for ladder in ladders):
         yield f"{size}:"
         for ladder in (one for one in ladders if size_of(one) == size):
-            knee = None if ladder.knee is None else ladder.knee.row.connections
-            entry = None if knee is None else _entries(ladder, page)[knee]
+            entry = None if ladder.knee is None else entries_of(ladder, page)[ladder.knee.row]
             limit = None if entry is None else entry.limited
             if "num_replicas" not in ladder.cell:
                 said = NOT_VISIBLE
@@ -186,27 +185,31 @@ def ladder_steps(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
     if ladder.knee is ladder.steps[0] and ladder.knee.row.connections > 1:
         head += "; the first step is the knee already: fewer users may do (--users)"
     yield from wrapped(head, width)
-    entries = _entries(ladder, page)
+    entries = entries_of(ladder, page)
     steps = [_step(ladder, line) for line in ladder.steps]
     texts = list(columns(_STEPS, steps, left=(9,), width=width - 2))
+    yield from (line for sign in ladder.signs for line in wrapped(f"sign: {sign}", width, 2))
     yield "  " + texts[0]
     for line, text in zip(ladder.steps, texts[1:], strict=True):
         yield "  " + text
-        for one in entries[line.row.connections].remarks:
+        for one in entries[line.row].remarks:
             yield from wrapped(f"! {one}", width, indent=4)
 
 
-def _entries(ladder: LadderLine, page: Page) -> dict[int, Entry]:
+def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:
+    """The entries of a page that are about a ladder, by their row."""
     slug = cell_slug(ladder.cell)
     return {
-        entry.line.row.connections: entry
+        entry.line.row: entry
         for entry in page.entries
-        if entry.line.variant == ladder.variant and cell_slug(entry.line.cell) == slug
+        if entry.line.variant == ladder.variant
+        and cell_slug(entry.line.cell) == slug
+        and entry.line.status != "profiled"
     }
 
 
 def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
-    users = str(line.row.connections)
+    users = str(line.row.connections) + (f" (run {line.row.run})" if line.row.run > 1 else "")
     if MAIN not in line.spreads:
         return (users, line.status, *["-"] * 7, "")
     return (
@@ -219,3 +222,35 @@ def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
         _host(line.trials),
         ladder.mark(line),
     )
+
+
+# ------------------------------------------------------------------------------ other forms
+
+
+def ladder_markdown(ladders: Sequence[LadderLine]) -> Iterator[str]:
+    """The ladders as Markdown, each with its marks and signs; doubts stand with the rows."""
+    names = [*_STEPS[:-1], "mark"]
+    for ladder in ladders:
+        yield f"#### Ladder {name_of(ladder)}, {size_of(ladder)}"
+        yield from ("", f"{ladder.end}.", "")
+        rows = [_step(ladder, line) for line in ladder.steps]
+        yield from markdown_table(names, rows, left=(len(names) - 1,))
+        yield from ("", *(f"- sign: {sign}" for sign in ladder.signs))
+        yield from ("",) if ladder.signs else ()
+
+
+def ladder_fields(ladders: Sequence[LadderLine], entry: Entry) -> dict[str, Any]:
+    """The columns that CSV has of a step of a ladder: which run of it, its mark, the ladder's end
+    and signs."""
+    line = entry.line
+    found = [one for one in ladders if any(step.keys == line.keys for step in one.steps)]
+    if not found or line.status == "profiled":
+        return {"step_run": None, "mark": None, "ladder_end": None, "ladder_signs": None}
+    ladder = found[0]
+    step = next(step for step in ladder.steps if step.keys == line.keys)
+    return {
+        "step_run": line.row.run,
+        "mark": ladder.mark(step),
+        "ladder_end": ladder.end,
+        "ladder_signs": "; ".join(ladder.signs),
+    }

@@ -6,7 +6,7 @@ Rule: which suite it was is said once, at the top; tables are in ladder_tables.p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from serve_bench.report.ladder_tables import (
     limits,
     saturated,
 )
-from serve_bench.report.page import page_of
+from serve_bench.report.page import Page, page_of
 from serve_bench.report.published import RECSYS, reference
 from serve_bench.report.texts import remark
 from serve_bench.result import Result
@@ -34,16 +34,7 @@ from serve_bench.statistics import MAIN, Line
 def ladder_text(result: Result, published: bool, where: str | None, width: int = 80) -> str:
     """The run as text that ends with a newline."""
     page, ladders = page_of(result), ladder_lines(result)
-    out = [page.title, *wrapped(_service(result), width), ""]
-    for part in page.variants:
-        if part.engaged or part.env:
-            flags = " ".join(part.env) or "no flags"
-            out += wrapped(f"variant {part.name}: {flags}", width)
-            out += wrapped(part.engaged, width, indent=2)
-        out += [f"! {remark(one)}" for one in part.warnings]
-        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
-        for one in struck:
-            out += wrapped(f"failed: {one.what}: {one.message}", width)
+    out = [page.title, *wrapped(_service(result), width), "", *about_variants(page, width)]
     if any(ladder.knee is not None for ladder in ladders):
         out += ["", f"AT SATURATION: the fewest users with {100 * KNEE:.0f} % of the best req/s"]
         out += grouped(ladders, SATURATED, saturated, width)
@@ -54,17 +45,42 @@ def ladder_text(result: Result, published: bool, where: str | None, width: int =
         out += ["", *ladder_steps(ladder, page, width)]
     recsys = result.run.command == "recsys"
     out += ["", *_published(width)] if published and recsys else []
-    out.append("")
-    for one in page.failures:
-        out += wrapped(f"failed: {one.what}: {one.message}", width)
-    for warning in page.warnings:
-        out += wrapped(f"! {remark(warning)}", width)
-    others = [note for note in page.notes if not note.startswith("ratio:")]
-    for note in (*_NOTES, *others, f"host: {page.host}"):
-        out += wrapped(note, width)
-    if where is not None:
-        out.append(f"records: {where}")
+    out += closing(page, _NOTES, where, width)
     return "\n".join(out) + "\n"
+
+
+def about_variants(page: Page, width: int) -> Iterator[str]:
+    """Each variant as it was engaged, with what failed or is doubted about it as a whole."""
+    for part in page.variants:
+        if part.engaged or part.env:
+            flags = " ".join(part.env) or "no flags"
+            yield from wrapped(f"variant {part.name}: {flags}", width)
+            yield from wrapped(part.engaged, width, indent=2)
+        yield from (f"! {remark(one)}" for one in part.warnings)
+        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
+        for one in struck:
+            yield from wrapped(f"failed: {one.what}: {one.message}", width)
+
+
+def closing(
+    page: Page,
+    notes: Sequence[str],
+    where: str | None,
+    width: int,
+    without: tuple[str, ...] = ("ratio:",),
+) -> Iterator[str]:
+    """What is about the whole run: failures, doubts, how to read it, host, records. Of the page's
+    own notes those that begin with one of `without` are left out."""
+    yield ""
+    for one in page.failures:
+        yield from wrapped(f"failed: {one.what}: {one.message}", width)
+    for warning in page.warnings:
+        yield from wrapped(f"! {remark(warning)}", width)
+    others = [note for note in page.notes if not note.startswith(without)]
+    for note in (*notes, *others, f"host: {page.host}"):
+        yield from wrapped(note, width)
+    if where is not None:
+        yield f"records: {where}"
 
 
 def ladder_json(result: Result, published: bool, where: str | None) -> str:
@@ -84,11 +100,13 @@ def _as_json(ladder: LadderLine) -> dict[str, Any]:
         "variant": ladder.variant,
         "cell": dict(ladder.cell),
         "users": [users(step) for step in ladder.steps],
+        "runs": [step.row.run for step in ladder.steps],
         "knee_users": users(ladder.knee),
         "best_users": users(ladder.best),
         "collapse_users": [users(step) for step in ladder.collapses],
         "errors": ladder.errors,
         "end": ladder.end,
+        "signs": list(ladder.signs),
         "at_knee": None
         if ladder.knee is None
         else {

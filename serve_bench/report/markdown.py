@@ -6,6 +6,8 @@ table they are about, each with the name of its row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from serve_bench.report.page import (
     CellPart,
     Entry,
@@ -20,9 +22,9 @@ from serve_bench.report.page import (
 )
 
 
-def markdown(page: Page) -> str:
-    """The run as Markdown."""
-    lines = [f"### {_cell(page.title)}", ""]
+def markdown(page: Page, before: Iterable[str] = ()) -> str:
+    """The run as Markdown; the lines `before` stand between its title and its variants."""
+    lines = [f"### {_cell(page.title)}", "", *before]
     for part in page.variants:
         lines += _variant(part, page)
     lines += [f"- **failed**: {one.what}: {one.message}" for one in page.failures]

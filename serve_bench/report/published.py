@@ -17,6 +17,7 @@ from serve_bench.result import JsonObject, Row, cell_slug
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
 RECSYS: Final = "recsys_oss_vs_turbo.json"
+PRESS: Final = "presstest.json"
 
 _ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
 _WRK_CELL: Final = "bs1-mcq10000-rep8"  # as in the published `noop_latency.py` command line
@@ -60,6 +61,8 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
     """Where the figures come from, their hardware, and what is claimed in words. One line each."""
     if command == "recsys":
         return _recsys_notes()
+    if command == "press":
+        return _press_notes()
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     latency = wrk["latency_ms"]
@@ -89,4 +92,31 @@ def _recsys_notes() -> tuple[str, ...]:
     return (
         f"published (not measured here): {told['source']}; hardware {told['hardware']}: {first}",
         f"published (not measured here): {later['source']}; hardware {later['hardware']}: {steps}",
+    )
+
+
+PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
+"""The source's log levels are numbers, higher is quieter; what they are taken for is our guess."""
+
+
+def press_table(device: str | None, log_level: str | None) -> Any:
+    """The published table of a device ("cpu", "cuda") and a log level; None where there is none."""
+    kind = {"cpu": "CPU", "cuda": "GPU"}.get(str(device))
+    level = PRESS_LEVELS.get(str(log_level))
+    for table in reference(PRESS)["tables"]:
+        if (table["device"], table["log_level"]) == (kind, level):
+            return table
+    return None
+
+
+def _press_notes() -> tuple[str, ...]:
+    told = reference(PRESS)
+    best = "; ".join(
+        f"{row['device']}, log level {row['log_level']}: {row['qps']} qps, 1 client "
+        f"{row['ave_printed']} ms, CPU {row['cpu_percent']} %, GPU {row['gpu_percent']} %"
+        for row in told["comparison"]
+    )
+    return (
+        f"published (not measured here): {told['source']}; hardware {told['hardware']}: {best}",
+        f"published log levels: {told['log_levels']}",
     )
