@@ -256,7 +256,9 @@ def _number(
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
         kind = "a whole number" if whole else "a number"
         name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
-        raise BadInput(f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to {high:g}")
+        raise BadInput(
+            f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to {high:g}"
+        )
     return float(value)
 
 

@@ -185,9 +185,7 @@ def drive_url(
             trial, measured_s = _external_trial(planned, started_at, told), told.seconds
         else:
             try:
-                result = drive_load(
-                    load, timing, on_progress=progress, mark=marks(run_id), log=log
-                )
+                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id), log=log)
             except LoadInterrupted as early:
                 result, interrupted = early.result, True
             trial = trial_of(planned, "", started_at, result, time.monotonic() - began)

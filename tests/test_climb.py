@@ -134,7 +134,7 @@ def test_a_failure_without_a_trial_is_measured_again() -> None:
     assert (climb.order, climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
 
 
-PRESS = Suite.from_json(suite(Ladder(steps=(1, 10, 100), runs=3)).to_json() | {"requests_per_client": 50})
+PRESS = replace(suite(Ladder(steps=(1, 10, 100), runs=3)), requests_per_client=50)
 
 
 def pressed(rates: list[float]) -> list[PlannedTrial]:

@@ -20,9 +20,9 @@ from serve_bench.cli.clean import clean
 from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
+from serve_bench.cli.press import press
 from serve_bench.cli.profile import profile
 from serve_bench.cli.ranker import ranker
-from serve_bench.cli.press import press
 from serve_bench.cli.recsys import recsys
 from serve_bench.cli.report import report
 from serve_bench.cli.sweep import sweep

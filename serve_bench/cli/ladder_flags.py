@@ -24,9 +24,7 @@ DURATION_S = 20.0
 WARMUP_MIN_S, WARMUP_MAX_S = 1.0, 5.0
 
 
-def ladder_of(
-    users: str | None, quick: bool, start: int = 10, runs: int = 1
-) -> Ladder | None:
+def ladder_of(users: str | None, quick: bool, start: int = 10, runs: int = 1) -> Ladder | None:
     """What --users and --quick say of the ladder; None: as in the suite. `runs`: how often a step
     is measured that has fallen."""
     if users is None and not quick:

@@ -1,4 +1,4 @@
-"""What `--url` of recsys, sweep and press does once its flags are understood: climb, record, print."""
+"""What `--url` of recsys, sweep and press does with what its flags say: climb, record, print."""
 
 from __future__ import annotations
 

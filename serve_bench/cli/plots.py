@@ -1,4 +1,4 @@
-"""The plots of a run of ladders: a PNG and an SVG in its folder, where the extra `plot` is there."""
+"""The plots of a run of ladders: PNG and SVG in its folder, where the extra `plot` is there."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list[Path]:
     """Draws requests/s and latency over clients, for a run of ladders that measured anything.
 
-    Without matplotlib one line says what to install. Raises RunFailed when a file cannot be written.
+    Without matplotlib, or where no step was measured, one line says so. Raises RunFailed
+    when a file cannot be written.
     """
     if result.run.suite.get("ladder") is None or not result.trials:
         return []
     if find_spec("matplotlib") is None:
-        print("plots: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
+        print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
         return []
-    from serve_bench.errors import RunFailed
+    from serve_bench.errors import BadInput, RunFailed
     from serve_bench.files import why, write_whole
     from serve_bench.report.plot_ladders import plot_ladders
 
@@ -32,6 +33,9 @@ def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list
             write_whole(place, plot_ladders(result, kind, published=published))
         except OSError as error:
             raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+        except BadInput as error:
+            print(f"no plot: {error}", file=sys.stderr)
+            return []
         places.append(place)
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return places

@@ -20,7 +20,15 @@ LATER_TOO = (
     *("log_requests", "exclude_connect"),
 )
 WITH_URL = (
-    *("url", "header", "clients", "requests_per_client", "samples", "timeout_ms", "max_row_seconds"),
+    *(
+        "url",
+        "header",
+        "clients",
+        "requests_per_client",
+        "samples",
+        "timeout_ms",
+        "max_row_seconds",
+    ),
     *("log_requests", "exclude_connect", "quick", "out", "format", "published", "perf_metrics"),
     "no_sample",
 )

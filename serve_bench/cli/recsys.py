@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from serve_bench.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
-LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample", "serve_metrics")
+LATER_TOO = (
+    *("resume", "format", "published", "perf_metrics", "dry_run", "no_sample"),
+    "serve_metrics",
+)
 WITH_URL = (
     *("url", "header", "users", "duration", "quick", "out"),
     *("format", "published", "perf_metrics", "no_sample"),
