@@ -1,4 +1,4 @@
-"""What `press --url` does once its flags are understood: the same requests to a service of one's own.
+"""What `press --url` does with what its flags say: the same requests to a service of one's own.
 
 The service takes the same request as ours: POST, JSON, so many samples of two strings each
 (docs/press.md shows one). Any answer with status 200 counts.
