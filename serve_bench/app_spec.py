@@ -6,11 +6,12 @@ in place go to `deployments`; what needs a rebuild goes to `args`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.axes import AXES, MODEL_APPS, Value
+from serve_bench import press_request
+from serve_bench.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
 from serve_bench.errors import BadInput
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
@@ -40,6 +41,7 @@ class AppSpec:
     `answer`: the body of every response; None if it is not always the same. `prefix`: the route of
     the app where `route`, which is asked for until it answers, has more. `paths`: asked for in turn
     by a load; empty means the route. `front`: the deployment that HTTP meets; None: the measured.
+    `bodies`: of a cell, what a load posts in turn; None: it is asked by GET, without a body.
     """
 
     name: str
@@ -50,6 +52,7 @@ class AppSpec:
     prefix: str | None = None
     paths: tuple[str, ...] = ()
     front: str | None = None
+    bodies: Callable[[Mapping[str, Value]], tuple[bytes, ...]] | None = None
 
     def replicas(self, cell: Mapping[str, Value]) -> int:
         """Replicas of all deployments of this cell."""
@@ -60,6 +63,18 @@ class AppSpec:
 
 def _of_users(prefix: str) -> tuple[str, ...]:
     return tuple(f"{prefix}/?user_id={user}" for user in USERS)
+
+
+def _press(name: str) -> AppSpec:
+    return AppSpec(
+        name,
+        f"{APPS_PACKAGE}.{name}:build",
+        "/press/",  # FastAPI redirects from the route without its end
+        "Press",
+        None,
+        prefix="/press",
+        bodies=press_request.bodies,
+    )
 
 
 APPS: Final[dict[str, AppSpec]] = {
@@ -83,6 +98,8 @@ APPS: Final[dict[str, AppSpec]] = {
         paths=_of_users("/recsys"),
         front="Ingress",
     ),
+    "press": _press("press"),
+    "press_noop": _press("press_noop"),
 }
 
 
@@ -93,8 +110,19 @@ def app_named(name: str, where: str) -> AppSpec:
     return APPS[name]
 
 
+def check_cell(cell: Mapping[str, Value]) -> None:
+    """BadInput on a cell whose settings do not go together."""
+    handler, size = cell.get("callable", "async"), int(cell["max_batch_size"])
+    if handler != "async" and size > 1:
+        raise BadInput(
+            f"--callable {handler}: serve.batch takes coroutines alone; with it, max_batch_size "
+            f"({size}) must be 1, or the callable async"
+        )
+
+
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
-    """What the child needs to deploy this cell and to prove that it is in force."""
+    """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
+    check_cell(cell)
     replicas = int(cell["num_replicas"])
     batch_size = int(cell["max_batch_size"])
     wait_s = float(cell["batch_wait_timeout_s"])
@@ -117,20 +145,29 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
                 "logging_config": _QUIET,
             }
         )
+    if "log_level" in cell:
+        deployments[0]["logging_config"] = {
+            "log_level": str(cell["log_level"]),
+            "enable_access_log": cell["log_level"] in ("DEBUG", "INFO"),  # its lines are of INFO
+        }
+        deployments[0]["max_queued_requests"] = int(cell["max_queued_requests"])
     expect: dict[str, Value] = {
         "max_ongoing_requests": concurrency,
         "max_batch_size": batch_size,
         "queue_max_batch_size": batch_size,
         "batch_wait_timeout_s": wait_s,
     }
-    for name in ("ranker", "device", "threads"):
+    for name in ("ranker", "device", "threads", "log_level", "callable", "max_queued_requests"):
         if name in cell and cell[name] != "auto":
             expect[name] = cell[name]
+    bodies = None if app.bodies is None else app.bodies(cell)
     return {
         "name": app.name,
         "import_path": app.import_path,
         "route_prefix": app.prefix or app.route,
         "ready_path": app.route,
+        "ready_body": None if bodies is None else bodies[0].decode(),
+        "system_log_level": cell.get("log_level"),  # None: as Serve has it
         "measured": app.measured,
         "args": _args(cell),
         "deployments": deployments,
@@ -147,8 +184,14 @@ def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
         args["body_type"] = str(cell["body_type"])
         args["intermediate_handle"] = "1" if cell["intermediate_handle"] else "0"
     if "ranker" in cell:
-        own = (axis.name for axis in AXES.values() if axis.apps == MODEL_APPS)
+        own = (axis.name for axis in AXES.values() if axis.apps in (MODEL_APPS, REQUEST_APPS))
         args |= {name: cell[name] for name in own if name != "gpu_fraction"}
         if cell["device"] == "cuda":
             args["num_gpus"] = float(cell["gpu_fraction"])
+    if "callable" in cell:
+        args["callable"] = str(cell["callable"])
+        args["features"] = list(press_request.feature_names(int(cell["sparse_features"])))
+        # A replica of Serve asks once, at its start, whether it is to write its own lines of DEBUG
+        # (Ray 2.60): with another level than that, it has to start anew.
+        args["debug"] = cell["log_level"] == "DEBUG"
     return args

@@ -121,8 +121,24 @@ def body_bytes(data_size: str) -> int:
 
 _COUNT_WORDS = f"a whole number from 1 to {LARGEST_COUNT}"
 
-MODEL_APPS: Final = ("ranker", "recsys")
+
+def _queue(value: object) -> int:
+    return -1 if value in (-1, "-1") and not isinstance(value, bool) else _count(value)
+
+
+MODEL_APPS: Final = ("ranker", "recsys", "press")
 """The apps that hold a DLRM ranker."""
+
+PRESS_APPS: Final = ("press", "press_noop")
+"""The apps that take a JSON request of samples; the second ranks nothing."""
+
+REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
+"""The apps whose request has rows of features."""
+
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+CALLABLES: Final = ("async", "sync", "fastapi-def")
+"""What a handler can be: a coroutine, blocking in a thread, FastAPI's `def` endpoint."""
 
 
 def _of_model(
@@ -132,8 +148,9 @@ def _of_model(
     default: Value,
     help: str,
     named: bool = False,
+    apps: tuple[str, ...] = MODEL_APPS,
 ) -> Axis:
-    return Axis(name, "deploy", parse, allowed, default, help, apps=MODEL_APPS, named=named)
+    return Axis(name, "deploy", parse, allowed, default, help, apps=apps, named=named)
 
 
 _LAYERS_WORDS = "numbers from 1 with commas"
@@ -147,9 +164,14 @@ _MODEL = (
     _of_model("threads", _count, _COUNT_WORDS, 1, "of torch, in each ranker on a CPU"),
     _of_model("gpu_fraction", _share, "a number above 0, up to 1", 1.0, "of a GPU, each ranker"),
     _of_model("seed", _seed, "a whole number from 0", 0, "of weights and features"),
-    _of_model("rows_per_request", _count, _COUNT_WORDS, 32, "candidates of a user"),
+    _of_model(
+        "rows_per_request", _count, _COUNT_WORDS, 32, "candidates of a user", apps=REQUEST_APPS
+    ),
     _of_model("dense_features", _count, _COUNT_WORDS, 13, "dense features of a candidate"),
-    _of_model("sparse_features", _count, _COUNT_WORDS, 26, "sparse features, a table each"),
+    _of_model(
+        *("sparse_features", _count, _COUNT_WORDS, 26, "sparse features, a table each"),
+        apps=REQUEST_APPS,
+    ),
     _of_model("width", _count, _COUNT_WORDS, 64, "length of an embedding"),
     _of_model("table_rows", _count, _COUNT_WORDS, 100_000, "rows of each table"),
     _of_model("bottom", _layers, _LAYERS_WORDS, "256,64", "widths of the bottom layers"),
@@ -162,6 +184,38 @@ _MODEL = (
         2,
         "ingress replicas for each ranker replica",
         apps=("recsys",),
+    ),
+)
+
+#: How a service of many clients is set; Serve's own defaults.
+_PRESS = (
+    Axis(
+        "log_level",
+        "deploy",
+        _one_of(*LOG_LEVELS),
+        "DEBUG, INFO, WARNING or ERROR",
+        "INFO",
+        "of Serve (proxy, controller, replicas) and of the app",
+        apps=PRESS_APPS,
+        named=True,
+    ),
+    Axis(
+        "callable",
+        "deploy",
+        _one_of(*CALLABLES),
+        "async, sync or fastapi-def",
+        "async",
+        "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
+        apps=PRESS_APPS,
+    ),
+    Axis(
+        "max_queued_requests",
+        "deploy",
+        _queue,
+        f"-1 (no limit) or {_COUNT_WORDS}",
+        -1,
+        "requests that wait at the proxy beyond those that replicas take; more get a 503",
+        apps=PRESS_APPS,
     ),
 )
 
@@ -211,6 +265,7 @@ _DECLARED = (
         apps=("noop",),
     ),
     *_MODEL,
+    *_PRESS,
     Axis(
         "data_size",
         "load",

@@ -16,6 +16,8 @@ import sys
 if __name__ == "__main__":
     del sys.path[0]
 
+import contextlib
+import http.client
 import inspect
 import json
 import os
@@ -25,8 +27,6 @@ import subprocess
 import threading
 import time
 import traceback
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -35,7 +35,12 @@ from typing import Any, TextIO
 
 POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
+POLL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 15.0
+
+#: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
+#: reserve memory for each that there could be, HAProxy before 3.0 among them.
+MOST_OPEN_FILES = 1 << 20
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 RAISED = re.compile(r"[\w.]+(Error|Exception|Timeout|Refused): .")
 FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
@@ -99,6 +104,13 @@ def _environment(_: Any) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_SERVE_")}
 
 
+def _log_level(_: Any) -> str:
+    """Runs inside a Serve actor: the level in force of Serve's logger."""
+    import logging
+
+    return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
+
+
 def _replica_settings(replica: Any) -> dict[str, Any]:
     """Runs inside a replica: its pid, and what it uses now."""
     inner = getattr(replica, "_replica_impl", replica)
@@ -106,6 +118,8 @@ def _replica_settings(replica: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "pid": os.getpid(),
         "max_ongoing_requests": inner._deployment_config.max_ongoing_requests,
+        # A Serve before 2.10 has no such limit.
+        "max_queued_requests": getattr(inner._deployment_config, "max_queued_requests", None),
     }
     if hasattr(user, "settings"):
         settings.update(user.settings())
@@ -127,6 +141,7 @@ class Cluster:
         from ray import serve
 
         self._phase("import")
+        open_files = raise_open_files()
         check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
         context: Any = ray.init(
             address="local",
@@ -147,6 +162,7 @@ class Cluster:
             "versions": _versions(),
             "http_options": self._http_in_force(spec),
             "metrics_url": _metrics_url(context.address_info),
+            "open_files": open_files,
         }
 
     def _http_in_force(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -174,21 +190,75 @@ class Cluster:
     def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys, or changes in place what can be changed in place, and waits until it is true."""
         before = {replica["pid"] for replica in self._replicas(spec)} if self._app else set()
+        system_level = spec.get("system_log_level")
+        if system_level is not None:
+            self._set_system_log_level(system_level)
         self._apply(spec)
         self._wait_running(spec)
-        self._wait_proxy(spec)
+        first = self._wait_proxy(spec)
         replicas = self._wait_settings(spec)
         after = {replica["pid"] for replica in replicas}
         self._app = spec
         kept = len(before & after)
-        return {
-            "in_place": bool(before) and kept == min(len(before), len(after)),
-            "proof": {
-                "replicas": replicas,
-                "replicas_kept": kept,
-                "import_path": spec["import_path"],
-            },
+        in_place = bool(before) and kept == min(len(before), len(after))
+        proof = {
+            "replicas": replicas,
+            "replicas_kept": kept,
+            "import_path": spec["import_path"],
         }
+        if not in_place:
+            proof["first_request"] = first
+        if system_level is not None:
+            levels = self._wait_system_log_level(system_level)
+            of_replicas = [replica.get("log_level") for replica in replicas]
+            proof["log_level"] = {**levels, "replicas": of_replicas}
+        return {"in_place": in_place, "proof": proof}
+
+    def _set_system_log_level(self, level: str) -> None:
+        """Sets the level of Serve's own processes, and waits until all are at it.
+
+        With HAProxy these are its manager (as `proxy`) and the fallback proxy, which see no
+        request: haproxy itself tells its lines to syslog, at a level that Serve does not change.
+        """
+        import ray
+        from ray.serve import schema
+
+        client: Any = _serve_client()
+        config: Any = getattr(schema, "LoggingConfig", None)
+        if config is None or not hasattr(client, "update_global_logging_config"):
+            raise Refused(f"log_level: Ray {ray.__version__} cannot change that of a running Serve")
+        client.update_global_logging_config(
+            config(log_level=level, enable_access_log=level in ("DEBUG", "INFO"))
+        )
+        self._wait_system_log_level(level)
+
+    def _wait_system_log_level(self, level: str) -> dict[str, str]:
+        """Until all of Serve's own processes are at this level: the controller is at once, proxies
+        when they hear of it. The levels by role. Raises Refused with what is at another."""
+        deadline = time.monotonic() + PROOF_TIMEOUT_S
+        while True:
+            found = self._system_log_levels()
+            wrong = [f"the {role} is at {one}" for role, one in found.items() if one != level]
+            wrong += [] if "proxy" in found else ["no proxy tells its level"]
+            if not wrong:
+                return found
+            if time.monotonic() > deadline:
+                raise Refused(f"log_level {level} did not take effect: {wrong[0]}", wrong[1:])
+            time.sleep(POLL_S)
+
+    def _system_log_levels(self) -> dict[str, str]:
+        """The level in force in Serve's own processes, by role; those that end are left out."""
+        import ray
+
+        found = {}
+        for name, actor in _serve_actors():
+            role = "controller" if name.startswith("SERVE_CONTROLLER") else _role_of(name)
+            if role is not None and role != "replica":
+                with contextlib.suppress(
+                    ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError
+                ):
+                    found[role] = self._ask(actor, _log_level)
+        return found
 
     def _phase(self, name: str) -> None:
         self._say(event="phase", name=name)
@@ -226,7 +296,9 @@ class Cluster:
                 # The same once more is asked for when a replica was killed: Serve calls the app
                 # unhealthy until it has replaced it.
                 if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
-                    raise Refused(f"the app {spec['name']!r} is {status}", app.message.splitlines())
+                    told = [app.message, *(one.message for one in app.deployments.values())]
+                    why = [line for text in told for line in ANSI.sub("", text).splitlines()]
+                    raise Refused(f"the app {spec['name']!r} is {status}", why)
                 if status == "RUNNING" and all(
                     _settled(app.deployments.get(name), count) for name, count in wanted.items()
                 ):
@@ -234,23 +306,30 @@ class Cluster:
             time.sleep(POLL_S)
         raise Refused(f"the app {spec['name']!r} is {status} after {spec['timeout_s']:.0f} s")
 
-    def _wait_proxy(self, spec: dict[str, Any]) -> None:
-        """Until the HTTP port answers for the app: a deployment can run before it is routed to."""
+    def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Until the HTTP port answers for the app: a deployment can run before it is routed to.
+
+        Returns the first request that reached the app, connecting included. Polls before it ended
+        at the proxy: refused, or unknown there (404), or without a replica yet (503).
+        """
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._http["host"], self._http["host"])
-        host = f"[{host}]" if ":" in host else host
-        url = f"http://{host}:{self._http['port']}{spec['ready_path']}"
+        port, path, body = self._http["port"], spec["ready_path"], spec.get("ready_body")
+        first: dict[str, Any] | None = None
         deadline = time.monotonic() + PROXY_TIMEOUT_S
-        answer = "nothing"
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(url, timeout=5) as response:
-                    if response.status == 200:
-                        return
-                    answer = str(response.status)
-            except (urllib.error.URLError, OSError) as error:
-                answer = _one_line(error)
+        polls = 0
+        while (left_s := deadline - time.monotonic()) > 0:
+            # A slow first answer is waited for: given up, it would be the second that is timed.
+            patience_s = POLL_TIMEOUT_S if body is None else left_s
+            began = time.perf_counter()
+            status, answer = _poll(host, port, path, body, patience_s)
+            if first is None and status not in (None, 404, 503):
+                taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
+                first = {"ms": taken_ms, "polls": polls, "status": status}
+            if status == 200 and first is not None:
+                return first
+            polls += 1
             time.sleep(POLL_S)
-        raise Refused(f"{url} answered {answer} for {PROXY_TIMEOUT_S:.0f} s")
+        raise Refused(f"{path} on port {port} answered {answer} for {PROXY_TIMEOUT_S:.0f} s")
 
     def _wait_settings(self, spec: dict[str, Any]) -> list[dict[str, Any]]:
         """Until every replica uses what was asked. Raises Refused with what it uses instead.
@@ -302,6 +381,43 @@ class Cluster:
         import ray
 
         return ray.get(actor.__ray_call__.remote(question), timeout=10)
+
+
+def _poll(
+    host: str, port: int, path: str, body: str | None, patience_s: float
+) -> tuple[int | None, str]:
+    """The status of an answer on a connection of its own, None without one; and what to say of it.
+
+    A body is posted as JSON; without one it is a GET.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=patience_s)
+    try:
+        if body is None:
+            connection.request("GET", path)
+        else:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        response.read()
+        return response.status, f"{response.status} {response.reason}"
+    except (OSError, http.client.HTTPException) as error:
+        return None, _one_line(error)
+    finally:
+        connection.close()
+
+
+def raise_open_files() -> int | None:
+    """Raises the soft limit of open files as far as it may be, for this process and all that it
+    starts; the limit in force. None where there is no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _serve_client() -> Any:

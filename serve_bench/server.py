@@ -83,6 +83,7 @@ class Serving:
     versions: dict[str, str] = field(default_factory=dict)
     http_options: dict[str, Any] = field(default_factory=dict)
     port: int = 0
+    open_files: int | None = None  # soft limit in the child, which all that it starts inherits
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
     _child: Child | None = None
     _vital: dict[int, tuple[str, float]] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Serving:
         self.versions = answer["versions"]
         self.metrics_url = answer.get("metrics_url")
         self.http_options = answer["http_options"]
+        self.open_files = answer.get("open_files")
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
         """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
@@ -159,6 +161,7 @@ class Serving:
             "versions": self.versions,
             "http_options": self.http_options,
             "logical_cpus": self.spec.logical_cpus,
+            "open_files": self.open_files,
             "open_to_network": open_to_network({p.pid: p.role for p in processes}),
         }
         wrong = contradictions(self.spec.variant, proof)

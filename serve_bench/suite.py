@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.app_spec import app_named
+from serve_bench.app_spec import app_named, check_cell
 from serve_bench.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
 from serve_bench.errors import BadInput
 from serve_bench.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
@@ -75,11 +75,14 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
+    cells = _cells(data, flags, file, app.name)
+    for cell in cells:
+        check_cell(cell)
     return Suite(
         name=_text(data, "name", "suite", file),
         app=app,
         variants=_choose_variants(data, variants, flags, file),
-        cells=_cells(data, flags, file, app.name),
+        cells=cells,
         rows=() if ladder is not None else _rows(load, flags, file, app.name),
         ladder=ladder,
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
@@ -115,7 +118,8 @@ def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tup
     )
     if app != "noop" and body_bytes(data_size):
         where = "--data-size" if flags.data_size else f"{file}: load.data_size"
-        raise BadInput(f"{where}: the app {app} takes no body")
+        its = "takes no body" if app_named(app, where).bodies is None else "has a body of its own"
+        raise BadInput(f"{where}: the app {app} {its}")
     where = "--clients" if flags.clients else f"{file}: load.clients"
     texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
     rows = [parse_row(text, data_size, where) for text in texts]
@@ -190,7 +194,7 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
 def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:
     """All combinations. What costs a start of processes changes last: another ranker starts all
     anew, another number of replicas some."""
-    costly = ("device", "callable", "ranker", "num_replicas", "max_batch_size")
+    costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
     names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
     for name in names:
         _no_twins([str(value) for value in matrix[name]], name)

@@ -19,14 +19,14 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec pacing press_compare press_figures press_rows proof ranker_figures recipes
-    request_spec result scenario stack_layers stacks statistics suite trial usage variants
-    verdict""".split()
+    load_result load_spec pacing press_compare press_figures press_request press_rows proof
+    ranker_figures recipes request_spec result scenario stack_layers stacks statistics suite trial
+    usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
-    processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file rights sampler
-    serve_metrics server shipped store strays""".split()
+    processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
+    rights sampler serve_metrics server shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -63,6 +63,7 @@ ONLY_IN: Final = {
     "httptools": ("load/",),
     "starlette": ("apps/",),
     "fastapi": ("apps/",),
+    "anyio": ("apps/",),
     "numpy": ("apps/",),
     "matplotlib": ("report/plot_ladders.py",),
     "scipy": (),
@@ -72,7 +73,7 @@ ONLY_IN: Final = {
 
 #: The child process may run under another interpreter, where serve-bench is not installed.
 STARTED_BY_PATH: Final = ("cluster.py", "apps/")
-OF_THE_CHILD: Final = frozenset({"ray", "starlette", "fastapi", "numpy", "torch"})
+OF_THE_CHILD: Final = frozenset({"ray", "starlette", "anyio", "fastapi", "numpy", "torch"})
 
 MODULES: Final = sorted(
     str(file.relative_to(PACKAGE))

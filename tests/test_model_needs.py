@@ -83,6 +83,20 @@ def test_an_app_without_a_model_is_left_alone() -> None:
     assert with_device(suite) is suite
 
 
+def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Torch("2", None, ())
+    monkeypatch.setattr("serve_bench.model_needs.torch_of", lambda variant: one)
+    shape = {"width": 16, "bottom": "64,16", "table_rows": 1000, "sparse_features": 2}
+    suite = read_suite({"app": "press", "cell": shape}, "x.toml")
+    assert [cell["device"] for cell in with_device(suite).cells] == ["cpu"]
+    huge = read_suite({"app": "press", "cell": {**shape, "table_rows": 10_000_000}}, "x.toml")
+    monkeypatch.setattr("serve_bench.model_needs._free_bytes", lambda: 1_500_000_000)
+    with pytest.raises(BadInput, match=r"a ranker replica takes about 1\.8 GB"):
+        with_device(huge)
+    without = read_suite({"app": "press_noop", "cell": {"sparse_features": 2}}, "x.toml")
+    assert with_device(without) is without
+
+
 def variant_with(tmp_path: Path, script: str) -> VariantUsed:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from serve_bench.axes import cell_defaults
 from serve_bench.errors import BadInput
 from serve_bench.scenario import expected_s, label_of, parse_row, plan, without
 from serve_bench.shipped import read_toml, suite_file
@@ -66,6 +67,15 @@ def test_a_cell_is_named_by_the_published_axes_and_what_differs_from_the_default
         "num_replicas",
     ]
     assert label_of(other.cells[0])["body_type"] == "str"
+
+
+def test_a_cell_of_press_is_named_by_its_log_level_too() -> None:
+    cell = cell_defaults("press")
+    named = {"ranker": "plain", "device": "auto", "log_level": "INFO"}
+    assert label_of(cell).items() >= named.items()
+    assert not {"callable", "max_queued_requests"} & set(label_of(cell))
+    others = label_of({**cell, "callable": "sync", "max_queued_requests": 48})
+    assert (others["callable"], others["max_queued_requests"]) == ("sync", 48)
 
 
 @pytest.mark.parametrize(

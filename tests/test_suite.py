@@ -128,6 +128,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"matrix": {"num_replicas": []}}, "at least one value"),
     ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
     ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
+    (
+        {"cell": {"log_level": "ERROR"}},
+        "f.toml: cell.log_level: the app noop has no log_level; it is for press, press_noop",
+    ),
+    ({"app": "press_noop", "cell": {"ranker": "tuned"}}, "the app press_noop has no ranker"),
+    ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
     ({"app": "nope"}, "f.toml: app: unknown app 'nope'; allowed: noop"),
     ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
     ({"variant": []}, "name at least one variant"),

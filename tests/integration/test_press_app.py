@@ -1,0 +1,228 @@
+"""The press apps on a real Ray: handlers, log levels, batches, full queues."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import psutil
+import pytest
+
+from serve_bench.app_spec import app_named
+from serve_bench.apps.dlrm_features import FORMS
+from serve_bench.apps.dlrm_shape import Shape
+from serve_bench.apps.press_samples import hashed, read
+from serve_bench.axes import Value, cell_defaults
+from serve_bench.launch_spec import LaunchSpec
+from serve_bench.press_request import bodies
+from serve_bench.server import Deployed, LaunchFailed, Serving
+from serve_bench.strays import new_run
+from serve_bench.variants import BUILT_IN_VARIANTS, with_env
+
+pytestmark = [pytest.mark.ray]
+
+REQUEST: dict[str, Value] = {"rows_per_request": 15, "sparse_features": 2}
+SIZES: dict[str, Value] = {
+    "dense_features": 1,
+    "width": 16,
+    "table_rows": 500,
+    "bottom": "32,16",
+    "top": "32,16",
+}
+SMALL: dict[str, Value] = {**cell_defaults("press"), **REQUEST, **SIZES, "device": "cpu", "seed": 3}
+NOOP: dict[str, Value] = {**cell_defaults("press_noop"), **REQUEST}
+BODIES = bodies(SMALL, 60)
+BAD = (b"", b"[]", b'{"samples": []}', b'{"samples": [{"user": "a", "item": 1}]}')
+
+
+@pytest.fixture
+def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
+    variant = BUILT_IN_VARIANTS[getattr(request, "param", "default")]
+    with Serving(LaunchSpec(variant, new_run(), "1", tmp_path / "log")) as one:
+        one.start()
+        yield one
+
+
+def deploy(serving: Serving, cell: dict[str, Value], **settings: Any) -> Deployed:
+    app = "press" if "ranker" in cell else "press_noop"
+    return serving.deploy(app_named(app, "test"), {**cell, **settings})
+
+
+def post(serving: Serving, body: bytes) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(urlsplit(serving.url).netloc, timeout=60)
+    try:
+        connection.request("POST", "/press/", body)
+        answer = connection.getresponse()
+        content = answer.read()
+        return answer.status, json.loads(content) if answer.status in (200, 422) else content
+    finally:
+        connection.close()
+
+
+def post_all(serving: Serving, what: Sequence[bytes] = BODIES) -> list[tuple[int, Any]]:
+    """Of 20 at once, in the order asked."""
+    with ThreadPoolExecutor(20) as pool:
+        return list(pool.map(lambda body: post(serving, body), what))
+
+
+def lines(serving: Serving, component: str) -> list[str]:
+    """All that Serve's processes of a kind have logged in this launch."""
+    files = serving.spec.directory.glob(f"r/session_2*/logs/serve/{component}_*.log")
+    return [line for file in files for line in file.read_text().splitlines()]
+
+
+def logged(serving: Serving, *words: str) -> tuple[Counter[str], int]:
+    """How many lines hold each of these words, by component, and how many lines there are, once
+    nothing more comes: what an answer leaves in the log is written after it is sent."""
+    every: list[str] = []
+    while every != (now := lines(serving, "replica") + lines(serving, "proxy")):
+        every = now
+        time.sleep(0.5)
+    found = {
+        f"{name}: {word}": sum(word in line for line in lines(serving, name))
+        for name in ("replica", "proxy")
+        for word in words
+    }
+    return Counter(found), len(every)
+
+
+def scores_alone(ranker: str) -> Any:
+    from serve_bench.apps import dlrm
+
+    shape = Shape.from_args(SMALL)
+    model: Any = dlrm.build(ranker, shape, "cpu", int(SMALL["seed"]))
+
+    def payload(body: bytes) -> Any:
+        dense, ids = hashed(read(body, ("user", "item")), 1, shape.table_rows)
+        return FORMS[ranker](np.array(dense, np.float32), np.array(ids, np.int32))
+
+    return np.array(model.score([payload(body) for body in BODIES]))
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_every_handler_ranker_and_batch_gives_the_same_scores(serving: Serving) -> None:
+    right = scores_alone("plain")
+    assert np.abs(right - scores_alone("tuned")).max() < 1e-5
+    assert len({round(score, 6) for row in right for score in row}) > 400
+    for settings in (
+        {"callable": "async", "ranker": "plain"},
+        {"max_batch_size": 8, "batch_wait_timeout_s": 0.02},
+        {"callable": "sync", "ranker": "plain"},
+        {"callable": "fastapi-def", "ranker": "tuned"},
+        {"callable": "async", "ranker": "tuned", "max_batch_size": 8},
+    ):
+        done = deploy(serving, SMALL, **settings)
+        # What a batch is, is changed in place; what a handler or a ranker is, is made anew.
+        assert done.in_place == (list(settings) == ["max_batch_size", "batch_wait_timeout_s"])
+        assert ("first_request" in done.proof) != done.in_place
+        (replica,) = done.proof["replicas"]
+        assert replica.items() >= settings.items()
+        pid, before = replica["pid"], serving.counts()[replica["pid"]]
+        answers = post_all(serving)
+        assert {status for status, _ in answers} == {200}
+        scores = np.array([content["scores"] for _, content in answers])
+        assert np.abs(scores - right).max() < 1e-5
+        for body in BAD:
+            status, content = post(serving, body)
+            assert status == 422 and list(content) == ["detail"] and "\n" not in content["detail"]
+        counts = serving.counts()[pid]
+        assert counts.requests - before.requests == len(BODIES)
+        scored = {
+            size: number - before.batches.get(size, 0) for size, number in counts.batches.items()
+        }
+        assert sum(size * number for size, number in scored.items()) == len(BODIES)
+        assert (len(BODIES) / sum(scored.values()) > 1.5) == ("max_batch_size" in settings)
+        forward = serving.forward_ns()[pid]
+        assert forward.requests == sum(forward.batches.values()) > 0
+
+
+APP_INFO = ("answered in",)
+APP_DEBUG = ("received ", "read 15 samples", "prepared 15 samples", "answer of ")
+SERVE_INFO = "POST /press 200"
+SERVE_DEBUG = "Started executing request"
+
+
+@pytest.mark.timeout(300)
+def test_what_is_logged_is_what_the_level_says(serving: Serving) -> None:
+    words = (*APP_INFO, *APP_DEBUG, SERVE_INFO, SERVE_DEBUG)
+    asked = len(BODIES)
+    info = {f"replica: {word}" for word in (*APP_INFO, SERVE_INFO)} | {f"proxy: {SERVE_INFO}"}
+    debug = info | {f"replica: {word}" for word in (*APP_DEBUG, SERVE_DEBUG)}
+    per_request: dict[str, set[str]] = {
+        "INFO": info,
+        "ERROR": set(),
+        "DEBUG": debug,
+        "WARNING": set(),
+    }
+    for level, expected in per_request.items():
+        done = deploy(serving, NOOP, log_level=level)
+        assert done.in_place == (level == "ERROR")  # to and from DEBUG replicas start anew
+        levels = {"proxy": level, "controller": level, "replicas": [level]}
+        assert done.proof["log_level"] == levels
+        if not done.in_place:
+            first = done.proof["first_request"]
+            assert first["status"] == 200 and first["ms"] > 0 and first["polls"] >= 0
+            pid = done.proof["replicas"][0]["pid"]
+            assert serving.counts()[pid].requests == 1  # and it is the first
+        before, lines_before = logged(serving, *words)
+        assert post_all(serving) == [(200, {"samples": 15})] * asked
+        after, lines_after = logged(serving, *words)
+        assert after - before == Counter(dict.fromkeys(expected, asked)), level
+        assert (lines_after == lines_before) == (not expected), level
+
+
+def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
+    """Statuses of 20 at once where a replica takes one, each 0.1 s, and one may wait."""
+    slow = {"max_batch_size": 4, "batch_wait_timeout_s": 0.1, "max_concurrent_queries": 1}
+    done = deploy(serving, NOOP, **slow, max_queued_requests=1, **settings)
+    assert done.proof["replicas"][0]["max_queued_requests"] == 1
+    return Counter(status for status, _ in post_all(serving))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("serving", ["optimized"], indirect=True)
+def test_behind_haproxy_all_is_the_same(serving: Serving) -> None:
+    done = deploy(serving, NOOP, callable="sync", log_level="DEBUG")
+    levels = done.proof["log_level"]
+    assert levels == {
+        **dict.fromkeys(("proxy", "fallback_proxy", "controller"), "DEBUG"),
+        "replicas": ["DEBUG"],
+    }
+    (pid,) = (replica["pid"] for replica in done.proof["replicas"])
+    assert done.proof["first_request"]["status"] == 200 and serving.counts()[pid].requests == 1
+    assert post_all(serving) == [(200, {"samples": 15})] * len(BODIES)
+    assert serving.counts()[pid].requests == len(BODIES) + 1
+    done = deploy(serving, NOOP, callable="fastapi-def", log_level="ERROR")
+    assert post_all(serving) == [(200, {"samples": 15})] * len(BODIES)
+    assert post(serving, b"x") == (422, {"detail": "the body is no JSON"})
+    (pid,) = (replica["pid"] for replica in done.proof["replicas"])
+    assert serving.counts()[pid].requests == len(BODIES) + 1
+    assert set(full_queue(serving)) == {200, 503}
+    for process in serving.processes():
+        if process.role in ("replica", "proxy", "haproxy_manager", "haproxy"):
+            assert psutil.Process(process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] >= serving.open_files
+
+
+@pytest.mark.timeout(300)
+def test_a_full_queue_is_503_and_a_blocking_handler_needs_its_threads(tmp_path: Path) -> None:
+    variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
+    with Serving(LaunchSpec(variant, new_run(), "1", tmp_path / "log")) as serving:
+        serving.start()
+        statuses = full_queue(serving)
+        assert set(statuses) == {200, 503} and statuses[200] >= 2
+        assert deploy(serving, NOOP).in_place  # without a limit again
+        assert {status for status, _ in post_all(serving)} == {200}
+        with pytest.raises(LaunchFailed) as refused:
+            deploy(serving, NOOP, callable="sync")
+        said = " ".join([str(refused.value), *refused.value.detail])
+        assert re.search("callable sync: .* needs RAY_SERVE_RUN_SYNC_IN_THREADPOOL=1", said)
