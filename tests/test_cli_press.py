@@ -25,7 +25,7 @@ BAD = [
     ("press --device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
     ("press --callable lambda", "--callable: 'lambda' is not allowed; it takes async, sync"),
     ("press --callable sync --max-batch-size 4", "max_batch_size"),
-    ("press --timeout-ms 0", "--timeout-ms: 0.0 is not allowed; it takes 1 to 1.8e+06"),
+    ("press --timeout-ms 0", "--timeout-ms: 0.0 is not allowed; it takes 1 to 1800000.0"),
     ("press --max-row-seconds 0", "--max-row-seconds: 0.0 is not allowed"),
     ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
     ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
