@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
 from serve_bench.histogram import Histogram
 from serve_bench.result import Failure, Trial
@@ -44,6 +44,13 @@ def make_observer(stream: TextIO | None = None) -> ScopedObserver:
     return LiveLine(out) if out.isatty() else PlainLines(out)
 
 
+#: What a model is made of, which the report tells once.
+_MODEL: Final = (
+    *("rows_per_request", "dense_features", "sparse_features", "width", "table_rows", "seed"),
+    *("bottom", "top"),
+)
+
+
 def cell_text(cell: Mapping[str, object]) -> str:
     """A cell in few characters: `batch 1, concurrency 10000, replicas 8`."""
     short = {
@@ -51,7 +58,9 @@ def cell_text(cell: Mapping[str, object]) -> str:
         "max_concurrent_queries": "concurrency",
         "num_replicas": "replicas",
     }
-    return ", ".join(f"{short.get(name, name)} {value}" for name, value in cell.items())
+    return ", ".join(
+        f"{short.get(name, name)} {value}" for name, value in cell.items() if name not in _MODEL
+    )
 
 
 def step_text(step: Step) -> str:
@@ -71,16 +80,17 @@ def step_text(step: Step) -> str:
 def trial_text(trial: Trial, number: int, of: int) -> str:
     """One line on a measured trial."""
     rates = trial.metrics["throughput"].windows or (0.0,)
-    mean, std = statistics.fmean(rates), statistics.pstdev(rates)
+    spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
     histogram = trial.metrics["latency"].histogram
     p50 = Histogram.decode(histogram).percentile(0.5) if histogram else None
     latency = f", p50 {p50 / 1e6:.2f} ms" if p50 is not None else ""
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
+    errors += ", cut off" if trial.flags.get("cut") else ""
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
     return (
         f"[{number}/{of}] {place} "
         f"({trial.row.client}{', profiled' if trial.profiled else ''}): "
-        f"{mean:,.1f} ± {std:,.1f} req/s{latency}{errors}"
+        f"{statistics.fmean(rates):,.1f}{spread} req/s{latency}{errors}"
     )
 
 

@@ -1,0 +1,76 @@
+"""`serve-bench press` on a real Ray: every row accounted, cut rows, log levels, the model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end
+
+pytestmark = pytest.mark.ray
+
+ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds", "1"]
+
+
+@pytest.mark.timeout(300)
+def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
+    command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]
+    ran = run_to_end([*command, "--log-requests", "all.csv", "--out", "r"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = read(tmp_path / "r")
+    assert len(result.launches) == 1 and result.failures == ()
+    first, second = result.deploys
+    assert first.proof["first_request"]["status"] == 200
+    for deploy, level in ((first, "DEBUG"), (second, "ERROR")):
+        assert deploy.proof["log_level"]["proxy"] == level
+        assert set(deploy.proof["log_level"]["replicas"]) == {level}
+        assert deploy.settled["completed"] > 10 and deploy.settled["p50_ns"] > 0
+    runs = Counter((one.cell["log_level"], one.row.connections) for one in result.trials)
+    assert {at for at in runs} == {
+        (level, clients) for level in ("DEBUG", "ERROR") for clients in (1, 4, 30)
+    }
+    logged = Counter()
+    with (tmp_path / "all.csv").open() as file:
+        for line in csv.DictReader(file):
+            logged[line["trial"], line["error"]] += 1
+    for trial in result.trials:
+        counts, asked = trial.counts, trial.row.connections * 40
+        ended = counts.completed + counts.failed_total
+        assert trial.row.requests == asked and trial.flags["cut"] == (ended < asked)
+        assert logged[trial.key, ""] == counts.completed > 0 == counts.failed_total
+        span = trial.seconds["connecting"] + trial.seconds["measured"]
+        (qps,) = trial.metrics["throughput"].windows or ()
+        assert qps == pytest.approx(counts.completed / span)
+        assert trial.usage["processes"] and sum(trial.served.values()) >= counts.completed
+    assert all(one.flags["cut"] for one in result.trials if one.row.connections == 30)
+    assert "json_1_200000_30_40 " in ran.stdout and "DEBUG serves" in ran.stdout
+    assert (tmp_path / "r" / "press.png").read_bytes().startswith(b"\x89PNG")
+    shown = run_to_end(["report", "r", "--format", "json"], tmp_path)
+    settings = json.loads(shown.stdout)["press"]["settings"]
+    assert [len(one["rows"]) for one in settings] == [
+        sum(runs[level, clients] for clients in (1, 4, 30)) for level in ("DEBUG", "ERROR")
+    ]
+    again = run_to_end(["press", "--resume", "r"], tmp_path)
+    assert again.returncode == 0 and len(read(tmp_path / "r").launches) == 1
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
+    rows = ["--clients", "1,6", "--requests-per-client", "10", "--samples", "4"]
+    kinds = ["--callable", "sync,fastapi-def", "--ranker", "tuned", "--device", "cpu"]
+    ran = run_to_end(["press", *rows, *kinds, "--serve-metrics", "--out", "r"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = read(tmp_path / "r")
+    told = {one["callable"] for deploy in result.deploys for one in deploy.proof["replicas"]}
+    assert told == {"sync", "fastapi-def"}
+    for trial in result.trials:
+        assert trial.counts.completed == trial.row.requests == 10 * trial.row.connections
+        assert trial.serve_metrics["status"] == "fresh"
+        assert sum(count for count, _ in trial.forward.values()) == trial.counts.completed
+    assert "callable sync" in ran.stdout and "on CPU" in ran.stdout
