@@ -93,6 +93,13 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
 
 
+def _unsettled(trial: Trial) -> Iterator[Warning]:
+    if trial.flags.get("unsettled"):
+        message = "one client was not served as fast as at first when this row began"
+        hint = "the service may still have been busy with the row before: repeat, fewer clients"
+        yield Warning("unsettled", message, hint, trial.key)
+
+
 def _windows(trial: Trial) -> Iterator[Warning]:
     metric = trial.metrics.get(MAIN)
     if metric is None or metric.windows is None:
@@ -201,6 +208,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _client,
     _little,
     _warmup,
+    _unsettled,
     _windows,
     _samples,
     _served,

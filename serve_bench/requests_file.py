@@ -5,8 +5,9 @@ Rule: nothing is written while a load runs, and a file that is there already is 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -27,10 +28,15 @@ class RequestsFile:
     def append(self, key: str, log: RequestLog) -> None:
         """The requests of a trial. StoreError when they cannot be written whole."""
         try:
-            self._file.writelines(
-                f"{key},{one.client},{one.start_ns / 1e9:.6f},"
-                f"{'' if one.latency_ns is None else f'{one.latency_ns / 1e6:.3f}'},"
-                f"{one.status or ''},{one.error or ''}\n"
+            csv.writer(self._file, lineterminator="\n").writerows(
+                (
+                    key,
+                    one.client,
+                    f"{one.start_ns / 1e9:.6f}",
+                    "" if one.latency_ns is None else f"{one.latency_ns / 1e6:.3f}",
+                    one.status or "",
+                    one.error or "",
+                )
                 for one in log.rows()
             )
             self._file.flush()
@@ -49,6 +55,11 @@ def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
         file = path.open("x", encoding="ascii")
     except OSError as error:
         raise StoreError(f"--log-requests: {path}: {error.strerror or error}") from None
-    with file:
+    made = RequestsFile(path, file)
+    try:
         file.write(HEADER)
-        yield RequestsFile(path, file)
+        yield made
+    finally:
+        # On a full disk what is buffered fails once more here: that was said already.
+        with suppress(OSError):
+            file.close()

@@ -33,9 +33,10 @@ from serve_bench.result import (
 )
 from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of, step_row
 from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
+from serve_bench.settling import Settling
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
-from serve_bench.trial import SETTLING, load_of, settled_of, timing_of, trial_of
+from serve_bench.trial import load_of, timing_of, trial_of
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -64,6 +65,8 @@ class Runner:
     _to_come: int = 0
     _left_s: float = 0.0
     _hurt: bool = False  # a process of the cluster ended during the last load
+    _settling: Settling | None = None  # of the cell at hand, where its rows have no warm-up
+    _unsettled: bool = False  # what the last row left behind is not worked off
 
     @property
     def planned(self) -> int:
@@ -174,27 +177,25 @@ class Runner:
             more = work.next() is not None or cell != launch.cells[-1][0]
             if self._hurt and more and not self._healed(launch, number, serving, cell):
                 break
-            if more and trial is not None and trial.flags.get("cut"):
-                # What it still has to do of the row that was cut off must not slow the next one.
-                self._settle(launch, serving, cell)
+            cut_off = more and trial is not None and trial.flags.get("cut")
+            if cut_off and self._settling is not None:
+                self._unsettled = not self._settling.recovered()
         self._to_come, self._hurt = after, False
         return measured
 
     def _settle(self, launch: LaunchPlan, serving: Serving, cell: Cell) -> JsonObject:
-        """Where rows are of so many requests, without a warm-up: one client until its rate, and so
-        its latency, is steady. What came of it, for the record of the deploy."""
+        """Where rows are of so many requests, without a warm-up: until one client is served
+        steadily. What came of it, for the record of the deploy."""
+        self._settling, self._unsettled = None, False
         if self.agenda.suite.requests_per_client is None:
             return {}
 
         def progress(now: LoadProgress) -> None:
-            self._say(launch, cell, None, "until the latency has settled", now.rate)
+            self._say(launch, cell, None, "until one client is served steadily", now.rate)
 
         load = load_of(self.agenda.suite, step_row(1), serving.url, cell)
-        try:
-            found = drive_load(load, SETTLING, on_progress=progress, mark=marks(self.run_id))
-        except LoadError as error:
-            return {"error": str(error)}  # the row that follows fails in its own words
-        return settled_of(found)
+        self._settling = Settling(load, marks(self.run_id), progress)
+        return self._settling.first()
 
     def _healed(self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell) -> bool:
         """Waits until what had ended has been replaced, and the cell is in force again."""
@@ -281,6 +282,9 @@ class Runner:
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
         if look is not None:
             trial = look.add_to(trial, result)
+        if self._unsettled:
+            trial = replace(trial, flags={**trial.flags, "unsettled": True})
+            self._unsettled = False
         if pressed is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
         try:

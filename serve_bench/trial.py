@@ -27,9 +27,6 @@ JSON: Final = (("content-type", "application/json"),)
 #: How long a row that was cut off waits for the responses to what it had sent.
 CUT_DRAIN_S: Final = 2.0
 
-#: Before the first row of requests: one client, until its rate is steady, and how long at most.
-SETTLING: Final = Timing(warmup_min_s=1.0, warmup_max_s=10.0, windows=1, window_s=0.5)
-
 
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """The load of a row on a cell, against a server at `url` (without a path)."""
@@ -76,7 +73,7 @@ def row_timing(max_row_s: float) -> Timing:
 
 
 def settled_of(result: LoadResult) -> dict[str, float | int | bool | None]:
-    """What SETTLING found, for the record of a deploy."""
+    """What settling found, for the record of a deploy."""
     return {
         "seconds": round(result.warmup.seconds + result.duration_s, 4),
         "steady": result.warmup.steady,

@@ -7,8 +7,8 @@ works on it. What a load is belongs to load/, whole runs to runner.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,9 +29,10 @@ from serve_bench.requests_file import RequestsFile
 from serve_bench.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
 from serve_bench.sampler import Sampler
 from serve_bench.scenario import A_RATE, LaunchPlan
+from serve_bench.settling import Settling
 from serve_bench.store import RunFolder, StoreError
 from serve_bench.strays import marks
-from serve_bench.trial import SETTLING, trial_of
+from serve_bench.trial import trial_of
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,17 @@ class UrlLadders:
         for at, service in enumerate(self.services):
             later = (len(self.services) - at - 1) * self.ladder.expected_steps
             climb = Climb(self.ladder, service.name, 1, {}, self.each)
+            flags = {}
+            settling = Settling(Load(service.request, timeout_s=self.timeout_s), marks(self.run_id))
+            if self.each is not None and not settling.first().get("steady"):
+                flags["unsettled"] = True
             while (planned := climb.next()) is not None:
                 of, left_s = self._done + climb.expected_left + later, self._left_s(climb, later)
-                trial = self._step(service, planned, of, left_s)
+                trial = self._step(service, planned, of, left_s, flags)
                 climb.add(planned.row, throughput_of(trial))
-                if trial is not None and trial.flags.get("cut") and climb.next() is not None:
-                    self._settle(service)
+                cut_off = trial is not None and trial.flags.get("cut")
+                waits = cut_off and climb.next() is not None
+                flags = {"unsettled": True} if waits and not settling.recovered() else {}
         return not self.failed
 
     def _left_s(self, climb: Climb, later: int) -> float:
@@ -94,15 +100,13 @@ class UrlLadders:
         each = [min(most_s, (row.requests or 0) / rate) for row in climb.rows_left]
         return sum(each) + later * sum(each) / max(1, len(each))
 
-    def _settle(self, service: Service) -> None:
-        """One client until its rate is steady: what a service still has to do of a row that was cut
-        off must not slow the next one."""
-        with suppress(LoadError):  # the row that follows fails in its own words
-            load = Load(service.request, timeout_s=self.timeout_s)
-            drive_load(load, SETTLING, mark=marks(self.run_id))
-
     def _step(
-        self, service: Service, planned: PlannedTrial, of: int, left_s: float
+        self,
+        service: Service,
+        planned: PlannedTrial,
+        of: int,
+        left_s: float,
+        flags: Mapping[str, bool],
     ) -> Trial | None:
         launch = LaunchPlan(VariantUsed(service.name), 1, ())
 
@@ -126,6 +130,7 @@ class UrlLadders:
             return None
         finally:
             self._done += 1
+        driven = replace(driven, trial=replace(driven.trial, flags={**driven.trial.flags, **flags}))
         try:
             self.folder.append(driven.trial)
         finally:  # where it cannot be kept, it is at least seen

@@ -26,7 +26,7 @@ WORDS: Final = frozenset(
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
     processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
-    rights sampler serve_metrics server shipped store strays""".split()
+    rights sampler serve_metrics server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),

@@ -6,7 +6,7 @@ measured here. Tables are in press_tables.py, the other forms in press_forms.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.ladder import COLLAPSE, KNEE
@@ -157,8 +157,7 @@ def told(setting: Setting) -> Iterator[str]:
         each = ", ".join(f"{latency(one)} ms" for one in setting.first_ms)
         yield f"first request after the start: {each}"
     if setting.settled:
-        how = dict.fromkeys(_settled(one) for one in setting.settled)
-        yield f"before the first row: {'; '.join(how)}"
+        yield f"before the first row: {_settled(setting.settled)}"
     best, knee = setting.best, setting.knee
     if best is None or knee is None:
         yield "no row can be relied on: no best, no knee"
@@ -187,11 +186,22 @@ def _no_collapse(setting: Setting, best: PressRow) -> str:
     return f"no collapse up to {max(row.clients for row in more):,} clients"
 
 
-def _settled(settled: Mapping[str, Any]) -> str:
-    word = "settled" if settled.get("steady") else "had not settled"
-    p50 = settled.get("p50_ns")
-    of = "" if p50 is None else f" (p50 {latency(p50 / 1e6)} ms)"
-    return f"{word} after {settled.get('seconds', 0):.1f} s{of}"
+def _settled(found: Sequence[Mapping[str, Any]]) -> str:
+    """Of all launches: how long it took, and the median latency of one client then."""
+    of = f" of {len(found)} launches" if len(found) > 1 else ""
+    missed = sum(not one.get("steady") for one in found)
+    word = f"had not settled in {missed}{of}," if missed and of else "settled"
+    word = "had not settled" if missed and not of else word
+    seconds = _span([float(one.get("seconds", 0.0)) for one in found], lambda s: f"{s:.1f}")
+    p50 = _span([float(one["p50_ns"]) / 1e6 for one in found if one.get("p50_ns")], latency)
+    return f"{word} after {seconds} s" + (f" (p50 of one client {p50} ms)" if p50 else "")
+
+
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """The least and the largest; one of them where they read alike; empty without any."""
+    if not values:
+        return ""
+    return " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
 
 
 def _clients(row: PressRow) -> str:

@@ -1,0 +1,57 @@
+"""The file of every request: readable as CSV whatever a trial is called, and never overwritten."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import pytest
+
+from serve_bench.load.request_log import LoggedRequest, RequestLog
+from serve_bench.requests_file import requests_file
+from serve_bench.store import StoreError
+
+KEY = "default/r1/bs1-bottom=64,16/2-clients"
+
+
+class Told(RequestLog):
+    """A log that is told its rows."""
+
+    def rows(self) -> list[LoggedRequest]:  # type: ignore[override]  # a list can be asked twice
+        return [LoggedRequest(0, -2000, 1_234_567, 200, None), LoggedRequest(1, 9, None, 0, "cut")]
+
+
+def test_a_line_for_each_request(tmp_path: Path) -> None:
+    with requests_file(tmp_path / "all.csv") as file:
+        assert file is not None
+        file.append(KEY, Told())
+    with (tmp_path / "all.csv").open() as lines:
+        assert [list(one.values()) for one in csv.DictReader(lines)] == [
+            [KEY, "0", "-0.000002", "1.235", "200", ""],
+            [KEY, "1", "0.000000", "", "", "cut"],
+        ]
+
+
+def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "there.csv").write_text("mine")
+    with (
+        pytest.raises(StoreError, match=r"there\.csv: File exists"),
+        requests_file(tmp_path / "there.csv"),
+    ):
+        pass
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_a_full_disk_is_said_once(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"all\.csv: cannot write: No space left"),
+        requests_file(tmp_path / "all.csv") as file,
+    ):
+        assert file is not None
+        file._file.close()
+        file._file = open("/dev/full", "w")  # noqa: SIM115 - its own end fails, as a full disk's
+        try:
+            file.append(KEY, Told())
+        finally:
+            os.close(file._file.fileno())
