@@ -618,3 +618,11 @@ def test_a_verdict_that_is_sure_of_itself_names_its_runner_up() -> None:
     verdict = Verdict("GPU", "GPU 0 in use 99 % of the time", "sure")
     assert verdict.text == "GPU 0 in use 99 % of the time (sure)"
     assert replace(verdict, runner_up="proxy CPU 9 %").text.endswith("(sure; then proxy CPU 9 %)")
+
+
+def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
+    seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
+    slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
+    assert limited_by(slow).cause == "offered load"  # by the few that came back there is room
+    verdict = limited_by(replace(slow, flags={"cut": True}))
+    assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text

@@ -208,6 +208,9 @@ def _offered(trial: Trial) -> Offered:
     in_flight = spent_s / seconds if inside.count and seconds > 0 else None
     if in_flight is None and trial.row.loop == "closed":
         in_flight = float(trial.row.connections)
+    if in_flight is not None and trial.flags.get("cut"):
+        # Of a row that time ended, most may still have waited: what did not end has no latency.
+        in_flight = max(in_flight, float(counts.in_flight))
     due = counts.sent + counts.unsent
     behind = counts.in_flight + counts.unsent - counts.carried_in
     ended = counts.completed + counts.failed_total
