@@ -95,21 +95,21 @@ def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("how", "fallen"),
-    [("crowd", {16: 3, 32: 3}), ("queue", {})],
+    [("crowd", {24: 3}), ("queue", {})],
     ids=["collapses", "flat"],
 )
 def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     field: Field, how: str, fallen: dict[int, int], tmp_path: Path
 ) -> None:
-    """Eight at once take 40 ms, 200 requests/s; sixteen 160 ms and 100/s, thirty-two 50/s."""
+    """Eight at once take 40 ms, 200 requests/s; 24 take 360 ms and 67/s, or 120 ms in a queue."""
     url = field.plant(Case(how, (), how, 40, 0))
-    flags = ["--clients", "4,8,16,32", "--requests-per-client", "4", "--format", "json"]
+    flags = ["--clients", "4,8,24", "--requests-per-client", "8", "--format", "json"]
     command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
     ran = run_to_end(command, tmp_path)
     assert ran.returncode == 0, ran.stderr
     result = read(tmp_path / "r")
     runs = Counter(one.row.connections for one in result.trials)
-    assert runs == {4: 1, 8: 1, 16: 1, 32: 1} | fallen
+    assert runs == {4: 1, 8: 1, 24: 1} | fallen
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}
     (ladder,) = ladder_lines(result)
