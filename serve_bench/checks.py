@@ -173,7 +173,9 @@ def _samples(trial: Trial) -> Iterator[Warning]:
 
 def _little(trial: Trial) -> Iterator[Warning]:
     if trial.row.requests is not None:
-        return  # it ends with the last client's last request: by then others have none left
+        # It ends with the last client's last request, when others have none left; of one that was
+        # cut off the report says what its latencies leave out.
+        return
     windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
     measured_s = trial.window_s * len(windows or ())
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")

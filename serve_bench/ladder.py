@@ -216,6 +216,8 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Step]) -> int | None:
         before = [one for one in measured[:at] if one.clients < step.clients]
         if any(one.clients == step.clients for one in measured[:at]) or not before:
             continue
+        if step.throughput == 0:
+            continue  # nothing was served: once more would tell no more
         fell = step.throughput < COLLAPSE * max(one.throughput for one in merged(before))
         runs = sum(1 for one in measured if one.clients == step.clients)
         if fell and runs < ladder.runs:

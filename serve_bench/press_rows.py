@@ -84,8 +84,9 @@ def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: R
     spans = [(one, float(one.seconds.get("measured", 0.0))) for one in line.trials]
     sampled = [trial for trial in line.trials if trial.usage]
     verdicts = [limited_by(trial, beside=beside) for trial in sampled]
-    asked = None if line.row.requests is None else line.row.requests * len(line.trials)
-    cut = sum(_cut(trial) for trial in line.trials)
+    asked = line.row.requests and (line.row.requests * len(line.trials) or None)
+    lost = {one.key for one in result.failures if one.what == "worker"}
+    cut = sum(_cut(trial) for trial in line.trials if trial.key not in lost)
     return PressRow(
         name=_name(line, result),
         line=line,
@@ -117,10 +118,11 @@ def _name(line: Line, result: Result) -> str:
 
 
 def _cut(trial: Trial) -> int:
-    """Requests that time kept from being answered; 0 unless the trial says that it was cut."""
+    """Requests that time kept from being answered or sent; 0 unless the trial says that it was
+    cut. Those of a load worker that was lost are not known, and so not accounted for."""
     if trial.row.requests is None or not (trial.flags.get("cut") or trial.flags.get("interrupted")):
         return 0
-    return max(0, trial.row.requests - trial.counts.completed - trial.counts.failed_total)
+    return trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
 
 
 def _use(sampled: Sequence[Trial], device: str | None) -> Use:

@@ -6,6 +6,7 @@ Rule: nothing is written while a load runs, and a file that is there already is 
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class RequestsFile:
 
     path: Path
     _file: TextIO
+    _whole: int = 0  # bytes up to the end of the last trial that was written whole
 
     def append(self, key: str, log: RequestLog) -> None:
         """The requests of a trial. StoreError when they cannot be written whole."""
@@ -39,10 +41,17 @@ class RequestsFile:
                 )
                 for one in log.rows()
             )
-            self._file.flush()
+            self.flush()
         except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._whole)
             why = error.strerror or str(error)
             raise StoreError(f"{self.path}: cannot write: {why}") from None
+
+    def flush(self) -> None:
+        """What was written stands in the file. Raises OSError."""
+        self._file.flush()
+        self._whole = os.fstat(self._file.fileno()).st_size
 
 
 @contextmanager
@@ -57,7 +66,9 @@ def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
         raise StoreError(f"--log-requests: {path}: {error.strerror or error}") from None
     made = RequestsFile(path, file)
     try:
-        file.write(HEADER)
+        with suppress(OSError):  # the first trial will say so
+            file.write(HEADER)
+            made.flush()
         yield made
     finally:
         # On a full disk what is buffered fails once more here: that was said already.

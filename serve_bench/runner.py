@@ -294,8 +294,10 @@ class Runner:
         if self.requests is not None and log is not None:
             self.requests.append(planned.key, log)
         if pressed is not None:
-            wanted = self.agenda.suite.windows
-            message = f"interrupted after {len(result.windows)} of {wanted} windows"
+            done = f"{len(result.windows)} of {self.agenda.suite.windows} windows"
+            if planned.row.requests is not None:
+                done = f"{trial.counts.completed:,} of {planned.row.requests:,} requests"
+            message = f"interrupted after {done}"
             self._append_failure(Failure(what, message, now_iso(), **about))
             raise pressed
         for one in serving.casualties():

@@ -98,14 +98,18 @@ def parse_row(text: object, data_size: str, where: str) -> Row:
 
 
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
-    """The launches in order. Round one keeps the suite's order of cells, later ones draw it.
+    """The launches in order. Round one keeps the suite's order of cells, every second round turns
+    that of the round before, the others draw it: so each cell comes as often early as late.
 
     Variants alternate within a round, so that a drift of the machine meets them all alike.
     """
     launches = []
+    cells = list(suite.cells)
     for round_ in range(1, suite.launches + 1):
-        cells = list(suite.cells)
-        if round_ > 1:
+        if round_ % 2 == 0:
+            cells = cells[::-1]
+        elif round_ > 1:
+            cells = list(suite.cells)
             random.Random(suite.seed * 1000 + round_).shuffle(cells)
         for variant in suite.variants:
             launches.append(
@@ -186,6 +190,7 @@ FIRST_DEPLOY_S: Final = 2.5
 CHANGE_S: Final = 0.6
 REPLICA_S: Final = 0.8
 TRIAL_S: Final = 0.5
+CUT_S: Final = 4.0  # after a row that was cut off, until the service is as it was
 A_RATE: Final = 800.0  # requests/s of a service that nothing is known of yet
 MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
 
@@ -198,7 +203,8 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     if suite.requests_per_client is None:
         return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
-    each = [min(suite.max_row_s, (one.requests or 0) / rate) for one in rows]
+    each = [(one.requests or 0) / rate for one in rows]
+    each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
     return sum(each) / max(1, len(each)) + TRIAL_S
 
 

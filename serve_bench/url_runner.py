@@ -111,7 +111,7 @@ class UrlLadders:
         launch = LaunchPlan(VariantUsed(service.name), 1, ())
 
         def progress(now: LoadProgress) -> None:
-            left = left_s - now.elapsed_s
+            left = max(0.0, left_s - now.elapsed_s)
             step = Step(self._done + 1, of, launch, None, planned.row, now.phase, now.rate, left)
             self.observer.step(replace(step, about=True))
 

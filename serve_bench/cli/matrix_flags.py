@@ -49,7 +49,11 @@ def check_number(flag: str, number: object, least: float, most: float = LARGEST)
 
 def asked(given: Mapping[str, object], suite: str, but: tuple[str, ...]) -> list[str]:
     """The flags that were given a value, as they are spelt; the suite only if it is another."""
-    found = [n for n, value in given.items() if value not in (None, False, []) and n not in but]
+    found = [
+        name
+        for name, value in given.items()
+        if not (value is None or value is False or value == []) and name not in but
+    ]
     if given.get("suite") == suite:
         found.remove("suite")
     return [f"--{name.replace('_', '-')}" for name in found]

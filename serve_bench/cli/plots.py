@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     from serve_bench.result import Result
 
 
-def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list[Path]:
+def draw_plots(
+    folder: Path, result: Result, *, published: bool = False, asked: bool = False
+) -> list[Path]:
     """Draws requests/s and latency over clients, for a run of ladders that measured anything.
 
-    Without matplotlib, or where no step was measured, one line says so. Raises RunFailed
+    Without matplotlib, or where no step was measured, one line says so; without a ladder only if a
+    plot was asked for. Raises RunFailed
     when a file cannot be written.
     """
     if result.run.suite.get("ladder") is None or not result.trials:
+        if asked:
+            print("no plot: the run holds no ladder with a measured step", file=sys.stderr)
         return []
     if find_spec("matplotlib") is None:
         print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
@@ -34,7 +39,7 @@ def draw_plots(folder: Path, result: Result, *, published: bool = False) -> list
         except OSError as error:
             raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
         except BadInput as error:
-            print(f"no plot: {error}", file=sys.stderr)
+            print(f"no {error}", file=sys.stderr)
             return []
         places.append(place)
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)

@@ -128,6 +128,8 @@ def press(
         raise BadInput("-H: is for --url")
     if log_requests is not None:
         check_target(log_requests, "--log-requests")
+        if log_requests.exists():
+            raise BadInput(f"--log-requests: {log_requests} exists already; it takes a new file")
     if url:
         from serve_bench.cli.press_url import press_urls
 
@@ -142,8 +144,11 @@ def press(
     else:
         named = "press_noop" if app == "noop" and suite == "press" else suite
         sitting = measure.fresh("press", named, _overrides(given), out)
-        if sitting.suite.requests_per_client is None:
-            raise BadInput(f"--suite: {suite} needs requests_per_client and users in its [load]")
+        if sitting.suite.app.bodies is None or sitting.suite.requests_per_client is None:
+            raise BadInput(
+                f'--suite: {suite} needs app = "press" or "press_noop", and requests_per_client '
+                "and users in its [load]"
+            )
     check_reach(sitting.suite.ladder, "--clients")
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
     if dry_run:
@@ -176,11 +181,12 @@ def ladder_of(clients: object, quick: bool) -> Ladder | None:
 
 def check_numbers(given: dict[str, object]) -> None:
     """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
+    from serve_bench.apps.press_samples import MOST_SAMPLES
     from serve_bench.cli.matrix_flags import check_number
     from serve_bench.load_spec import MAX_TIMEOUT_S
 
     check_number("--requests-per-client", given["requests_per_client"], 1)
-    check_number("--samples", given["samples"], 1, 10_000)
+    check_number("--samples", given["samples"], 1, MOST_SAMPLES)
     check_number("--max-row-seconds", given["max_row_seconds"], 0.5, 86_400)
     check_number("--timeout-ms", given["timeout_ms"], 1, MAX_TIMEOUT_S * 1000)
     check_number("--launches", given["launches"], 1)
@@ -196,11 +202,17 @@ def _overrides(given: dict[str, object]) -> Overrides:
 
     if given["app"] not in (None, "ranker", "noop"):
         raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")
+    if given["app"] is not None and given["suite"] != "press":
+        raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
+    if given["quick"] and given["clients"] is not None:
+        raise BadInput("--quick: stands for --clients 1,10,20,50,100,200; give one of the two")
     check_numbers(given)
     if given["log_level"] is not None:
         given = {**given, "log_level": str(given["log_level"]).upper()}
     matrix: dict[str, tuple[Value, ...]] = {
-        axis: flags.values(axis, given[name]) for name, axis in MATRIX.items() if given[name]
+        axis: flags.values(axis, given[name])
+        for name, axis in MATRIX.items()
+        if given[name] is not None
     }
     settings = flags.settings(given, SETTINGS)
     if given["samples"] is not None:

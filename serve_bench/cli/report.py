@@ -40,4 +40,6 @@ def report(
     result = read(folder)
     shown.show(result, folder)
     if plot:
-        draw_plots(folder if folder.is_dir() else folder.parent, result, published=published)
+        draw_plots(
+            folder if folder.is_dir() else folder.parent, result, published=published, asked=True
+        )

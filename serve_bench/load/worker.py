@@ -187,7 +187,10 @@ def load_all(
 
 def main() -> None:
     """Read the orders and carry them out; a target out of reach is said, not raised."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # What ends the parent in order is the parent's to handle, also where it meets the whole group:
+    # it asks for what was measured, and the end of stdin is the end of this.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     orders = json.loads(sys.stdin.readline())
     try:
         work(orders)

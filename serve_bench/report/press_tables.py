@@ -79,15 +79,25 @@ def classic_press(settings: Sequence[Setting]) -> str:
     out: list[str] = []
     for setting in settings:
         rows = [
-            classic_row(row.name, row.ave_us, row.total_us, row.qps)
+            classic_row(_name(row), row.ave_us, row.total_us, row.qps)
             for row in setting.rows
             if row.qps is not None
         ]
-        out += [f"{setting.name}:", *columns(CLASSIC, rows), ""]
+        cut = (row for row in setting.rows if row.cut and row.qps is not None)
+        out += [f"{setting.name}:", *columns(CLASSIC, rows)]
+        out += [f"! {_name(row)}: cut off, {row.line.completed:,} requests done" for row in cut]
+        out.append("")
     return "\n".join(out[:-1]) + "\n" if out else "nothing was measured\n"
 
 
+def _name(row: PressRow) -> str:
+    return row.name if row.run == 1 else f"{row.name} (run {row.run})"
+
+
 # ------------------------------------------------------------------------------------- rows
+
+#: The mean by Little's law so far above that of the completed requests is said.
+LEFT_OUT: Final = 1.1
 
 _NAMES: Final = (
     *("testName", "aveTime", "totalTime", "qps", "p50", "p99", "errors"),
@@ -132,14 +142,30 @@ def remarks(row: PressRow, entry: Entry | None) -> Iterator[str]:
         doubts = (one for one in entry.warnings if not (counted and one.code == "few-windows"))
         yield from replace(entry, warnings=tuple(doubts)).remarks
     if row.cut:
+        broken_off = any(trial.flags.get("interrupted") for trial in row.line.trials)
+        how = "interrupted" if broken_off else "cut: time ended the row first"
         yield (
-            f"cut: time ended the row first; {row.line.completed:,} of {row.asked or 0:,} requests "
-            f"were completed, {row.cut:,} not"
+            f"{how}; {row.line.completed:,} of {row.asked or 0:,} requests were completed, "
+            f"{row.cut:,} not"
         )
+        yield from _left_out(row)
     if row.unaccounted:
         yield (
             f"accounting: {row.asked or 0:,} requests asked for, but {row.line.completed:,} "
             f"completed + {row.line.errors:,} failed + {row.cut:,} cut: do not trust this row"
+        )
+
+
+def _left_out(row: PressRow) -> Iterator[str]:
+    """Of a row that time ended, where those still in flight would have changed the mean latency."""
+    waiting = sum(trial.counts.in_flight for trial in row.line.trials)
+    if not row.qps_without or not row.ave_us:
+        return
+    mean_us = 1e6 * row.clients / row.qps_without
+    if mean_us > LEFT_OUT * row.ave_us:
+        yield (
+            f"{waiting:,} requests were still in flight, and are in no latency: aveTime and the "
+            f"percentiles are too low; clients / qps gives a mean of {number(mean_us, 5)} us"
         )
 
 

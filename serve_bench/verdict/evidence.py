@@ -27,6 +27,7 @@ from serve_bench.verdict.usage import (
 )
 
 NS_PER_MS: Final = 1e6
+HALF: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,10 @@ def _client(trial: Trial) -> ClientUse:
     told: Any = trial.client.get("verdict", trial.client)
     spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
     busy, wait = number(told.get("non_idle")), number(told.get("run_queue_wait"))
+    # By the few that came back a client can look slow that waited for the rest all the time.
+    waited = bool(trial.flags.get("cut")) and busy is not None and busy < HALF
     return ClientUse(
-        bound=bool(told.get("client_bound")),
+        bound=bool(told.get("client_bound")) and not waited,
         reasons=tuple(told.get("reasons", ())),
         busy=None if spins else busy,
         starved=wait / busy if wait is not None and busy else None,

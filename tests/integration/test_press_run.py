@@ -34,7 +34,7 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
     assert {at for at in runs} == {
         (level, clients) for level in ("DEBUG", "ERROR") for clients in (1, 4, 30)
     }
-    logged = Counter()
+    logged: Counter[tuple[str, str]] = Counter()
     with (tmp_path / "all.csv").open() as file:
         for line in csv.DictReader(file):
             logged[line["trial"], line["error"]] += 1
