@@ -32,7 +32,7 @@ ARGUMENTS = (
     *("micro", "--max-concurrent-queries", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
-OURS = ("raylet", "gcs_server", "ray::", "haproxy", "cluster.py")  # and whatever bears a mark
+OURS = ("raylet", "gcs_server", "ray::", "haproxy", "serve_bench/cluster")  # and what bears a mark
 WITHIN_S = 10.0
 
 
@@ -100,7 +100,7 @@ def _wait_for(process: subprocess.Popen[str], text: str) -> None:
 def _child(pid: int) -> psutil.Process | None:
     try:
         for child in psutil.Process(pid).children():
-            if "cluster.py" in " ".join(child.cmdline()):
+            if "serve_bench/cluster" in " ".join(child.cmdline()):
                 return child
     except psutil.NoSuchProcess:
         return None

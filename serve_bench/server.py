@@ -1,4 +1,4 @@
-"""A cluster of one variant, up and proven: drives the child process of cluster.py.
+"""A cluster of one variant, up and proven: drives the child process of cluster/.
 
 `Serving` starts the child, deploys cells on it, gathers the proof of what is engaged, and ends the
 whole launch by its mark. Rule: nothing here imports ray; what must be asked inside Serve is asked
@@ -110,7 +110,7 @@ class Serving:
             (self.spec.directory / part).mkdir(parents=True)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
         self._child = Child(
-            [self.spec.variant.python or sys.executable, "-u", str(_PACKAGE / "cluster.py")],
+            [self.spec.variant.python or sys.executable, "-u", str(_PACKAGE / "cluster")],
             log=self.spec.log,
             cwd=self.spec.directory,
             env=child_environment(self.spec, ports),

@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +55,7 @@ PURE: Final = frozenset(
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
 ONLY_IN: Final = {
-    "ray": ("cluster.py", "apps/", "nodes.py"),
+    "ray": ("cluster/", "apps/", "nodes.py"),
     "torch": ("apps/",),
     "typer": ("cli/",),
     "click": ("cli/",),
@@ -72,7 +73,7 @@ ONLY_IN: Final = {
 }
 
 #: The child process may run under another interpreter, where serve-bench is not installed.
-STARTED_BY_PATH: Final = ("cluster.py", "apps/")
+STARTED_BY_PATH: Final = ("cluster/", "apps/")
 OF_THE_CHILD: Final = frozenset({"ray", "starlette", "anyio", "fastapi", "numpy", "torch"})
 
 MODULES: Final = sorted(
@@ -80,6 +81,10 @@ MODULES: Final = sorted(
     for file in PACKAGE.rglob("*.py")
     if "__pycache__" not in file.parts
 )
+
+#: The folder cluster is a program: its modules know each other by their plain names.
+PROGRAM: Final = [name for name in MODULES if name.startswith("cluster/")]
+OF_THE_PROGRAM: Final = frozenset(Path(name).stem for name in PROGRAM) - {"__main__"}
 
 
 def within(module: str, places: tuple[str, ...]) -> bool:
@@ -106,10 +111,11 @@ def imports(module: str) -> Iterator[str]:
             yield from (f"{name}.{item.name}" for item in node.names)
 
 
-def absolute(module: str) -> set[str]:
-    """The top-level names of what a module imports by its full name."""
+def absolute(module: str, at_once: bool = False) -> set[str]:
+    """The top-level names of what a module imports by its full name; `at_once`: while it loads."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))):
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    for node in tree.body if at_once else ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(name.name.split(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -168,10 +174,28 @@ def test_heavy_libraries_stay_in_their_place(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, STARTED_BY_PATH)])
 def test_the_child_needs_no_serve_bench(module: str) -> None:
     beyond = theirs(module) - sys.stdlib_module_names
+    if module in PROGRAM:
+        beyond -= OF_THE_PROGRAM
     assert beyond <= OF_THE_CHILD
     assert "serve_bench" not in absolute(module)
     # The folder apps stands under another name there: its modules know each other relatively.
     assert ours(module) <= ({"apps"} if place_of(module) == "apps" else set())
+
+
+def test_the_program_hides_nothing_of_others() -> None:
+    assert {Path(name).parent.name for name in PROGRAM} == {"cluster"}  # no folder in it
+    assert "cluster/__main__.py" in PROGRAM and "__init__" not in OF_THE_PROGRAM
+    assert not OF_THE_PROGRAM & sys.stdlib_module_names
+    assert not OF_THE_PROGRAM & set(metadata.packages_distributions())  # ray and what it needs
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_program_is_loaded_at_once_and_by_itself_alone(module: str) -> None:
+    known = OF_THE_PROGRAM & theirs(module)
+    if module in PROGRAM:  # once it has loaded, its folder is taken off the path
+        assert known <= absolute(module, at_once=True)
+    else:
+        assert not known
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if place_of(name) == "load"])

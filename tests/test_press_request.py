@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from serve_bench.errors import BadInput
 from serve_bench.press_request import bodies, feature_names
 
 NAMES = ("user", "item")
+CLUSTER = Path(__file__).parent.parent / "serve_bench" / "cluster"
 
 
 def cell_of(app: str = "press", **settings: Any) -> dict[str, Any]:
@@ -148,13 +150,16 @@ def test_the_axes_take(name: str, good: list[Any], bad: list[Any], takes: str) -
 
 def test_a_process_raises_its_limit_of_open_files() -> None:
     code = (
-        "import resource\n"
+        "import resource, sys\n"
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))\n"
-        "from serve_bench.cluster import raise_open_files\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from starting import raise_open_files\n"
         "told = raise_open_files()\n"
         "soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "print(told == soft > 256, after == hard)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(CLUSTER)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["True", "True"]

@@ -61,6 +61,19 @@ def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path
 
 
 @pytest.mark.wheel
+def test_the_cluster_child_starts_from_the_wheel_alone(unpacked: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", "-u", str(unpacked / "serve_bench" / "cluster")],
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")  # stdin ended: so it does
+
+
+@pytest.mark.wheel
 def test_no_tests_and_no_caches_are_in_the_wheel(unpacked: Path) -> None:
     names = [str(file.relative_to(unpacked)) for file in unpacked.rglob("*")]
     assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]

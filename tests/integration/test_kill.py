@@ -26,7 +26,7 @@ ARGUMENTS = (
 
 def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
     for child in psutil.Process(process.pid).children():
-        if "cluster.py" in " ".join(child.cmdline()):
+        if "serve_bench/cluster" in " ".join(child.cmdline()):
             return child
     raise AssertionError("no cluster child")
 

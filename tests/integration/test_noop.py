@@ -89,7 +89,7 @@ def test_a_cluster_that_dies_by_itself_is_a_failure(tmp_path: Path) -> None:
     child = next(
         child
         for child in psutil.Process(process.pid).children()
-        if "cluster.py" in " ".join(child.cmdline())
+        if "serve_bench/cluster" in " ".join(child.cmdline())
     )
     child.kill()
     output, _ = process.communicate(timeout=15)

