@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +33,15 @@ BAD = [
     ("press --timeout-ms 0", "--timeout-ms: 0.0 is not allowed; it takes 1 to 1800000.0"),
     ("press --max-row-seconds 0", "--max-row-seconds: 0.0 is not allowed"),
     ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
+    ("press --samples 1001", "--samples: 1001 is not allowed; it takes 1 to 1000"),
+    ("press --num-replicas=", "--num-replicas: '' is not allowed"),
+    ("press --quick --clients 5", "--quick: stands for --clients"),
+    ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
+    ("press --resume x --samples 0", "it does not go with --samples"),
+    ("press --suite micro --app noop", "--app: a suite names its app"),
     ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
     ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
-    ("press --suite micro", "--suite: micro needs requests_per_client"),
+    ("press --suite micro", "--suite: micro needs app ="),
     ("press --variant fast", "--variant: unknown variant 'fast'"),
     ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not exist"),
     ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
@@ -89,3 +100,28 @@ def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
     assert set(Counter((one["trial"], one["client"]) for one in lines).values()) == {8}
     assert sum(one["status"] == "503" and one["error"] == "rejected" for one in lines) == 8
     assert json.loads(out)["run"]["command"] == "press"
+
+
+@pytest.mark.process
+def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> None:
+    """As from `timeout`, a batch system or a terminal that is closed."""
+    with serving(delay_s=0.005) as server:
+        flags = ["--clients", "2", "--requests-per-client", "100000", "--out", "r"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "serve_bench", "press", f"--url=s={server.url}", *flags],
+            cwd=tmp_path,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        while len({one.peer for one in list(server.log)}) < 3:  # one of the settling, two clients
+            assert running.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(running.pid, signal.SIGTERM)
+        out, _ = running.communicate(timeout=30)
+    assert running.returncode == 130, out
+    (trial,) = read(tmp_path / "r").trials
+    assert trial.flags["interrupted"] and 0 < trial.counts.completed < 200_000
+    assert "interrupted; " in out and "best: " not in out

@@ -141,6 +141,7 @@ def test_repeated_steps_count_by_their_median() -> None:
         ([100, 81], 3, "listed"),
         ([100, 79], 1, "listed"),
         ([0, 0], 3, "listed"),
+        ([100, 0], 3, "listed"),  # nothing was served
     ],
 )
 def test_a_step_that_fell_is_measured_again(rates: list[float], runs: int, next_: str) -> None:

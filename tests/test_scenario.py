@@ -34,6 +34,12 @@ def test_later_rounds_keep_the_cells_in_another_order_which_is_always_the_same()
         assert sorted(map(str, order)) == sorted(map(str, orders[0]))
 
 
+def test_of_two_cells_each_comes_first_as_often() -> None:
+    suite = suite_with(matrix={"num_replicas": (1, 2)}, launches=4)
+    firsts = [launch.cells[0][0]["num_replicas"] for launch in plan(suite)]
+    assert sorted(firsts) == [1, 1, 2, 2] and firsts[:2] == [1, 2]
+
+
 def test_variants_take_turns_within_a_round() -> None:
     launches = plan(suite_with(variants=("default", "optimized"), launches=2))
     assert [(launch.round, launch.variant.name) for launch in launches] == [

@@ -137,9 +137,9 @@ def print_plan(sitting: Sitting) -> None:
     length = f"{suite.windows} x {suite.window_s:g} s"
     if suite.requests_per_client is not None:
         length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
-    trials = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
+    every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
     typer.echo(
-        f"{guess}{trials} of {length} on {clusters}{again}; "
+        f"{guess}{every} of {length} on {clusters}{again}; "
         f"about {_duration(agenda.expected_s())} in all"
     )
 

@@ -6,12 +6,11 @@ controller.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
 from asking import ask, log_level, role_of, serve_actors, serve_client
-from refusal import Refused
+from refusal import Refused, one_line
 
 POLL_S = 0.02
 LEVEL_TIMEOUT_S = 15.0
@@ -41,9 +40,9 @@ def wait_system_log_level(level: str) -> dict[str, str]:
     when they hear of it. The levels by role. Raises Refused with what is at another."""
     deadline = time.monotonic() + LEVEL_TIMEOUT_S
     while True:
-        found = _system_log_levels()
+        found, silent = _system_log_levels()
         wrong = [f"the {role} is at {one}" for role, one in found.items() if one != level]
-        wrong += [] if "proxy" in found else ["no proxy tells its level"]
+        wrong += [] if "proxy" in found else ["no proxy tells its level", *silent]
         if not wrong:
             return found
         if time.monotonic() > deadline:
@@ -51,14 +50,17 @@ def wait_system_log_level(level: str) -> dict[str, str]:
         time.sleep(POLL_S)
 
 
-def _system_log_levels() -> dict[str, str]:
-    """The level in force in Serve's own processes, by role; those that end are left out."""
+def _system_log_levels() -> tuple[dict[str, str], list[str]]:
+    """The level in force in Serve's own processes, by role; and why others could not tell, which
+    may be about to end."""
     import ray
 
-    found = {}
+    found, silent = {}, []
     for name, actor in serve_actors():
         role = "controller" if name.startswith("SERVE_CONTROLLER") else role_of(name)
         if role is not None and role != "replica":
-            with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            try:
                 found[role] = ask(actor, log_level)
-    return found
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                silent.append(f"{name}: {one_line(error)}")
+    return found, silent

@@ -261,10 +261,16 @@ def changes(setting: Setting, best: PressRow, at: PressRow) -> Iterator[str]:
     """Errors, CPU, GPU and queueing, each `before -> after`."""
     failed = ", ".join(f"{name} {count}" for name, count in at.line.failed.items())
     yield f"errors {best.line.errors} -> {at.line.errors}{f' ({failed})' if failed else ''}"
-    yield f"CPU {cpu(setting, best)} -> {cpu(setting, at)} %"
+    if setting.visible:
+        yield f"CPU {cpu(setting, best)} -> {cpu(setting, at)} %"
     if setting.device == "cuda":
         yield f"GPU {gpu(setting, best)} -> {gpu(setting, at)} %"
     yield f"p50 {latency(best.p50_ms)} -> {latency(at.p50_ms)} ms"
+    slots = int(setting.cell.get("max_concurrent_queries", 0)) * int(
+        setting.cell.get("num_replicas", 0)
+    )
+    if slots:
+        yield f"clients for {slots:,} slots {best.clients:,} -> {at.clients:,}"
     names = {"ongoing": "at work", "queued": "queued", "router_queue": "router queue"}
     for name, word in names.items():
         before, after = best.levels.get(name), at.levels.get(name)
