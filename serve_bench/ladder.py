@@ -58,7 +58,7 @@ class Ladder:
 
     `refinements`: further steps around the best, once it has stopped growing. `runs`: how often a
     step is measured that fell below COLLAPSE of the best with fewer clients, since a collapse is
-    rarely the same twice.
+    rarely the same twice; and, at the end, the best that steps have fallen from.
     """
 
     steps: tuple[int, ...] | None = None
@@ -130,9 +130,21 @@ def parse_ladder(
 
 def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
     """What to do after these steps, in the order in which they were measured."""
-    done = {step.clients for step in measured}
     if (fallen := _to_repeat(ladder, measured)) is not None:
         return Next(fallen, "repeat")
+    move = _onward(ladder, measured)
+    top = best(measured)
+    if isinstance(move, Stop) and top is not None and collapses(measured):
+        # The best of many noisy steps is too high: what others fell from is to be as sure as they.
+        runs = sum(1 for step in measured if step.clients == top.clients)
+        if runs < ladder.runs:
+            return Next(top.clients, "repeat")
+    return move
+
+
+def _onward(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+    """The next step that was not measured yet."""
+    done = {step.clients for step in measured}
     if ladder.steps is not None:
         left = [clients for clients in ladder.steps if clients not in done]
         return Next(left[0], "listed") if left else Stop("the list is measured")

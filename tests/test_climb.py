@@ -8,7 +8,7 @@ import pytest
 
 from serve_bench.agenda import Agenda, rest_of
 from serve_bench.climb import Climb, climbs_of, throughput_of
-from serve_bench.ladder import Ladder
+from serve_bench.ladder import Ladder, Step, collapses
 from serve_bench.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.scenario import Suite, label_of, plan, step_row
 from serve_bench.suite import Overrides, read_suite
@@ -150,28 +150,37 @@ def pressed(rates: list[float]) -> list[PlannedTrial]:
 
 
 def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
-    taken = pressed([40, 100, 30, 90, 20])
+    taken = pressed([40, 100, 30, 90, 20, 101, 99])
     assert [(one.row.connections, one.row.run) for one in taken] == [
         *((1, 1), (10, 1)),
         *((100, 1), (100, 2), (100, 3)),
+        *((10, 2), (10, 3)),  # what it fell from, so that one good moment makes no collapse
     ]
-    assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000]
-    assert [one.row.label for one in taken] == [
+    assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
+    assert [one.row.label for one in taken][:5] == [
         *("1 client", "10 clients", "100 clients"),
         *("100 clients, run 2", "100 clients, run 3"),
     ]
-    assert len({one.key for one in taken}) == 5
+    assert len({one.key for one in taken}) == 7
+
+
+def test_a_best_that_was_one_good_moment_is_found_out() -> None:
+    rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]
+    taken = pressed(rates)
+    assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
+    measured = [Step(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
+    assert collapses(measured) == ()
 
 
 def test_a_press_test_that_was_broken_off_goes_on_with_the_runs_that_are_missing() -> None:
-    taken = pressed([40, 100, 30, 90, 20])
+    taken = pressed([40, 100, 30, 90, 20, 101, 99])
     done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
     rows = [row for one in plan(PRESS) for _, rows in one.cells for row in rows]
     rest = rest_of(result_of([run(*rows), *done]), PRESS, profile=False)
     launch = rest.launches[0]
     ((one, _),) = launch.cells
     todo = rest.work(launch, one, ()).next()
-    assert todo is not None and todo[0] == taken[-1]
+    assert todo is not None and todo[0] == taken[4]
 
 
 def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
@@ -186,4 +195,4 @@ def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
     assert 0 < after < before
     slow = Agenda(PRESS, (launch,)).work(launch, one, rows)
     slow.add(todo[0], trial(todo[0], 0.001))
-    assert slow.left_s() < 2 * (PRESS.max_row_s + 1)
+    assert slow.left_s() < 2 * (PRESS.max_row_s + 10)
