@@ -85,7 +85,10 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     p50 = Histogram.decode(histogram).percentile(0.5) if histogram else None
     latency = f", p50 {p50 / 1e6:.2f} ms" if p50 is not None else ""
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
-    errors += ", cut off" if trial.flags.get("cut") else ""
+    if trial.flags.get("interrupted"):
+        errors += ", interrupted"
+    elif trial.flags.get("cut"):
+        errors += ", cut off"
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
     return (
         f"[{number}/{of}] {place} "
