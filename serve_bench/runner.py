@@ -175,10 +175,10 @@ class Runner:
             if (reason := serving.broken()) is not None:
                 raise LaunchFailed(f"{reason}: this cluster can do nothing more")
             more = work.next() is not None or cell != launch.cells[-1][0]
+            shaken = self._hurt or (trial is not None and trial.flags.get("cut"))
             if self._hurt and more and not self._healed(launch, number, serving, cell):
                 break
-            cut_off = more and trial is not None and trial.flags.get("cut")
-            if cut_off and self._settling is not None:
+            if shaken and more and self._settling is not None:
                 self._unsettled = not self._settling.recovered()
         self._to_come, self._hurt = after, False
         return measured
