@@ -142,8 +142,11 @@ class Runner:
             if not proven:
                 self._prove(launch, number, serving, started_at, log)
                 proven = True
-            settled = self._settle(launch, serving, cell)
-            self.folder.append(_deploy_record(str(number), cell, deployed, settled))
+            settled: JsonObject = {}
+            try:
+                settled = self._settle(launch, serving, cell)
+            finally:  # after a Ctrl-C too: the deploy is in force
+                self.folder.append(_deploy_record(str(number), cell, deployed, settled))
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = self._cell(launch, number, serving, cell, trials, after)
