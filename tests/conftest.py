@@ -57,13 +57,14 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ray": lambda: _module("ray"),
     "external": lambda: _programs("wrk", "ab"),
     "wheel": lambda: _module("hatchling"),
+    "long": lambda: None,
     "torch": lambda: _module("torch"),
     "browser": _browser,
     "netns": _netns,
     "root": _root,
     "ptrace": _ptrace,
 }
-ONLY_WITH_ALL: Final = frozenset({"torch", "browser", "netns"})
+ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
 
 #: Test files whose tests start processes, open sockets or wait: a stage of their own, so that the
 #: unit tests stay under 20 s.

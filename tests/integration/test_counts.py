@@ -11,7 +11,7 @@ from serve_bench.histogram import Histogram
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(240)]
 
 
 def test_requests_by_replica_and_sizes_of_batches_are_exact(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     assert (tmp_path / "run" / "logs" / "launch-2.log").exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
         *("micro", *TWO_CELLS, "--clients", "8,raw:100", "--windows", "10"),

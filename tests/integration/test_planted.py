@@ -26,7 +26,7 @@ from serve_bench.variants import BUILT_IN_VARIANTS
 from tests.integration.conftest import run_to_end, wait_until_clean
 from tests.test_load_client_bound import FAST_SERVER, pinned, running
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(180)]
 
 VARIANT = "default"
 TIMING = Timing(warmup_min_s=0.4, warmup_max_s=0.8, windows=3, window_s=0.5)

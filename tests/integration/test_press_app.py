@@ -189,6 +189,7 @@ def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
     return Counter(status for status, _ in post_all(serving))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("serving", ["optimized"], indirect=True)
 def test_behind_haproxy_all_is_the_same(serving: Serving) -> None:

@@ -184,6 +184,7 @@ def build(args):
 """
 
 
+@pytest.mark.long
 def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +239,7 @@ def _known_share(log: Path, trial: Trial) -> float:
     return 100 * (later_spent - spent) / (later_process - process)
 
 
+@pytest.mark.long
 def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
     quick = ("--windows", "3", "--window-seconds", "0.3", "--clients", "2,raw:8")
     first = run_to_end(["micro", "--num-replicas", "1", "--max-concurrent-queries", "100", *quick,
@@ -258,6 +260,7 @@ def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -
     assert nothing.returncode == 0 and len(read(tmp_path / "run").launches) == launches == 2
 
 
+@pytest.mark.long
 def test_noop_repeats_its_warm_up_with_py_spy_and_says_the_cost(tmp_path: Path) -> None:
     done = run_to_end(
         [
@@ -341,6 +344,7 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     assert not list(folder.glob(".*.part"))
 
 
+@pytest.mark.long
 def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path) -> None:
     done = run_to_end(
         [
