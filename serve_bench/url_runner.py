@@ -78,7 +78,7 @@ class UrlLadders:
             later = (len(self.services) - at - 1) * self.ladder.expected_steps
             climb = Climb(self.ladder, service.name, 1, {}, self.each)
             flags = {}
-            settling = Settling(Load(service.request, timeout_s=self.timeout_s), marks(self.run_id))
+            settling = self._settling(service, climb, later)
             if self.each is not None and not settling.first().get("steady"):
                 flags["unsettled"] = True
             while (planned := climb.next()) is not None:
@@ -89,6 +89,20 @@ class UrlLadders:
                 waits = cut_off and climb.next() is not None
                 flags = {"unsettled": True} if waits and not settling.recovered() else {}
         return not self.failed
+
+    def _settling(self, service: Service, climb: Climb, later: int) -> Settling:
+        launch = LaunchPlan(VariantUsed(service.name), 1, ())
+
+        def progress(now: LoadProgress) -> None:
+            phase, of = "until one client is served steadily", climb.expected_left + later
+            left_s = self._left_s(climb, later)
+            step = Step(
+                self._done + 1, self._done + of, launch, None, None, phase, now.rate, left_s
+            )
+            self.observer.step(replace(step, about=True))
+
+        load = Load(service.request, timeout_s=self.timeout_s)
+        return Settling(load, marks(self.run_id), progress)
 
     def _left_s(self, climb: Climb, later: int) -> float:
         """About how long this ladder and `later` steps of others take."""

@@ -45,6 +45,7 @@ BAD = [
     ("press --variant fast", "--variant: unknown variant 'fast'"),
     ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not exist"),
     ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
+    ("press --url a=http://h/ --quick --clients 5", "--quick: stands for --clients"),
     ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
     ("press -H Token:x", "-H: is for --url"),
     ("press --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),

@@ -626,3 +626,16 @@ def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
     assert limited_by(slow).cause == "offered load"  # by the few that came back there is room
     verdict = limited_by(replace(slow, flags={"cut": True}))
     assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text
+
+
+@pytest.mark.parametrize(("flags", "busy"), [({}, 0.1), ({"cut": True}, 0.9)])
+def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit(
+    flags: dict[str, bool], busy: float
+) -> None:
+    """By the few answers of the first moment it looks slow: the rest never came."""
+    told = {"verdict": {"client_bound": True, "reasons": ["pickup"], "non_idle": busy}}
+    seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
+    row = measured(5, 145, seen, latency_ms=0.1, client=told, left=5)
+    assert limited_by(replace(row, flags=flags)).cause == "client"
+    told["verdict"]["non_idle"] = 0.1
+    assert limited_by(replace(row, flags={"cut": True}, client=told)).cause != "client"

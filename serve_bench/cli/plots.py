@@ -17,8 +17,7 @@ def draw_plots(
     """Draws requests/s and latency over clients, for a run of ladders that measured anything.
 
     Without matplotlib, or where no step was measured, one line says so; without a ladder only if a
-    plot was asked for. Raises RunFailed
-    when a file cannot be written.
+    plot was asked for. Raises RunFailed when a file cannot be written.
     """
     if result.run.suite.get("ladder") is None or not result.trials:
         if asked:

@@ -170,11 +170,14 @@ def check_reach(ladder: Ladder | None, flag: str) -> None:
 
 
 def ladder_of(clients: object, quick: bool) -> Ladder | None:
-    """What --clients and --quick say; None: as in the suite."""
+    """What --clients and --quick say; None: as in the suite. BadInput."""
+    from serve_bench.errors import BadInput
     from serve_bench.ladder import PRESS, parse_ladder
 
     if clients is None and not quick:
         return None
+    if clients is not None and quick:
+        raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
     text = str(clients) if clients is not None else QUICK_CLIENTS
     return parse_ladder(text, "--clients", ceiling=max(PRESS), published=PRESS)
 
@@ -204,8 +207,6 @@ def _overrides(given: dict[str, object]) -> Overrides:
         raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")
     if given["app"] is not None and given["suite"] != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
-    if given["quick"] and given["clients"] is not None:
-        raise BadInput("--quick: stands for --clients 1,10,20,50,100,200; give one of the two")
     check_numbers(given)
     if given["log_level"] is not None:
         given = {**given, "log_level": str(given["log_level"]).upper()}
