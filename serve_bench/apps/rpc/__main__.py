@@ -1,0 +1,144 @@
+"""The program: JSON lines in on stdin (`launch`, `world`, `episode`, `end`), JSON lines out on the
+descriptor that stdout was; end of stdin means stop. What others print goes to stderr, a log.
+
+It does not tear down: the parent ends the whole launch by its mark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+from .worlds import Broken, World, one_line
+
+
+class Program:
+    """One backend, and the world that is up on it."""
+
+    def __init__(self) -> None:
+        self._make: Callable[[Mapping[str, Any]], World] | None = None
+        self._world: World | None = None
+        self._listener: socket.socket | None = None
+
+    def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Loads the backend, and starts Ray or Serve where it is one of theirs."""
+        began = time.monotonic()
+        backend = str(spec["backend"])
+        packages = {"torch": ("torch",), "ray": ("ray", "torch"), "serve": ("ray", "torch")}
+        self._make = {"torch": self._torch, "ray": _ray, "serve": _serve}[backend](spec)
+        return {
+            "seconds": round(time.monotonic() - began, 4),
+            "port": None if self._listener is None else self._listener.getsockname()[1],
+            "versions": {"python": sys.version.split()[0], **_versions(packages[backend])},
+        }
+
+    def world(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes the processes of a world, in place of the former one."""
+        self.end()
+        began = time.monotonic()
+        assert self._make is not None, "launch first"
+        self._world = self._make(spec)
+        return {"seconds": round(time.monotonic() - began, 4), **self._world.people()}
+
+    def episode(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """One episode of all observers."""
+        assert self._world is not None, "make a world first"
+        return self._world.episode(int(spec["steps"]))
+
+    def end(self, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ends the processes of the world."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.stop()
+        return {}
+
+    def _torch(self, spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+        from .torch_world import TorchWorld, listen
+
+        listener = listen(str(spec["master_addr"]), int(spec["master_port"]))
+        self._listener = listener
+        return lambda world: TorchWorld(world, listener)
+
+
+def _ray(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+    import ray
+
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        num_cpus=int(spec["logical_cpus"]),
+        _temp_dir=str(spec["ray_dir"]),
+        log_to_driver=False,
+    )
+    from .ray_world import RayWorld
+
+    return RayWorld
+
+
+def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+    _ray(spec)
+    from ray import serve
+
+    serve.start(proxy_location="Disabled")  # calls come by handle: nothing listens for HTTP
+    from .serve_world import ServeWorld
+
+    return ServeWorld
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _lines() -> Any:
+    """Lines of stdin without a buffer between: what is readable there is the parent's end alone."""
+    rest = b""
+    while True:
+        read = os.read(0, 65536)
+        if not read:
+            os._exit(0)  # the parent has gone, and its warden reaps
+        *whole, rest = (rest + read).split(b"\n")
+        yield from (json.loads(line) for line in whole)
+
+
+def main() -> None:
+    """Serves commands until stdin ends."""
+    protocol = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def say(**message: Any) -> None:
+        protocol.write(json.dumps(message) + "\n")
+        protocol.flush()
+
+    program = Program()
+    actions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        "launch": program.launch,
+        "world": program.world,
+        "episode": program.episode,
+        "end": program.end,
+    }
+    for command in _lines():
+        try:
+            say(event="done", **actions[command.pop("command")](command))
+        except Broken as broken:
+            say(event="refused", message=str(broken), detail=[])
+        except Exception as error:  # noqa: BLE001 - whatever a backend raises must reach the parent
+            traceback.print_exc()
+            detail = traceback.format_exc().splitlines()[-12:]
+            say(event="refused", message=one_line(error), detail=detail)
+
+
+if __name__ == "__main__":
+    main()

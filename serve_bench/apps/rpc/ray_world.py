@@ -1,0 +1,161 @@
+"""A world of Ray actors: an asynchronous one is the agent, synchronous ones observe.
+
+Rule: what an actor does stands in agent.py and observer.py; here is only how the call gets there.
+Observers import no torch: a state is an array, as Ray carries it best.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+import ray
+
+from .agent import Agent, now_ns
+from .observer import episode
+from .worlds import Broken, end_if_orphan, ended, figures, one_line
+
+LOOK_S = 0.2
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class RayAgent:
+    """The agent as an asynchronous actor: its calls take turns on one event loop."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._agent = Agent(spec)
+        self._waiting: list[tuple[Any, asyncio.Future[int]]] = []
+        self._first_ns = 0
+
+    async def select_action(self, state: Any) -> int:
+        """One request by itself."""
+        return self._agent.select([state], now_ns())[0]
+
+    async def select_in_batch(self, state: Any) -> int:
+        """Waits until the batch holds a request of each observer; the last one to come runs it."""
+        mine: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if not self._waiting:
+            self._first_ns = now_ns()
+        self._waiting.append((state, mine))
+        if len(self._waiting) == self._agent.batch_size:
+            taken, self._waiting = self._waiting, []
+            actions = self._agent.select([one for one, _ in taken], self._first_ns)
+            for (_, future), action in zip(taken, actions, strict=True):
+                future.set_result(action)
+        return await mine
+
+    async def take_latencies(self) -> list[int]:
+        """Those since this was last asked."""
+        return self._agent.take_latencies()
+
+    async def pid(self) -> int:
+        """Of the actor's process."""
+        return os.getpid()
+
+
+class Watcher:
+    """What observers of Ray and of Serve share; `_ask` carries the call."""
+
+    def __init__(self, spec: Mapping[str, Any], rank: int, agent: Any) -> None:
+        self._drawn = numpy.random.default_rng([int(spec["seed"]), rank])
+        self._size = tuple(int(one) for one in spec["state_size"])
+        self._timeout_s = float(spec["timeout_s"])
+        self._batch, self._agent = bool(spec["batch"]), agent
+
+    def pid(self) -> int:
+        """Of the actor's process."""
+        return os.getpid()
+
+    def episode(self, steps: int) -> Any:
+        """So many calls in a row."""
+        return episode(self._ask, self._state, steps)
+
+    def _state(self) -> Any:
+        return self._drawn.random(self._size, numpy.float32)
+
+    def _ask(self, state: Any) -> int:
+        raise NotImplementedError
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class RayObserver(Watcher):
+    """An observer that calls the agent as an actor."""
+
+    def _ask(self, state: Any) -> int:
+        method = self._agent.select_in_batch if self._batch else self._agent.select_action
+        return int(ray.get(method.remote(state), timeout=self._timeout_s))
+
+
+class RayWorld:
+    """The actors of one world; made by starting them."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._observers: list[Any] = []
+        self._pids: dict[int, int] = {}
+        self._agent = self._start_agent()
+        self._pids[0] = self._agent_pid()
+        self._start_observers()
+
+    def people(self) -> dict[str, Any]:
+        """The pids."""
+        ranks = range(1, len(self._observers) + 1)
+        return {"agent": self._pids[0], "observers": [self._pids[rank] for rank in ranks]}
+
+    def episode(self, steps: int) -> dict[str, Any]:
+        """All observers at once."""
+        told = self._gathered([one.episode.remote(steps) for one in self._observers])
+        return figures(self._take_latencies(), told)
+
+    def stop(self) -> None:
+        """Ends the actors."""
+        for actor in (*self._observers, self._agent):
+            ray.kill(actor)
+
+    def _start_agent(self) -> Any:
+        return RayAgent.remote(dict(self._spec))
+
+    def _agent_pid(self) -> int:
+        return int(self._gathered([self._agent.pid.remote()], first=0)[0])
+
+    def _take_latencies(self) -> list[int]:
+        taken: list[int] = self._gathered([self._agent.take_latencies.remote()], first=0)[0]
+        return taken
+
+    def _start_observers(self, kind: Any = RayObserver) -> None:
+        ranks = range(1, int(self._spec["observers"]) + 1)
+        spec = dict(self._spec)
+        self._observers = [kind.remote(spec, rank, self._agent) for rank in ranks]
+        pids = self._gathered([one.pid.remote() for one in self._observers])
+        self._pids.update(zip(ranks, pids, strict=True))
+
+    def _gathered(self, asked: list[Any], first: int = 1) -> list[Any]:
+        """What all answered, in their order; `first` is the rank of the first. One that failed
+        breaks the world at once."""
+        told: dict[Any, Any] = {}
+        left = list(asked)
+        while left:
+            done, left = ray.wait(left, num_returns=1, timeout=LOOK_S)
+            end_if_orphan()
+            for reference in done:
+                rank = first + asked.index(reference)
+                try:
+                    told[reference] = ray.get(reference)
+                except ray.exceptions.RayActorError:
+                    raise ended(rank, self._pids.get(rank), "ended") from None
+                except ray.exceptions.RayTaskError as error:
+                    raise self._failed(rank, error) from None
+        return [told[reference] for reference in asked]
+
+    def _failed(self, rank: int, error: Any) -> Broken:
+        """A call that failed. Where the agent has ended, the observer is not to blame."""
+        cause = getattr(error, "cause", None)
+        if rank != 0 and isinstance(cause, ray.exceptions.RayActorError):
+            return ended(0, self._pids[0], "ended")
+        if isinstance(cause, ray.exceptions.GetTimeoutError):
+            how = f"waited {self._spec['timeout_s']:g} s for an action"
+            return ended(rank, self._pids.get(rank), how)
+        return ended(rank, self._pids.get(rank), f"failed: {one_line(cause or error)}")

@@ -1,0 +1,102 @@
+"""A world on Serve: the agent is a deployment of one replica, observers are Ray actors that call it
+by its DeploymentHandle.
+
+With `batch` requests are collected by `serve.batch`, whose wait is as long as a call may take: a
+batch is run when it is full, as on the other backends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import serve
+
+from .agent import Agent, now_ns
+from .ray_world import RayWorld, Watcher
+from .worlds import ended, one_line
+
+APP = "rpc"
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
+
+
+@serve.deployment(name="Agent")
+class ServeAgent:
+    """The agent as a replica."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._agent = Agent(spec)
+        if spec["batch"]:
+            self._collected.set_max_batch_size(self._agent.batch_size)
+            self._collected.set_batch_wait_timeout_s(float(spec["timeout_s"]))
+
+    async def select_action(self, state: Any) -> int:
+        """One request by itself."""
+        return self._agent.select([state], now_ns())[0]
+
+    async def select_in_batch(self, state: Any) -> int:
+        """Waits until the batch holds a request of each observer."""
+        action: int = await self._collected((state, now_ns()))
+        return action
+
+    @serve.batch
+    async def _collected(self, requests: list[tuple[Any, int]]) -> list[int]:
+        first_ns = min(taken_up for _, taken_up in requests)
+        return self._agent.select([state for state, _ in requests], first_ns)
+
+    async def take_latencies(self) -> list[int]:
+        """Those since this was last asked."""
+        return self._agent.take_latencies()
+
+    async def pid(self) -> int:
+        """Of the replica."""
+        return os.getpid()
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class ServeObserver(Watcher):
+    """An observer that calls the agent by its handle."""
+
+    def _ask(self, state: Any) -> int:
+        method = self._agent.select_in_batch if self._batch else self._agent.select_action
+        return int(method.remote(state).result(timeout_s=self._timeout_s))
+
+
+class ServeWorld(RayWorld):
+    """The same, the agent behind a handle."""
+
+    def _start_agent(self) -> Any:
+        # More than there are calls at once: a replica that is full makes the router pause.
+        most = 2 * int(self._spec["observers"]) + 16
+        agent = ServeAgent.options(
+            num_replicas=1,
+            max_ongoing_requests=most,
+            ray_actor_options={"num_cpus": 0},
+            logging_config=QUIET,
+        )
+        return serve.run(agent.bind(dict(self._spec)), name=APP, route_prefix=None)
+
+    def _agent_pid(self) -> int:
+        return int(self._asked("pid"))
+
+    def _take_latencies(self) -> list[int]:
+        taken: list[int] = self._asked("take_latencies")
+        return taken
+
+    def _start_observers(self, kind: Any = ServeObserver) -> None:
+        super()._start_observers(kind)
+
+    def _asked(self, method: str) -> Any:
+        try:
+            answer: Any = getattr(self._agent, method).remote()
+            return answer.result(timeout_s=float(self._spec["timeout_s"]))
+        except Exception as error:  # noqa: BLE001 - Serve raises what the replica raised
+            raise ended(0, self._pids.get(0), f"failed: {one_line(error)}") from None
+
+    def stop(self) -> None:
+        """Ends the observers and the deployment."""
+        for observer in self._observers:
+            ray.kill(observer)
+        serve.delete(APP)

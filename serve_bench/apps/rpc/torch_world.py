@@ -1,0 +1,279 @@
+"""A world over torch.distributed.rpc (TensorPipe): rank 0 is the agent, the others observe.
+
+All are forked from this process, which has imported torch and run none of it: so they share its
+memory, and start in a tenth of a second each. Rule: no thread is started here before the fork.
+Everything listens on the address asked for: torch by itself would open its store to the network,
+and take the address of the host's name for the calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+
+from .agent import Agent, now_ns
+from .observer import episode
+from .worlds import PARENT, Broken, ended, figures, one_line
+
+SCHEME = "serve-bench"
+AGENT = "agent"
+PR_SET_PDEATHSIG = 1
+
+#: How many connect to the agent at once. torch lets all do so at one moment, and its sockets take
+#: no more than 128 that wait: with 79 observers on 2 cores `init_rpc` failed each time ("Resource
+#: temporarily unavailable").
+AT_ONCE = 8
+
+#: Set in the agent's process alone; what comes over the wire is a call of this module.
+_served: dict[str, Any] = {}
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """The socket of the store: bound where asked for, and kept from world to world."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.listen(4096)
+    return listener
+
+
+class TorchWorld:
+    """The processes of one world; made by starting them. `spec["observers"]` of them observe."""
+
+    def __init__(self, spec: Mapping[str, Any], listener: socket.socket) -> None:
+        self._spec = spec
+        self._pids: list[int] = []
+        self._lines: list[Connection] = []
+        for rank in range(int(spec["observers"]) + 1):
+            ours, theirs = Pipe()
+            pid = os.fork()
+            if pid == 0:
+                for line in (*self._lines, ours):
+                    line.close()
+                _be(rank, spec, theirs, listener)
+            theirs.close()
+            self._pids.append(pid)
+            self._lines.append(ours)
+        everyone = range(len(self._pids))
+        self._hear(everyone)  # each says that it could connect now
+        for first in (0, *range(1, len(everyone), AT_ONCE)):  # the agent by itself, and first
+            turn = everyone[first : first + (AT_ONCE if first else 1)]
+            for rank in turn:
+                self._say(rank, {})
+            self._hear(turn)
+        self._hear(everyone)  # and that all know each other
+
+    def people(self) -> dict[str, Any]:
+        """The pids."""
+        return {"agent": self._pids[0], "observers": self._pids[1:]}
+
+    def episode(self, steps: int) -> dict[str, Any]:
+        """All observers at once."""
+        for rank in range(1, len(self._pids)):
+            self._say(rank, {"steps": steps})
+        told = self._hear(range(1, len(self._pids)))
+        self._say(0, {})
+        return figures(self._hear([0])[0]["latency_ns"], told)
+
+    def stop(self) -> None:
+        """Ends all processes: nothing of theirs is needed any more."""
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self._pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        for line in self._lines:
+            line.close()
+        self._pids, self._lines = [], []
+
+    def _say(self, rank: int, message: Mapping[str, Any]) -> None:
+        try:
+            self._lines[rank].send_bytes(json.dumps(message).encode())
+        except OSError:
+            raise self._ended(rank) from None
+
+    def _hear(self, ranks: Iterator[int] | range | list[int]) -> list[dict[str, Any]]:
+        """A message of each, in their order. A process that ended breaks the world at once, also
+        one that has nothing to say."""
+        told: dict[int, dict[str, Any]] = {}
+        missing = set(ranks)
+        places = {line: rank for rank, line in enumerate(self._lines)}
+        while missing:
+            for ready in wait([*self._lines, PARENT]):
+                if ready == PARENT:
+                    os._exit(0)
+                rank = places[ready]  # type: ignore[index]  # what we waited for
+                try:
+                    message = json.loads(self._lines[rank].recv_bytes())
+                except (EOFError, OSError):
+                    raise self._ended(rank) from None
+                if "failed" in message:
+                    raise ended(rank, self._pids[rank], f"failed: {message['failed']}")
+                told[rank] = message
+                missing.discard(rank)
+        return [told[rank] for rank in sorted(told)]
+
+    def _ended(self, rank: int) -> Broken:
+        try:
+            _, status = os.waitpid(self._pids[rank], 0)
+        except ChildProcessError:
+            return ended(rank, self._pids[rank], "ended")
+        code = os.waitstatus_to_exitcode(status)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return ended(rank, self._pids[rank], how)
+
+
+# ------------------------------------------------------------------------ in a forked process
+
+
+def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.socket) -> None:
+    """Never returns."""
+    try:
+        _end_with_parent()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), PARENT)
+        os.environ["TP_SOCKET_IFNAME"] = str(spec["interface"])
+        if rank == 0:
+            _served["agent"], _served["lock"] = Agent(spec), threading.Lock()
+            _served["waiting"], _served["queue"] = [], queue.SimpleQueue()
+            threading.Thread(target=_serve_alone, daemon=True).start()
+        else:
+            torch.set_num_threads(1)
+            torch.manual_seed(int(spec["seed"]) + rank)
+        dist.register_rendezvous_handler(SCHEME, functools.partial(_meet, spec, rank, listener))
+        options = rpc.TensorPipeRpcBackendOptions(
+            init_method=f"{SCHEME}://", rpc_timeout=float(spec["timeout_s"])
+        )
+        size = int(spec["observers"]) + 1
+        name = AGENT if rank == 0 else f"observer{rank}"
+        with _connecting_in_turn(rank, line):
+            rpc.init_rpc(name, rank=rank, world_size=size, rpc_backend_options=options)
+        _answer(line, {})
+        if rank == 0:
+            _on_command(line, lambda _: {"latency_ns": _served["agent"].take_latencies()})
+        else:
+            select = select_in_batch if spec["batch"] else select_alone
+            size_of = tuple(int(one) for one in spec["state_size"])
+
+            def run(command: Mapping[str, Any]) -> Any:
+                return episode(
+                    lambda state: int(rpc.rpc_sync(AGENT, select, args=(state,))),
+                    lambda: torch.rand(size_of),
+                    int(command["steps"]),
+                )
+
+            _on_command(line, run)
+    except EOFError:
+        os._exit(0)  # the world has ended
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must reach the parent
+        with contextlib.suppress(OSError):
+            _answer(line, {"failed": one_line(error)})
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _connecting_in_turn(rank: int, line: Connection) -> Iterator[None]:
+    """`init_rpc` ends with a round of calls to the agent by all; before it, each waits for its turn
+    and makes one call, which connects it."""
+    gather = rpc.api._all_gather
+
+    def in_turn(*args: Any, **more: Any) -> Any:
+        _answer(line, {})
+        line.recv_bytes()
+        if rank:
+            rpc.rpc_sync(AGENT, _connect)
+        _answer(line, {})
+        return gather(*args, **more)
+
+    rpc.api._all_gather = in_turn
+    try:
+        yield
+    finally:
+        rpc.api._all_gather = gather
+
+
+def _on_command(line: Connection, do: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Does what each command asks, until the line ends (EOFError)."""
+    while True:
+        _answer(line, do(json.loads(line.recv_bytes())))
+
+
+def _end_with_parent() -> None:
+    """The kernel ends this process when the one that forked it has ended (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _answer(line: Connection, message: Any) -> None:
+    line.send_bytes(json.dumps(message).encode())
+
+
+def _meet(
+    spec: Mapping[str, Any], rank: int, listener: socket.socket, *_: Any, **__: Any
+) -> Iterator[Any]:
+    """torch's rendezvous: a store on the socket that is bound already."""
+    address, port = listener.getsockname()[:2]
+    size = int(spec["observers"]) + 1
+    more = {"master_listen_fd": os.dup(listener.fileno()), "use_libuv": False} if rank == 0 else {}
+    yield (
+        dist.TCPStore(address, port, size, is_master=rank == 0, wait_for_workers=False, **more),
+        rank,
+        size,
+    )
+
+
+# ---------------------------------------------------------------------- called over the wire
+
+
+def _connect() -> None:
+    """A call that connects."""
+
+
+@rpc.functions.async_execution
+def select_alone(state: torch.Tensor) -> torch.futures.Future[int]:
+    """One request by itself: the agent's one thread serves in the order of arrival."""
+    mine: torch.futures.Future[int] = torch.futures.Future()
+    _served["queue"].put((state, mine))
+    return mine
+
+
+def _serve_alone() -> None:
+    """The thread that serves one request after the other. torch has 16 threads for calls; on a lock
+    they would overtake each other: with 20 observers the median wait was a third of the mean."""
+    agent, requests = _served["agent"], _served["queue"]
+    while True:
+        state, future = requests.get()
+        future.set_result(agent.select([state], now_ns())[0])
+
+
+@rpc.functions.async_execution
+def select_in_batch(state: torch.Tensor) -> torch.futures.Future[int]:
+    """Waits until the batch holds a request of each observer; the last one to come runs it."""
+    mine: torch.futures.Future[int] = torch.futures.Future()
+    agent, waiting = _served["agent"], _served["waiting"]
+    with _served["lock"]:
+        waiting.append((state, mine, now_ns()))
+        if len(waiting) < agent.batch_size:
+            return mine
+        actions = agent.select([one[0] for one in waiting], waiting[0][2])
+        taken = list(waiting)
+        waiting.clear()
+    for (_, future, _), action in zip(taken, actions, strict=True):
+        future.set_result(action)
+    return mine

@@ -1,0 +1,248 @@
+"""What `serve-bench rpc` is asked to measure: backends, worlds, and the one argument that is swept.
+
+Pure. Rule: the arguments of PyTorch's benchmark keep its names and its spellings; at most one of
+them is a list, and it is the x axis. Every error is one line that names the flag and what it takes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from serve_bench.errors import BadInput
+from serve_bench.result import JsonObject, PlannedTrial, Row, trial_key
+
+BACKENDS: Final = ("torch", "ray", "serve")
+"""torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
+
+PUBLISHED_ARGUMENTS: Final = (
+    *("world_size", "master_addr", "master_port", "batch", "state_size", "nlayers"),
+    *("out_features", "output_file_path"),
+)
+"""Those of PyTorch's benchmark, in its order (serve_bench/reference/torch_rpc.json)."""
+
+LISTS: Final = (
+    *("world_size", "batch", "state_size", "nlayers", "out_features", "device", "threads"),
+)
+"""Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
+
+MOST_PROCESSES: Final = 4096
+MOST_NUMBERS: Final = 100_000_000
+"""Of a state, and weights of a layer: 400 MB."""
+
+_TRUE: Final = ("true", "yes", "t", "y", "1")
+_FALSE: Final = ("false", "no", "f", "n", "0")
+
+
+@dataclass(frozen=True)
+class World:
+    """One agent and `world_size` - 1 observers. `device`: cpu or cuda, or auto until it is known;
+    `threads`: of torch's operators in the agent."""
+
+    world_size: int
+    batch: bool
+    state_size: tuple[int, ...]
+    nlayers: int
+    out_features: int
+    device: str
+    threads: int
+
+    @property
+    def observers(self) -> int:
+        """All but the agent."""
+        return self.world_size - 1
+
+    @property
+    def batch_size(self) -> int:
+        """Requests that the policy takes at once."""
+        return self.observers if self.batch else 1
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        """As it is recorded."""
+        return {**asdict(self), "state_size": "-".join(str(one) for one in self.state_size)}
+
+    @classmethod
+    def from_cell(cls, cell: Mapping[str, Any]) -> World:
+        """The reverse of `cell`. Raises KeyError, TypeError or ValueError."""
+        given = {one.name: cell[one.name] for one in fields(cls)}
+        sizes = tuple(int(one) for one in str(given["state_size"]).split("-"))
+        return cls(**{**given, "state_size": sizes})
+
+
+@dataclass(frozen=True)
+class RpcSuite:
+    """A run. An episode is `steps` calls of each observer; `seconds` ends a world after the episode
+    in which they pass. `policy_ms`: a policy of that fixed time in place of the network."""
+
+    backends: tuple[str, ...]
+    worlds: tuple[World, ...]
+    x_axis: str
+    master_addr: str
+    master_port: int
+    episodes: int = 10
+    steps: int = 100
+    seconds: float | None = None
+    launches: int = 1
+    timeout_s: float = 60.0
+    policy_ms: float | None = None
+    seed: int = 1
+    output_file_path: str | None = None
+    sample: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        return {"name": "rpc", **asdict(self), "worlds": [one.cell for one in self.worlds]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RpcSuite:
+        """The reverse, for going on with a stored run. Raises BadInput."""
+        try:
+            given = {one.name: data[one.name] for one in fields(cls)}
+            given["backends"] = tuple(given["backends"])
+            given["worlds"] = tuple(World.from_cell(one) for one in given["worlds"])
+            return cls(**given)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+
+    @property
+    def loads(self) -> int:
+        """Worlds to be measured, over backends and launches."""
+        return len(self.backends) * len(self.worlds) * self.launches
+
+
+@dataclass(frozen=True)
+class RpcLaunch:
+    """One start of a backend, and the worlds to be measured on it in this order."""
+
+    backend: str
+    round: int
+    worlds: tuple[tuple[World, PlannedTrial], ...]
+
+
+def rpc_plan(suite: RpcSuite, done: Iterable[str] = ()) -> tuple[RpcLaunch, ...]:
+    """The launches in order; trials whose keys are `done` are left out.
+
+    Backends alternate within a round, and each round but the first draws the order of its worlds:
+    so a drift of the machine meets them all alike.
+    """
+    finished, out = set(done), []
+    for round_ in range(1, suite.launches + 1):
+        worlds = list(suite.worlds)
+        if round_ > 1:
+            random.Random(suite.seed * 1000 + round_).shuffle(worlds)
+        for backend in suite.backends:
+            every = ((one, planned_trial(suite, backend, round_, one)) for one in worlds)
+            left = tuple(pair for pair in every if pair[1].key not in finished)
+            if left:
+                out.append(RpcLaunch(backend, round_, left))
+    return tuple(out)
+
+
+def planned_trial(suite: RpcSuite, backend: str, round_: int, world: World) -> PlannedTrial:
+    """The trial of one world on one backend."""
+    cell: dict[str, Any] = dict(world.cell)
+    if suite.policy_ms is not None:
+        cell["policy_ms"] = suite.policy_ms
+    count = world.observers
+    row = Row(f"{count} observer{'' if count == 1 else 's'}", "observer", count, count)
+    return PlannedTrial(trial_key(backend, round_, cell, row.label), round_, backend, cell, row)
+
+
+def x_of(cell: JsonObject, x_axis: str) -> str:
+    """A point of the x axis, as the published form writes it: `10`, `True`, `10-20-10`."""
+    return str(cell[x_axis])
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def read_worlds(given: Mapping[str, str]) -> tuple[tuple[World, ...], str]:
+    """The worlds that the arguments in LISTS ask for, and the name of the x axis. Raises BadInput.
+
+    `given`: every argument of LISTS as it was written.
+    """
+    lists = [name for name in LISTS if "," in given[name]]
+    if len(lists) > 1:
+        flags = " and ".join(_flag(name) for name in lists)
+        raise BadInput(
+            f"{flags}: only one argument may be a list, the x axis; give the others once"
+        )
+    x_axis = lists[0] if lists else "world_size"
+    points = []
+    for text in given[x_axis].split(","):
+        texts = {**{name: given[name] for name in LISTS}, x_axis: text}
+        world = World(**{name: _READ[name](_flag(name), texts[name].strip()) for name in LISTS})
+        if world in points:
+            raise BadInput(f"{_flag(x_axis)}: {text.strip()} stands there twice")
+        points.append(world)
+    return tuple(points), x_axis
+
+
+def read_backends(text: str) -> tuple[str, ...]:
+    """Backends with commas. Raises BadInput."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in BACKENDS:
+            raise BadInput(f"--backend: {name!r} is not allowed; it takes {', '.join(BACKENDS)}")
+        if names.count(name) > 1:
+            raise BadInput(f"--backend: {name} stands there twice")
+    return names
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _number(least: int, most: int, why: str = "") -> Callable[[str, str], int]:
+    def read(flag: str, text: str) -> int:
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        if number is None or not least <= number <= most:
+            raise BadInput(
+                f"{flag}: {text!r} is not allowed; it takes a number from {least} to {most}{why}"
+            )
+        return number
+
+    return read
+
+
+def _batch(flag: str, text: str) -> bool:
+    word = text.lower()
+    if word not in _TRUE + _FALSE:
+        raise BadInput(f"{flag}: {text!r} is not allowed; it takes True or False")
+    return word in _TRUE
+
+
+def _state_size(flag: str, text: str) -> tuple[int, ...]:
+    parts = text.split("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise BadInput(
+            f"{flag}: {text!r} is not allowed; it takes whole numbers joined by -, such as 10-20-10"
+        )
+    sizes = tuple(int(part) for part in parts)
+    if not 1 <= math.prod(sizes) <= MOST_NUMBERS:
+        raise BadInput(
+            f"{flag}: {text} makes a state of {math.prod(sizes):,} numbers; it takes "
+            f"1 to {MOST_NUMBERS:,}"
+        )
+    return sizes
+
+
+def _device(flag: str, text: str) -> str:
+    if text not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"{flag}: {text!r} is not allowed; it takes auto, cpu or cuda")
+    return text
+
+
+_READ: Final[dict[str, Callable[[str, str], Any]]] = {
+    "world_size": _number(2, MOST_PROCESSES, ": one agent, and at least one observer"),
+    "batch": _batch,
+    "state_size": _state_size,
+    "nlayers": _number(1, 1000),
+    "out_features": _number(1, 10_000),
+    "device": _device,
+    "threads": _number(1, 1024),
+}
