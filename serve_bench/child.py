@@ -32,8 +32,15 @@ class Child:
     """One such process; made by starting it."""
 
     def __init__(
-        self, argv: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        cwd: Path,
+        env: Mapping[str, str],
+        name: str = "the cluster process",
     ) -> None:
+        self._name = name
         log.parent.mkdir(parents=True, exist_ok=True)
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with log.open("ab") as stderr:
@@ -112,9 +119,9 @@ class Child:
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
-            return ChildError(f"the cluster process closed its output during {command}")
+            return ChildError(f"{self._name} closed its output during {command}")
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return ChildError(f"the cluster process ended during {command} ({how})")
+        return ChildError(f"{self._name} ended during {command} ({how})")
 
     def _listen(self, stream: IO[bytes]) -> None:
         for line in stream:

@@ -32,26 +32,31 @@ def port_owner(port: int) -> psutil.Process | None:
     return None
 
 
-def check_port(host: str, port: int) -> None:
-    """BadInput when host and port cannot be bound; names the owner where it is known."""
+def check_port(host: str, port: int, flags: tuple[str, str] = ("--host", "--port")) -> None:
+    """BadInput when host and port cannot be bound; names the owner where it is known. `flags`: by
+    which the two were given."""
+    host_flag, port_flag = flags
     if not 0 <= port <= 65535:
-        raise BadInput(f"--port: {port} is not allowed; it takes 1 to 65535, or 0 for any free one")
+        raise BadInput(
+            f"{port_flag}: {port} is not allowed; it takes 1 to 65535, or 0 for any free one"
+        )
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise BadInput(f"--host: {host!r} cannot be resolved: {error.strerror}") from None
+        raise BadInput(f"{host_flag}: {host!r} cannot be resolved: {error.strerror}") from None
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise BadInput(f"--host: {host} is no address of this machine") from None
+                raise BadInput(f"{host_flag}: {host} is no address of this machine") from None
             owner = port_owner(port)
             whose = f"; taken by pid {owner.pid} ({owner.name()})" if owner else ""
+            reason = (error.strerror or "error").lower()
             raise BadInput(
-                f"--port: {port} on {host} cannot be used: {(error.strerror or 'error').lower()}"
-                f"{whose}; choose another, or 0 for any free one"
+                f"{port_flag}: {port} on {host} cannot be used: {reason}{whose}; "
+                "choose another, or 0 for any free one"
             ) from None
 
 

@@ -74,8 +74,10 @@ def same_value(asked: str, found: Any) -> bool:
 
 def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
     """One line for each thing that is not as the variant asks; empty when all holds."""
-    wrong = []
-    owner = proof.get("port_owner")
+    wrong: list[str] = []
+    if "port_owner" not in proof:  # nothing of it serves HTTP
+        return wrong
+    owner = proof["port_owner"]
     if owner is None:
         wrong.append(f"nobody listens on port {proof.get('port')}")
     elif owner["role"] != expected_owner(variant):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from serve_bench.errors import BadInput
 from serve_bench.result import JsonObject, PlannedTrial, Row, trial_key
+from serve_bench.variants import only_keys
 
 BACKENDS: Final = ("torch", "ray", "serve")
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
@@ -28,6 +29,15 @@ LISTS: Final = (
     *("world_size", "batch", "state_size", "nlayers", "out_features", "device", "threads"),
 )
 """Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
+
+KEYS: Final = (
+    *LISTS,
+    *("backend", "master_addr", "master_port", "episodes", "steps", "seconds", "launches"),
+    *("timeout_s", "policy_ms", "seed"),
+)
+"""Keys of the table `rpc` in a suite file."""
+
+OPTIONAL: Final = ("seconds", "policy_ms")
 
 MOST_PROCESSES: Final = 4096
 MOST_NUMBERS: Final = 100_000_000
@@ -160,14 +170,16 @@ def x_of(cell: JsonObject, x_axis: str) -> str:
 # ------------------------------------------------------------------------------------ reading
 
 
-def read_worlds(given: Mapping[str, str]) -> tuple[tuple[World, ...], str]:
+def read_worlds(
+    given: Mapping[str, str], where: Mapping[str, str]
+) -> tuple[tuple[World, ...], str]:
     """The worlds that the arguments in LISTS ask for, and the name of the x axis. Raises BadInput.
 
-    `given`: every argument of LISTS as it was written.
+    `given`: every argument of LISTS as it was written; `where` each was: a flag, or a file and key.
     """
     lists = [name for name in LISTS if "," in given[name]]
     if len(lists) > 1:
-        flags = " and ".join(_flag(name) for name in lists)
+        flags = " and ".join(where[name] for name in lists)
         raise BadInput(
             f"{flags}: only one argument may be a list, the x axis; give the others once"
         )
@@ -175,26 +187,54 @@ def read_worlds(given: Mapping[str, str]) -> tuple[tuple[World, ...], str]:
     points = []
     for text in given[x_axis].split(","):
         texts = {**{name: given[name] for name in LISTS}, x_axis: text}
-        world = World(**{name: _READ[name](_flag(name), texts[name].strip()) for name in LISTS})
+        world = World(**{name: _READ[name](where[name], texts[name].strip()) for name in LISTS})
         if world in points:
-            raise BadInput(f"{_flag(x_axis)}: {text.strip()} stands there twice")
+            raise BadInput(f"{where[x_axis]}: {text.strip()} stands there twice")
         points.append(world)
     return tuple(points), x_axis
 
 
-def read_backends(text: str) -> tuple[str, ...]:
+def read_backends(text: str, where: str) -> tuple[str, ...]:
     """Backends with commas. Raises BadInput."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in BACKENDS:
-            raise BadInput(f"--backend: {name!r} is not allowed; it takes {', '.join(BACKENDS)}")
+            raise BadInput(f"{where}: {name!r} is not allowed; it takes {', '.join(BACKENDS)}")
         if names.count(name) > 1:
-            raise BadInput(f"--backend: {name} stands there twice")
+            raise BadInput(f"{where}: {name} stands there twice")
     return names
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def texts_of(data: Mapping[str, Any], file: str) -> dict[str, str]:
+    """The arguments of a suite file as they would be written behind flags. Raises BadInput."""
+    only_keys(data, ("name", "rpc"), file)
+    table = data.get("rpc", {})
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{file}: rpc: takes a table of arguments")
+    only_keys(table, KEYS, f"{file}: rpc")
+    missing = [name for name in KEYS if name not in table and name not in OPTIONAL]
+    if missing:
+        raise BadInput(f"{file}: rpc: {missing[0]} is missing")
+    return {
+        name: ",".join(str(one) for one in value) if isinstance(value, list) else str(value)
+        for name, value in table.items()
+    }
+
+
+def read_number(
+    text: str, where: str, least: float, most: float, whole: bool = True
+) -> int | float:
+    """A number within bounds, a whole one unless told otherwise. Raises BadInput."""
+    try:
+        number = int(text) if whole else float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:  # NaN is not
+        kind = "a whole number" if whole else "a number"
+        raise BadInput(
+            f"{where}: {text!r} is not allowed; it takes {kind} from {least:,} to {most:,}"
+        )
+    return number
 
 
 def _number(least: int, most: int, why: str = "") -> Callable[[str, str], int]:

@@ -27,7 +27,7 @@ WORDS: Final = frozenset(
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
     processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
-    rights sampler serve_metrics server settling shipped store strays""".split()
+    rights rpc_backend rpc_needs sampler serve_metrics server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -35,6 +35,7 @@ LAYERS: Final = {
     "report": "report",
     "observer": "runner",
     "runner": "runner",
+    "rpc_runner": "runner",
     "url_runner": "runner",
     "cli": "cli",
     "__main__": "cli",

@@ -25,6 +25,7 @@ from serve_bench.cli.profile import profile
 from serve_bench.cli.ranker import ranker
 from serve_bench.cli.recsys import recsys
 from serve_bench.cli.report import report
+from serve_bench.cli.rpc import rpc
 from serve_bench.cli.sweep import sweep
 from serve_bench.errors import BadInput, RunFailed
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 for command in (micro, noop, load, sweep, recsys, press, ranker, report, clean):
     app.command()(command)
 app.add_typer(profile, name="profile")
+app.add_typer(rpc, name="rpc")
 
 
 def _version(asked: bool) -> None:

@@ -6,8 +6,10 @@ It does not tear down: the parent ends the whole launch by its mark.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import socket
 import sys
 import time
@@ -17,6 +19,8 @@ from importlib import metadata
 from typing import Any
 
 from .worlds import Broken, World, one_line
+
+MOST_OPEN_FILES = 1 << 20
 
 
 class Program:
@@ -30,6 +34,7 @@ class Program:
     def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Loads the backend, and starts Ray or Serve where it is one of theirs."""
         began = time.monotonic()
+        _raise_open_files()
         backend = str(spec["backend"])
         packages = {"torch": ("torch",), "ray": ("ray", "torch"), "serve": ("ray", "torch")}
         self._make = {"torch": self._torch, "ray": _ray, "serve": _serve}[backend](spec)
@@ -90,6 +95,15 @@ def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
     from .serve_world import ServeWorld
 
     return ServeWorld
+
+
+def _raise_open_files() -> None:
+    """As far as it may be: an agent of torch has more than a dozen for each observer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:

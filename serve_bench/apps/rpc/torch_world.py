@@ -148,7 +148,8 @@ def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.s
     try:
         _end_with_parent()
         os.dup2(os.open(os.devnull, os.O_RDONLY), PARENT)
-        os.environ["TP_SOCKET_IFNAME"] = str(spec["interface"])
+        if spec["interface"] is not None:
+            os.environ["TP_SOCKET_IFNAME"] = str(spec["interface"])
         if rank == 0:
             _served["agent"], _served["lock"] = Agent(spec), threading.Lock()
             _served["waiting"], _served["queue"] = [], queue.SimpleQueue()

@@ -1,0 +1,174 @@
+"""What `serve-bench rpc` does once its flags are understood: plan, run, report, plot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from serve_bench import __version__
+from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
+from serve_bench.cli.plots import draw_plots
+from serve_bench.cli.progress import make_observer
+from serve_bench.cli.run_record import recorded, run_record
+from serve_bench.cli.show import Shown, check_target
+from serve_bench.clock import now_iso
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.files import why, write_whole
+from serve_bench.host import fingerprint
+from serve_bench.report.plot_rpc import plot_rpc
+from serve_bench.report.rpc_json import rpc_json
+from serve_bench.result import Result, Resume
+from serve_bench.rpc_request import RpcLaunch, RpcSuite, rpc_plan
+from serve_bench.rpc_runner import RpcRunner
+from serve_bench.store import RunFolder, StoreError, read
+
+REPORT_FILE = "benchmark_report.json"
+LARGEST_REPORT = 64 * 1024 * 1024
+
+
+def resumed(folder: Path) -> tuple[RpcSuite, Result]:
+    """The plan of a stored run, and what is measured of it. Raises BadInput."""
+    earlier = read(folder)
+    if earlier.run.command != "rpc":
+        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+    return RpcSuite.from_json(earlier.run.suite), earlier
+
+
+def run(
+    suite: RpcSuite,
+    out: Path | None,
+    shown: Shown,
+    *,
+    earlier: Result | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Measures what is planned, prints the report, and returns the exit code."""
+    doubted = {failure.key for failure in earlier.failures} if earlier else set()
+    done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
+    launches = rpc_plan(suite, done)
+    if dry_run:
+        print_plan(suite, launches)
+        return 0
+    with signals():
+        folder, failed, interrupted = _measure(suite, launches, out, earlier)
+        result = read(folder)
+        _write_reports(suite, result, folder)
+        shown.show(result, folder)
+        draw_plots(folder, result, published=shown.published)
+    again = f"serve-bench rpc --resume {folder}"
+    if interrupted:
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        return INTERRUPTED
+    if failed or result.missing:
+        print(f"incomplete; go on with: {again}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _measure(
+    suite: RpcSuite, launches: tuple[RpcLaunch, ...], out: Path | None, earlier: Result | None
+) -> tuple[Path, bool, bool]:
+    """The run's folder, whether anything failed, and whether it was interrupted."""
+    if earlier is not None and not launches:
+        assert out is not None, "a run that is gone on with has a folder"
+        return out, False, False
+    if earlier is not None and out is not None:
+        folder, _ = RunFolder.resume(out)
+        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
+    else:
+        folder = RunFolder.create(out, now=datetime.now(UTC))
+        planned = tuple(at for one in rpc_plan(suite) for _, at in one.worlds)
+        folder.append(run_record(folder, "rpc", planned, suite.to_json()))
+    interrupted = False
+    with folder, run_mark() as run_id, make_observer() as observer:
+        logs = [int(log.stem.removeprefix("launch-")) for log in folder.path.glob("logs/launch-*")]
+        runner = RpcRunner(
+            suite, launches, folder, run_id, observer, first_launch=max(logs, default=0) + 1
+        )
+        try:
+            runner.run()
+        except KeyboardInterrupt:
+            interrupted = True
+        except StoreError as error:  # a full disk: what is there is reported all the same
+            print(f"serve-bench: {error}", file=sys.stderr)
+            runner.failed = True
+    return folder.path, runner.failed, interrupted
+
+
+def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
+    """The plan. Starts nothing."""
+    for launch in launches:
+        typer.echo(f"launch {launch.backend}, round {launch.round}")
+        for _, planned in launch.worlds:
+            typer.echo("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
+    count = sum(len(launch.worlds) for launch in launches)
+    each = f"{suite.episodes:,} episodes" if suite.seconds is None else f"{suite.seconds:g} s"
+    typer.echo(f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each")
+
+
+def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> None:
+    """The report as JSON: in the run's folder, and where it was asked for. The latter is a new
+    file, or the one that an earlier sitting of this run wrote."""
+    run_folder = folder if folder.is_dir() else folder.parent
+    text = rpc_json(result, where=str(folder))
+    places = [run_folder / REPORT_FILE]
+    if suite.output_file_path is not None:
+        place = Path(suite.output_file_path)
+        if place.exists() and not place.is_char_device() and not _of_run(place, result.run.id):
+            print(f"serve-bench: {place} is of another run: left as it is", file=sys.stderr)
+        else:
+            places.append(place)
+    for place in places:
+        try:
+            if place.is_char_device():
+                place.write_text(text, encoding="utf-8")
+            else:
+                write_whole(place, text)
+        except OSError as error:
+            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+
+
+def _of_run(place: Path, run_id: str) -> bool:
+    try:
+        told = json.loads(place.read_text(encoding="utf-8"))
+        return bool(told["serve_bench"]["run"]["id"] == run_id)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def plot_file(file: Path, out: Path | None, published: bool) -> int:
+    """Draws a report. Raises BadInput when it is none, or the target cannot be."""
+    places = [file.with_suffix(".png"), file.with_suffix(".svg")] if out is None else [out]
+    for place in places:
+        if place.suffix not in (".png", ".svg"):
+            raise BadInput(f"--out: {place} is not allowed; it takes a name ending in .png or .svg")
+        check_target(place, "--out")
+    report = _read_report(file)
+    for place in places:
+        drawn = plot_rpc(report, place.suffix[1:], published=published, name=str(file))
+        try:
+            write_whole(place, drawn)
+        except OSError as error:
+            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+    print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
+    return 0
+
+
+def _read_report(file: Path) -> Any:
+    try:
+        if file.is_dir():
+            raise BadInput(f"{file}: is a folder; it takes the report of rpc, a JSON file")
+        if file.stat().st_size > LARGEST_REPORT:
+            raise BadInput(f"{file}: is no report of rpc: too large")
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {why(error)}") from None
+    except ValueError as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{file}: is no JSON: {error}") from None
