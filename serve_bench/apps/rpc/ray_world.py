@@ -140,6 +140,7 @@ class RayWorld:
         while left:
             done, left = ray.wait(left, num_returns=1, timeout=LOOK_S)
             end_if_orphan()
+            self._look_for_agent()
             for reference in done:
                 rank = first + asked.index(reference)
                 try:
@@ -149,6 +150,16 @@ class RayWorld:
                 except ray.exceptions.RayTaskError as error:
                     raise self._failed(rank, error) from None
         return [told[reference] for reference in asked]
+
+    def _look_for_agent(self) -> None:
+        """Breaks the world if the agent has ended: Serve would replace it without a word, and the
+        observers would only notice when their calls time out."""
+        pid = self._pids.get(0)
+        if pid is not None:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                raise ended(0, pid, "ended") from None
 
     def _failed(self, rank: int, error: Any) -> Broken:
         """A call that failed. Where the agent has ended, the observer is not to blame."""

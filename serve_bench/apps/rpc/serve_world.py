@@ -83,6 +83,7 @@ class ServeWorld(RayWorld):
 
     def _take_latencies(self) -> list[int]:
         taken: list[int] = self._asked("take_latencies")
+        self._look_for_agent()  # the answer may be that of a successor
         return taken
 
     def _start_observers(self, kind: Any = ServeObserver) -> None:
