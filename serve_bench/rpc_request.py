@@ -33,7 +33,7 @@ LISTS: Final = (
 KEYS: Final = (
     *LISTS,
     *("backend", "master_addr", "master_port", "episodes", "steps", "seconds", "launches"),
-    *("timeout_s", "policy_ms", "seed"),
+    *("warmup_s", "timeout_s", "policy_ms", "seed"),
 )
 """Keys of the table `rpc` in a suite file."""
 
@@ -86,7 +86,8 @@ class World:
 @dataclass(frozen=True)
 class RpcSuite:
     """A run. An episode is `steps` calls of each observer; `seconds` ends a world after the episode
-    in which they pass. `policy_ms`: a policy of that fixed time in place of the network."""
+    in which they pass. A warm-up is at least two episodes, and goes on until it is steady or
+    `warmup_s` have passed. `policy_ms`: a policy of that fixed time in place of the network."""
 
     backends: tuple[str, ...]
     worlds: tuple[World, ...]
@@ -97,6 +98,7 @@ class RpcSuite:
     steps: int = 100
     seconds: float | None = None
     launches: int = 1
+    warmup_s: float = 3.0
     timeout_s: float = 60.0
     policy_ms: float | None = None
     seed: int = 1

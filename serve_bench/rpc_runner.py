@@ -28,9 +28,6 @@ from serve_bench.store import RunFolder, StoreError
 
 RAW_FOLDER: Final = "rpc"
 
-WARM_UP_S: Final = 3.0
-"""A warm-up is at least two episodes, and none begins after so long: the first is the coldest."""
-
 STEADY: Final = 0.15
 """A warm-up has settled when its last two episodes differ by no more in their rate."""
 
@@ -284,7 +281,9 @@ class _Measuring:
         """Episodes that are not counted, until two in a row are of about one rate."""
         began_s, calls, steady = time.monotonic(), 0, False
         rates: list[float] = []
-        while len(rates) < 2 or not (steady or time.monotonic() - began_s > WARM_UP_S):
+        while len(rates) < 2 or not (
+            steady or time.monotonic() - began_s > self._runner.suite.warmup_s
+        ):
             self._say("warm-up", rates[-1] if rates else None)
             one = Episodes(self._world.batch_size)
             one.add(self._backend.episode())

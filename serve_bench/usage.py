@@ -165,8 +165,8 @@ def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
 # --------------------------------------------------------------- what a report says of it
 
 ORDER: Final = (
-    "load_worker haproxy haproxy_manager proxy fallback_proxy replica controller raylet gcs "
-    "dashboard_agent serve_bench"
+    "load_worker agent observer haproxy haproxy_manager proxy fallback_proxy replica controller "
+    "raylet gcs dashboard_agent serve_bench"
 ).split()
 """Roles in the order of a request's way; what else runs comes behind."""
 

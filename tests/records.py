@@ -24,6 +24,8 @@ from serve_bench.result import (
     result_of,
     trial_key,
 )
+from serve_bench.rpc_figures import Episodes
+from serve_bench.rpc_request import RpcSuite, World, planned_trial, rpc_plan
 
 AT = "2026-01-02T03:04:05+00:00"
 ROWS = (
@@ -260,3 +262,102 @@ def failure_of(of: Trial, message: str) -> Failure:
         cell=of.cell,
         row=of.row,
     )
+
+
+# ----------------------------------------------------------------------------------------- rpc
+
+
+def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:
+    """A world as published, on a CPU with one thread."""
+    given: dict[str, Any] = {"state_size": (10, 20, 10), "nlayers": 5, "out_features": 10} | other
+    return World(size, batch, device="cpu", threads=1, **given)
+
+
+def rpc_suite(
+    worlds: Sequence[World] = (), backends: Sequence[str] = ("torch",), **other: Any
+) -> RpcSuite:
+    """A suite of these worlds; world_size is the x axis unless another is given."""
+    given: dict[str, Any] = {"episodes": 3, "steps": 4, "output_file_path": "benchmark_report.json"}
+    where = {"x_axis": "world_size", "master_addr": "127.0.0.1", "master_port": 29501}
+    return RpcSuite(tuple(backends), tuple(worlds or [rpc_world()]), **{**where, **given, **other})
+
+
+def rpc_trial(
+    world: World,
+    agent_us: Sequence[float] = (2000.0,),
+    observer_us: Sequence[float] = (3000.0,),
+    *,
+    backend: str = "torch",
+    suite: RpcSuite | None = None,
+    round_: int = 1,
+    cpu: tuple[float, float, float] | None = (40.0, 30.0, 5.0),
+    host: float = 90.0,
+    flags: Mapping[str, bool] | None = None,
+    steady: bool = True,
+    **client: Any,
+) -> Trial:
+    """Three episodes, each with these latencies in the agent and of every observer (us).
+
+    `cpu`: of the agent, of all observers and of a raylet; None: nothing was sampled. The host has
+    two cores, of which `host` % are busy.
+    """
+    of = suite or rpc_suite([world], [backend])
+    at = planned_trial(of, backend, round_, world)
+    observers = world.observers
+    episodes = Episodes(world.batch_size)
+    span_ns = round(1e3 * sum(observer_us))  # each observer calls without a pause
+    for begun_ns in (0, span_ns, 2 * span_ns):
+        episodes.add(
+            {
+                "agent_ns": [round(1e3 * one) for one in agent_us],
+                "observer_ns": [[round(1e3 * one) for one in observer_us]] * observers,
+                "began_ns": begun_ns,
+                "ended_ns": begun_ns + span_ns,
+            }
+        )
+    agent, observer, other = cpu or (0.0, 0.0, 0.0)
+    each_percent = observer / observers
+    processes = [
+        {"pid": 1, "role": "agent", "title": "agent", "cpu_percent": agent, "pss_mb": 90.0},
+        *(
+            {"pid": 2 + n, "role": "observer", "title": "observer", "cpu_percent": each_percent}
+            for n in range(observers)
+        ),
+        {"pid": 9999, "role": "raylet", "title": "raylet", "cpu_percent": other},
+    ]
+    told = {
+        "batch_size": world.batch_size,
+        "agent_pid": 1,
+        "observer_pids": list(range(2, 2 + observers)),
+        "processes": world.world_size,
+        "memory_bytes": 20_000_000 * world.world_size,
+        "policy": "network" if of.policy_ms is None else f"fixed {of.policy_ms:g} ms",
+        "versions": {"python": "3.12.1", "torch": "2.9.0"},
+        "raw": f"raw/{backend}.jsonl",
+    }
+    return Trial(
+        key=at.key,
+        launch=f"{backend}-{round_}",
+        round=round_,
+        variant=backend,
+        cell=at.cell,
+        row=at.row,
+        started_at=AT,
+        window_s=span_ns / 1e9,
+        warmup=Warmup(0.5, steady, 10),
+        metrics=episodes.metrics(),
+        counts=Counts(episodes.calls, episodes.calls, {}, 0),
+        client=told | client,
+        flags=flags or {},
+        usage={}
+        if cpu is None
+        else {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []},
+    )
+
+
+def rpc_result(suite: RpcSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+    """A run of this suite, with what was measured of it."""
+    plan = tuple(at for launch in rpc_plan(suite) for _, at in launch.worlds)
+    argv = ("serve-bench", "rpc")
+    about = replace(run(*plan), argv=argv, command="rpc", suite=suite.to_json())
+    return result_of([about, *trials, *others])

@@ -27,7 +27,8 @@ WORDS: Final = frozenset(
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
     processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
-    rights rpc_backend rpc_needs sampler serve_metrics server settling shipped store strays""".split()
+    rights rpc_backend rpc_needs sampler serve_metrics server settling shipped store
+    strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -67,7 +68,7 @@ ONLY_IN: Final = {
     "fastapi": ("apps/",),
     "anyio": ("apps/",),
     "numpy": ("apps/",),
-    "matplotlib": ("report/plot_ladders.py",),
+    "matplotlib": ("report/plot_ladders.py", "report/plot_rpc.py"),
     "scipy": (),
     "pandas": (),
     "pickle": (),

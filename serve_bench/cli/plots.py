@@ -1,8 +1,10 @@
-"""The plots of a run of ladders: PNG and SVG in its folder, where the extra `plot` is there."""
+"""The plots of a run of ladders or of rpc: PNG and SVG in its folder, where the extra `plot` is
+there."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,27 +16,30 @@ if TYPE_CHECKING:
 def draw_plots(
     folder: Path, result: Result, *, published: bool = False, asked: bool = False
 ) -> list[Path]:
-    """Draws requests/s and latency over clients, for a run of ladders that measured anything.
+    """Draws requests/s and latency over clients, for a run of ladders that measured anything, and
+    the four metrics over the x axis, for one of rpc.
 
-    Without matplotlib, or where no step was measured, one line says so; without a ladder only if a
-    plot was asked for. Raises RunFailed when a file cannot be written.
+    Without matplotlib, or where nothing was measured, one line says so; of a run that has no plot
+    only if one was asked for. Raises RunFailed when a file cannot be written.
     """
-    if result.run.suite.get("ladder") is None or not result.trials:
+    rpc = result.run.command == "rpc"
+    if not (rpc or result.run.suite.get("ladder") is not None) or not result.trials:
         if asked:
-            print("no plot: the run holds no ladder with a measured step", file=sys.stderr)
+            what = "no measured world" if rpc else "no ladder with a measured step"
+            print(f"no plot: the run holds {what}", file=sys.stderr)
         return []
     if find_spec("matplotlib") is None:
         print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
         return []
     from serve_bench.errors import BadInput, RunFailed
     from serve_bench.files import why, write_whole
-    from serve_bench.report.plot_ladders import plot_ladders
 
+    draw = _rpc(result, published) if rpc else _ladders(result, published)
     places = []
     for kind in ("png", "svg"):
         place = folder / f"{result.run.command}.{kind}"
         try:
-            write_whole(place, plot_ladders(result, kind, published=published))
+            write_whole(place, draw(kind))
         except OSError as error:
             raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
         except BadInput as error:
@@ -43,3 +48,17 @@ def draw_plots(
         places.append(place)
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return places
+
+
+def _ladders(result: Result, published: bool) -> Callable[[str], bytes]:
+    from serve_bench.report.plot_ladders import plot_ladders
+
+    return lambda kind: plot_ladders(result, kind, published=published)
+
+
+def _rpc(result: Result, published: bool) -> Callable[[str], bytes]:
+    from serve_bench.report.plot_rpc import plot_rpc
+    from serve_bench.report.rpc_json import benchmark_report
+
+    report = benchmark_report(result)
+    return lambda kind: plot_rpc(report, kind, published=published)

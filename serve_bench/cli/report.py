@@ -24,7 +24,7 @@ def report(
         bool, typer.Option("--exclude-connect", help="Of press: also without opening connections.")
     ] = False,
     plot: Annotated[
-        bool, typer.Option("--plot", help="Draw the plots of a ladder into the folder anew.")
+        bool, typer.Option("--plot", help="Draw the plots of a run into its folder anew.")
     ] = False,
 ) -> None:
     """Print the report of a finished or broken-off run.

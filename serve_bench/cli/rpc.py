@@ -80,6 +80,9 @@ def measure(
     launches: Annotated[
         str | None, typer.Option(help="Fresh starts of each backend, each the whole plan [1].")
     ] = None,
+    warmup_s: Annotated[
+        str | None, typer.Option(help="Of warm-up, at most, until it is steady [3].")
+    ] = None,
     timeout_s: Annotated[str | None, typer.Option(help="Of a call, seconds [60].")] = None,
     policy_ms: Annotated[
         str | None, typer.Option(help="A policy of fixed time, to check the benchmark with.")
@@ -179,6 +182,7 @@ def _suite(given: dict[str, Any]) -> RpcSuite:
         steps=number("steps", 1, MOST_EPISODES),
         seconds=seconds,
         launches=number("launches", 1, 1000),
+        warmup_s=number("warmup_s", 0.0, MOST_SECONDS, whole=False),
         timeout_s=number("timeout_s", 0.1, MOST_SECONDS, whole=False),
         policy_ms=number("policy_ms", 0.0, 60_000.0, whole=False),
         seed=number("seed", 0, 2**31),

@@ -21,13 +21,13 @@ from serve_bench.errors import BadInput, RunFailed
 from serve_bench.files import why, write_whole
 from serve_bench.host import fingerprint
 from serve_bench.report.plot_rpc import plot_rpc
+from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.result import Result, Resume
 from serve_bench.rpc_request import RpcLaunch, RpcSuite, rpc_plan
 from serve_bench.rpc_runner import RpcRunner
 from serve_bench.store import RunFolder, StoreError, read
 
-REPORT_FILE = "benchmark_report.json"
 LARGEST_REPORT = 64 * 1024 * 1024
 
 

@@ -24,6 +24,10 @@ from serve_bench.report.press_forms import press_csv, press_json, press_markdown
 from serve_bench.report.press_tables import classic_press
 from serve_bench.report.press_text import press_text
 from serve_bench.report.ranker import ranker_json, ranker_text
+from serve_bench.report.rpc_form import classic_rpc
+from serve_bench.report.rpc_forms import rpc_csv, rpc_markdown
+from serve_bench.report.rpc_json import rpc_json
+from serve_bench.report.rpc_text import rpc_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -61,6 +65,8 @@ def render(
         return (
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
+    if result.run.command == "rpc":
+        return _rpc(result, format, published, where, width)
     if result.run.suite.get("ladder") is not None:
         if result.run.command == "press":
             return _press(result, format, published, where, width, exclude_connect)
@@ -86,6 +92,17 @@ def _press(
     if format == "markdown":
         return press_markdown(result, published, where, exclude)
     return classic_press(settings_of(result))
+
+
+def _rpc(result: Result, format: str, published: bool, where: str | None, width: int) -> str:
+    """A run of rpc in any form."""
+    if format == "table":
+        return rpc_text(result, published, where, width)
+    if format == "json":
+        return rpc_json(result, published, where)
+    if format == "markdown":
+        return rpc_markdown(result, published, where)
+    return rpc_csv(result) if format == "csv" else classic_rpc(result)
 
 
 def _ladders(result: Result, format: str, published: bool, where: str | None, width: int) -> str:

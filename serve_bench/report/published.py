@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -18,6 +19,7 @@ MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
 RECSYS: Final = "recsys_oss_vs_turbo.json"
 PRESS: Final = "presstest.json"
+RPC: Final = "torch_rpc.json"
 
 _ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
 _WRK_CELL: Final = "bs1-mcq10000-rep8"  # as in the published `noop_latency.py` command line
@@ -63,6 +65,8 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
         return _recsys_notes()
     if command == "press":
         return _press_notes()
+    if command == "rpc":
+        return rpc_published()
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     latency = wrk["latency_ms"]
@@ -120,3 +124,27 @@ def _press_notes() -> tuple[str, ...]:
         f"published (not measured here): {told['source']}; hardware {told['hardware']}: {best}",
         f"published log levels: {told['log_levels']}",
     )
+
+
+def rpc_example(x_axis: str, batched: Collection[bool]) -> Any:
+    """The published example of rpc; None unless the x axis is its own, and all was batched."""
+    return reference(RPC)["example"] if x_axis == "world_size" and set(batched) == {True} else None
+
+
+def rpc_source() -> str:
+    """Where it comes from, and what is to be known before it is set beside."""
+    return (
+        f"{reference(RPC)['source']}; the hardware is not named; one process of its world is a "
+        "coordinator, so that there are world_size - 2 observers"
+    )
+
+
+def rpc_published() -> tuple[str, ...]:
+    """The published example in words, a line each."""
+    rows = "; ".join(
+        f"world_size {row['world_size']}: agent latency p50 {row['agent_latency'][0]} s, agent "
+        f"throughput {row['agent_throughput'][0]}, observer latency {row['observer_latency'][0]} "
+        f"s, observer throughput {row['observer_throughput'][0]}"
+        for row in reference(RPC)["example"]
+    )
+    return (f"published (not measured here), batch True: {rpc_source()}: {rows}",)
