@@ -62,6 +62,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     Raises BadInput with one line that names the file, the key and what is allowed.
     """
     flags = overrides or Overrides()
+    if "rpc" in data:
+        raise BadInput(f"{file}: is a suite of serve-bench rpc")
     only_keys(data, _TOP, file)
     load = _table(data, "load", file)
     only_keys(load, _LOAD, f"{file}: load")

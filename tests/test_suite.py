@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.errors import BadInput
+from serve_bench.rpc_request import LISTS, texts_of
 from serve_bench.scenario import Suite
 from serve_bench.shipped import read_toml, shipped, suite_file
 from serve_bench.suite import Overrides, read_suite
@@ -47,6 +48,11 @@ def test_micro_holds_three_rows_and_says_their_clients() -> None:
 
 @pytest.mark.parametrize("file", sorted(shipped("scenarios").glob("*.toml")), ids=lambda f: f.stem)
 def test_every_shipped_suite_loads(file: Path) -> None:
+    if file.stem == "rpc":  # of worlds, not of cells on a Serve
+        assert {*LISTS, "backend", "episodes"} <= set(texts_of(read_toml(file), file.name))
+        with pytest.raises(BadInput, match=r"^rpc\.toml: is a suite of serve-bench rpc$"):
+            read_suite(read_toml(file), file.name)
+        return
     suite = read_suite(read_toml(file), file.name)
     assert suite.name == file.stem
     assert suite.cells and suite.variants
