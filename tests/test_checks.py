@@ -132,6 +132,15 @@ def test_littles_law_is_silent_in_an_open_loop() -> None:
     assert codes(good(row=replace(row, loop="closed"))) == ["littles-law"]
 
 
+def test_littles_law_lets_observers_of_an_episode_end_at_different_times() -> None:
+    few = good(row=Row("9 observers", "observer", 100, 9))
+    assert codes(replace(few, row=replace(few.row, client="raw"))) == ["littles-law"]
+    assert codes(few) == []
+    slow = trial(FIRST, 100.0, 100.0, 100.0, latency=Histogram.of([50 * MS] * 300).encode())
+    one = Row("1 observer", "observer", 1, 1)
+    assert codes(good(row=one, metrics=slow.metrics)) == ["littles-law"]  # more than can be
+
+
 def test_replicas_without_a_request() -> None:
     (warning,) = doubts(good(served={"a": 10, "b": 0, "c": 0}))
     assert (warning.code, warning.message) == ("idle-replicas", "2 of 3 replicas got no request")
