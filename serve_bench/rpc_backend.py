@@ -22,6 +22,7 @@ from serve_bench.errors import RunFailed
 from serve_bench.ports import open_to_network
 from serve_bench.proof import role_of
 from serve_bench.readings import pss_bytes
+from serve_bench.rpc_needs import address_of
 from serve_bench.rpc_request import RpcSuite, World
 from serve_bench.sampler import Watched
 from serve_bench.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
@@ -87,7 +88,7 @@ class RpcBackend:
         )
         body = {
             "backend": self.backend,
-            "master_addr": self.suite.master_addr,
+            "master_addr": address_of(self.suite.master_addr),
             "master_port": self.suite.master_port,
             "logical_cpus": max(4, os.cpu_count() or 1),
             "ray_dir": str(self.directory / "r"),
@@ -108,8 +109,7 @@ class RpcBackend:
             "policy_ms": self.suite.policy_ms,
             "timeout_s": self.suite.timeout_s,
             "seed": self.suite.seed,
-            "master_addr": self.suite.master_addr,
-            "interface": interface_of(self.suite.master_addr),
+            "interface": interface_of(address_of(self.suite.master_addr)),
         }
         patience_s = WORLD_TIMEOUT_S + WORLD_TIMEOUT_EACH_S * world.world_size
         answer = self._ask("world", body, patience_s)

@@ -265,10 +265,11 @@ def _state_size(flag: str, text: str) -> tuple[int, ...]:
             f"{flag}: {text!r} is not allowed; it takes whole numbers joined by -, such as 10-20-10"
         )
     sizes = tuple(int(part) for part in parts)
-    if not 1 <= math.prod(sizes) <= MOST_NUMBERS:
+    numbers = math.prod(sizes)
+    if not 1 <= numbers <= MOST_NUMBERS:
+        many = f"{numbers:,}" if numbers < 10**18 else "10^18 or more"
         raise BadInput(
-            f"{flag}: {text} makes a state of {math.prod(sizes):,} numbers; it takes "
-            f"1 to {MOST_NUMBERS:,}"
+            f"{flag}: {text} makes a state of {many} numbers; it takes 1 to {MOST_NUMBERS:,}"
         )
     return sizes
 

@@ -143,12 +143,12 @@ def _of_run(place: Path, run_id: str) -> bool:
 
 def plot_file(file: Path, out: Path | None, published: bool) -> int:
     """Draws a report. Raises BadInput when it is none, or the target cannot be."""
+    report = _read_report(file)
     places = [file.with_suffix(".png"), file.with_suffix(".svg")] if out is None else [out]
     for place in places:
         if place.suffix not in (".png", ".svg"):
             raise BadInput(f"--out: {place} is not allowed; it takes a name ending in .png or .svg")
         check_target(place, "--out")
-    report = _read_report(file)
     for place in places:
         drawn = plot_rpc(report, place.suffix[1:], published=published, name=str(file))
         try:

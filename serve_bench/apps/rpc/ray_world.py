@@ -139,21 +139,22 @@ class RayWorld:
         left = list(asked)
         while left:
             done, left = ray.wait(left, num_returns=1, timeout=LOOK_S)
-            end_if_orphan()
-            self._look_for_agent()
+            self._look()
             for reference in done:
                 rank = first + asked.index(reference)
                 try:
                     told[reference] = ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    # First: one that tells of a dead agent is a RayActorError as well.
+                    raise self._failed(rank, error) from None
                 except ray.exceptions.RayActorError:
                     raise ended(rank, self._pids.get(rank), "ended") from None
-                except ray.exceptions.RayTaskError as error:
-                    raise self._failed(rank, error) from None
         return [told[reference] for reference in asked]
 
-    def _look_for_agent(self) -> None:
-        """Breaks the world if the agent has ended: Serve would replace it without a word, and the
-        observers would only notice when their calls time out."""
+    def _look(self) -> None:
+        """Ends this process if the parent has gone; breaks the world if the agent's process has:
+        Serve would start another in its place, and only make the calls wait."""
+        end_if_orphan()
         pid = self._pids.get(0)
         if pid is not None:
             try:

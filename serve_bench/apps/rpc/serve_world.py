@@ -73,6 +73,9 @@ class ServeWorld(RayWorld):
         agent = ServeAgent.options(
             num_replicas=1,
             max_ongoing_requests=most,
+            # Where a world broke, calls of a batch that never fills would be waited for (20 s).
+            graceful_shutdown_timeout_s=1.0,
+            graceful_shutdown_wait_loop_s=0.1,
             ray_actor_options={"num_cpus": 0},
             logging_config=QUIET,
         )
@@ -83,7 +86,10 @@ class ServeWorld(RayWorld):
 
     def _take_latencies(self) -> list[int]:
         taken: list[int] = self._asked("take_latencies")
-        self._look_for_agent()  # the answer may be that of a successor
+        pid = self._agent_pid()
+        if pid != self._pids[0]:  # then latencies are lost with the one that was there before
+            how = f"ended; Serve has put another in its place (pid {pid})"
+            raise ended(0, self._pids[0], how)
         return taken
 
     def _start_observers(self, kind: Any = ServeObserver) -> None:

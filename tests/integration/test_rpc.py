@@ -1,0 +1,296 @@
+"""`serve-bench rpc` with real processes: a known answer on each backend, and what breaks a run.
+
+A policy of a fixed time makes the latencies known. Bounds are those of arithmetic, or wide: what an
+observer waits for cannot be shorter than what the agent does meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import Result, Trial
+from serve_bench.rpc_figures import NAMES, rpc_points
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_until_clean
+
+TORCH = [pytest.mark.torch, pytest.mark.process]
+RAY = [pytest.mark.torch, pytest.mark.ray, pytest.mark.timeout(300)]
+LONG = [*RAY, pytest.mark.long]
+
+POLICY_MS, POLICY_NS = 20, 20_000_000
+OBSERVERS, STEPS, EPISODES = 3, 15, 3
+KNOWN = (
+    *("rpc", "--world-size", str(OBSERVERS + 1), "--batch", "True,False", "--master-port", "0"),
+    *("--policy-ms", str(POLICY_MS), "--steps", str(STEPS), "--episodes", str(EPISODES)),
+)
+
+#: About 2 s of each form, in episodes of 0.1 s and 0.2 s: time enough to end a process within it.
+BREAKS = ("rpc", "--world-size", "3", "--policy-ms", "20", "--steps", "5", "--master-port", "0")
+
+
+def raw_of(trial: Trial, folder: Path) -> list[dict[str, Any]]:
+    """The episodes of a trial, each latency in them."""
+    lines = (folder / trial.client["raw"]).read_text(encoding="ascii").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("torch", marks=TORCH),
+        pytest.param("ray", marks=RAY),
+        pytest.param("serve", marks=RAY),
+    ],
+)
+def test_a_policy_of_20_ms_gives_the_figures_that_arithmetic_says(
+    backend: str, tmp_path: Path
+) -> None:
+    ran = run_to_end([*KNOWN, "--backend", backend, "--out", "r"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = read(tmp_path / "r")
+    assert result.complete and result.failures == ()
+    batched, alone = result.trials
+    assert [one.cell["batch"] for one in (batched, alone)] == [True, False]
+    check_batched(raw_of(batched, tmp_path / "r"))
+    check_alone(raw_of(alone, tmp_path / "r"))
+    for trial in result.trials:
+        check_records(trial, raw_of(trial, tmp_path / "r"))
+        assert trial.variant == backend and trial.usage["processes"]
+    check_figures(result, tmp_path / "r")
+    if backend == "torch":  # what Ray opens is Ray's
+        assert [one.proof["open_to_network"] for one in result.deploys] == [[], []]
+
+
+def check_batched(episodes: list[dict[str, Any]]) -> None:
+    """One agent latency a step, of at least the policy, and within that of who waited longest."""
+    for one in episodes:
+        agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
+        assert one["batch_size"] == OBSERVERS == len(calls)
+        assert [len(each) for each in calls] == [STEPS] * OBSERVERS and len(agent) == STEPS
+        for step in range(STEPS):
+            waited = [each[step] for each in calls]
+            assert POLICY_NS <= agent[step] <= max(waited)
+            assert min(waited) >= POLICY_NS
+        span_s = (one["ended_ns"] - one["began_ns"]) / 1e9
+        assert OBSERVERS * STEPS / span_s <= OBSERVERS * 1e3 / POLICY_MS
+    # Each alone, one after the other, they would wait for three times as long.
+    every = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
+    assert statistics.median(every) < 2 * POLICY_NS
+    agents = [value for one in episodes for value in one["agent_latency_ns"]]
+    assert statistics.median(agents) < 2 * POLICY_NS
+
+
+def check_alone(episodes: list[dict[str, Any]]) -> None:
+    """One agent latency a call, no two at once; the observers queue for the one agent."""
+    in_system = []
+    for one in episodes:
+        agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
+        assert one["batch_size"] == 1 and len(calls) == OBSERVERS
+        assert [len(each) for each in calls] == [STEPS] * OBSERVERS
+        assert len(agent) == OBSERVERS * STEPS
+        every, span_ns = list(chain(*calls)), one["ended_ns"] - one["began_ns"]
+        assert min(agent) >= POLICY_NS and min(every) >= POLICY_NS
+        assert sum(agent) <= span_ns
+        assert len(every) / (span_ns / 1e9) <= 1e3 / POLICY_MS
+        in_system.append(sum(every) / span_ns)  # mean latency x rate
+    assert all(one <= OBSERVERS for one in in_system)
+    assert statistics.median(in_system) == pytest.approx(OBSERVERS, rel=0.1)
+    waits = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
+    assert statistics.median(waits) == pytest.approx(OBSERVERS * POLICY_NS, rel=0.25)
+
+
+def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
+    """What the trial says is what the raw file holds."""
+    assert [one["episode"] for one in episodes] == list(range(1, EPISODES + 1))
+    assert {one["trial"] for one in episodes} == {trial.key}
+    agent = list(chain(*(one["agent_latency_ns"] for one in episodes)))
+    calls = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
+    assert trial.counts.sent == trial.counts.completed == OBSERVERS * STEPS * EPISODES
+    assert len(calls) == trial.counts.completed and not trial.flags
+    assert trial.metrics["latency"].histogram == Histogram.of(calls).encode()
+    assert trial.metrics["agent_latency"].histogram == Histogram.of(agent).encode()
+    rates = [OBSERVERS * STEPS / ((one["ended_ns"] - one["began_ns"]) / 1e9) for one in episodes]
+    assert trial.metrics["throughput"].windows == pytest.approx(rates)
+    size = trial.client["batch_size"]
+    means = [
+        statistics.fmean(size * 1e9 / value for value in one["agent_latency_ns"])
+        for one in episodes
+    ]
+    assert trial.metrics["agent_throughput"].windows == pytest.approx(means)
+    assert len({trial.client["agent_pid"], *trial.client["observer_pids"]}) == OBSERVERS + 1
+    assert trial.client["policy"] == "fixed 20 ms" and trial.client["memory_bytes"] > 0
+
+
+def nearest_rank(values: list[float], share: int) -> float:
+    return sorted(values)[math.ceil(share / 100 * len(values)) - 1]
+
+
+def check_figures(result: Result, folder: Path) -> None:
+    """The four metrics, from each latency by their definition."""
+    points = rpc_points(result)
+    assert [one.x for one in points] == ["True", "False"]
+    for point in points:
+        (trial,) = point.trials
+        episodes = raw_of(trial, folder)
+        agent = [value / 1e9 for one in episodes for value in one["agent_latency_ns"]]
+        calls = [v / 1e9 for one in episodes for v in chain(*one["observer_latency_ns"])]
+        samples = [
+            agent,
+            [point.batch_size / value for value in agent],
+            calls,
+            [1 / value for value in calls],
+        ]
+        for name, values in zip(NAMES, samples, strict=True):
+            figures = point.figures[name]
+            assert figures.count == len(values)
+            assert figures.mean == pytest.approx(statistics.fmean(values), rel=1e-3)
+            for share, value in figures.percentiles.items():
+                assert value == pytest.approx(nearest_rank(values, share), rel=1e-3), (name, share)
+
+
+# ---------------------------------------------------------------------------- what breaks a run
+
+
+def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:
+    """Waits until so many episodes of the n-th world are measured; gives who is in it."""
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
+        files = sorted((folder / "rpc").glob("*.jsonl"), key=lambda one: one.stat().st_ctime_ns)
+        if len(files) >= world and files[world - 1].read_bytes().count(b"\n") >= least:
+            return read(folder).deploys[world - 1].proof
+        time.sleep(0.02)
+    raise AssertionError(f"no {least} episodes of world {world} in 100 s")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("torch", marks=TORCH),
+        pytest.param("ray", marks=LONG),
+        pytest.param("serve", marks=LONG),
+    ],
+)
+def test_who_is_killed_is_named_the_rest_is_measured_and_resume_completes(
+    backend: str, tmp_path: Path
+) -> None:
+    folder, episodes = tmp_path / "r", 20
+    command = [*BREAKS, "--backend", backend, "--batch", "True,False", "--episodes", str(episodes)]
+    # Whoever waited for the timeout of a call would wait for longer than this test does.
+    process = start(*command, "--timeout-s", "600", "--out", "r", cwd=tmp_path)
+    told = wait_for_episodes(process, folder, 1, 2)
+    observer = told["observers"][1]
+    os.kill(observer, signal.SIGKILL)
+    # The world without batch is measured all the same, and there the agent is killed.
+    told = wait_for_episodes(process, folder, 2, 2)
+    os.kill(told["agent"], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert wait_until_clean(10) == []
+    assert "incomplete; go on with: serve-bench rpc --resume r" in output
+    result = read(folder)
+    assert len(result.failures) == len(result.trials) == 2, output
+    for failure, trial, who in zip(
+        result.failures,
+        result.trials,
+        (f"observer 2 (pid {observer}) ", f"the agent (pid {told['agent']}) "),
+        strict=True,
+    ):
+        assert failure.what == "trial" and failure.key == trial.key
+        assert failure.message.startswith(who) and "\n" not in failure.message, output
+        whole = raw_of(trial, folder)
+        assert 2 <= len(whole) < episodes
+        assert failure.message.endswith(f", after {len(whole)} of {episodes} episodes")
+        assert f"{failure.message}\n" in output
+        assert trial.flags == {"interrupted": True}
+        assert len(trial.metrics["throughput"].windows or ()) == len(whole)
+        assert trial.counts.completed == len(whole) * 2 * 5
+    assert all(one.clean for one in result.teardowns)
+    resumed = run_to_end(["rpc", "--resume", "r"], tmp_path)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    result = read(folder)
+    assert result.complete and len(result.launches) == 2
+    for trial in result.trials:
+        assert not trial.flags and len(raw_of(trial, folder)) == episodes
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def sigkill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+
+
+def ctrl_c(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("backend", "end", "code"),
+    [
+        pytest.param("torch", sigkill, -9, marks=TORCH, id="torch-sigkill"),
+        pytest.param("torch", ctrl_c, 130, marks=TORCH, id="torch-ctrl-c"),
+        pytest.param("ray", sigkill, -9, marks=RAY, id="ray-sigkill"),
+        pytest.param("serve", ctrl_c, 130, marks=LONG, id="serve-ctrl-c"),
+    ],
+)
+def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
+    backend: str, end: Callable[[subprocess.Popen[str]], None], code: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "r"
+    command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
+    process = start(*command, cwd=tmp_path)
+    told = wait_for_episodes(process, folder, 1, 3)
+    end(process)
+    output, _ = process.communicate(timeout=60)
+    assert wait_until_clean(10) == []
+    assert not any(alive(pid) for pid in (told["agent"], *told["observers"]))
+    assert process.returncode == code, output
+    result = read(folder)
+    if code == -9:  # every latency of whole episodes stands in the file beside
+        assert result.trials == ()
+        (file,) = (folder / "rpc").iterdir()
+        lines = file.read_bytes().split(b"\n")
+        assert len(lines) > 3 and all(json.loads(line)["episode"] for line in lines[:-1])
+        return
+    (trial,), (failure,) = result.trials, result.failures
+    whole = raw_of(trial, folder)
+    assert trial.flags == {"interrupted": True} and len(whole) >= 3
+    assert len(trial.metrics["throughput"].windows or ()) == len(whole)
+    assert failure.message == f"interrupted after {len(whole)} of 1000 episodes"
+    assert "interrupted; go on with: serve-bench rpc --resume r\n" in output
+    assert (folder / "benchmark_report.json").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.process
+def test_the_address_may_be_a_name_and_the_published_port_is_kept_to(tmp_path: Path) -> None:
+    """Of this machine alone: nothing of a world listens to the network."""
+    command = ["rpc", "-world_size=2", "-master_addr=localhost", "-state_size=4-5", "-nlayers=1"]
+    more = ["--master-port", "0", "--episodes", "2", "--steps", "50", "-output_file_path=x.json"]
+    ran = run_to_end([*command, *more, "--out", "r"], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = read(tmp_path / "r")
+    (trial,), (deploy,), (launch,) = result.trials, result.deploys, result.launches
+    assert trial.client["policy"] == "network" and trial.counts.completed == 100
+    assert deploy.proof["open_to_network"] == [] and launch.proof["master_port"] > 0
+    assert launch.proof["versions"]["torch"]
+    assert (tmp_path / "x.json").read_text() == (tmp_path / "r/benchmark_report.json").read_text()
