@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,29 @@ STEADY: Final = 0.15
 START_S: Final = {"torch": 2.0, "ray": 5.0, "serve": 8.0}
 EACH_S: Final = {"torch": 0.17, "ray": 0.6, "serve": 0.9}
 CALLS_PER_S: Final = {"torch": 2500.0, "ray": 850.0, "serve": 250.0}
+
+
+def expected_s(suite: RpcSuite, launches: Sequence[RpcLaunch], done: int = 0) -> float:
+    """About how long these launches take, without the first `done` worlds of them."""
+    total, at = 0.0, 0
+    for launch in launches:
+        worlds = [world for place, (world, _) in enumerate(launch.worlds) if at + place >= done]
+        at += len(launch.worlds)
+        total += START_S[launch.backend] if worlds else 0.0
+        total += sum(_world_s(suite, launch.backend, world) for world in worlds)
+    return total
+
+
+def _world_s(suite: RpcSuite, backend: str, world: World) -> float:
+    calls = world.observers * suite.steps
+    an_episode_s = calls / CALLS_PER_S[backend]
+    if suite.policy_ms is not None:
+        selections = suite.steps if world.batch else calls
+        an_episode_s += selections * suite.policy_ms / 1e3
+    measured_s = suite.episodes * an_episode_s
+    if suite.seconds is not None:
+        measured_s = min(measured_s, suite.seconds + an_episode_s)
+    return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
 
 
 @dataclass
@@ -201,28 +225,7 @@ class RpcRunner:
 
     def _left_s(self) -> float:
         """About how long the worlds to come take, the present one with them."""
-        total, at = 0.0, 0
-        for launch in self.launches:
-            to_come = [
-                world for place, (world, _) in enumerate(launch.worlds) if at + place >= self._done
-            ]
-            at += len(launch.worlds)
-            if to_come:
-                total += START_S[launch.backend]
-            total += sum(self.expected_s(launch.backend, world) for world in to_come)
-        return total
-
-    def expected_s(self, backend: str, world: World) -> float:
-        """About how long a world takes on a backend."""
-        suite, calls = self.suite, world.observers * self.suite.steps
-        an_episode_s = calls / CALLS_PER_S[backend]
-        if suite.policy_ms is not None:
-            selections = suite.steps if world.batch else calls
-            an_episode_s += selections * suite.policy_ms / 1e3
-        measured_s = suite.episodes * an_episode_s
-        if suite.seconds is not None:
-            measured_s = min(measured_s, suite.seconds + an_episode_s)
-        return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
+        return expected_s(self.suite, self.launches, self._done)
 
 
 class _Measuring:

@@ -166,7 +166,7 @@ def test_every_spelling_gives_the_same_plan(
         "launch torch, round 1",
         f"  world_size=3, {rest}",
         f"  world_size=4, {rest}",
-        "2 worlds, 10 episodes of 100 steps each",
+        "2 worlds, 10 episodes of 100 steps each; about 6 s in all",
     ]
     assert err == "" and list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_a_plan_of_several_backends_and_launches(capsys: pytest.CaptureFixture[s
     ]
     worlds = {line for line in lines if not line.startswith("launch ")}
     assert len(worlds) == 1 and worlds.pop().endswith(", threads=1, policy_ms=20.0")
-    assert last == "4 worlds, 2.5 s of 7 steps each"
+    assert last == "4 worlds, 2.5 s of 7 steps each; about 29 s in all"
 
 
 def stored(place: Path, command: str = "rpc") -> None:
@@ -215,7 +215,7 @@ def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(
         "launch torch, round 1",
         "launch ray, round 1",
     ]
-    assert lines[-1] == "4 worlds, 10 episodes of 100 steps each"
+    assert lines[-1].startswith("4 worlds, 10 episodes of 100 steps each; about ")
     assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
     assert not (tmp_path / "r" / REPORT_FILE).exists()
 

@@ -25,7 +25,7 @@ from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.result import Result, Resume
 from serve_bench.rpc_request import RpcLaunch, RpcSuite, rpc_plan
-from serve_bench.rpc_runner import RpcRunner
+from serve_bench.rpc_runner import RpcRunner, expected_s
 from serve_bench.store import RunFolder, StoreError, read
 
 LARGEST_REPORT = 64 * 1024 * 1024
@@ -108,7 +108,12 @@ def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
             typer.echo("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
     count = sum(len(launch.worlds) for launch in launches)
     each = f"{suite.episodes:,} episodes" if suite.seconds is None else f"{suite.seconds:g} s"
-    typer.echo(f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each")
+    minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
+    about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    typer.echo(
+        f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each; "
+        f"about {about} in all"
+    )
 
 
 def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> None:
