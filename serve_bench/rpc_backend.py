@@ -33,7 +33,13 @@ WORLD_TIMEOUT_EACH_S: Final = 4.0
 """Of a process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
 
 _DETAIL_LINES: Final = 12
-_CHATTER: Final = ("INFO ", "RAY_AUTH_MODE", "Token authentication", "UserWarning", "Gloo")
+_CHATTER: Final = (
+    "INFO ",
+    "RAY_AUTH_MODE",
+    "Token authentication",
+    "UserWarning",
+    "current_device",
+)
 _PACKAGE: Final = Path(__file__).resolve().parent
 
 

@@ -65,7 +65,10 @@ def checked(suite: RpcSuite) -> RpcSuite:
     for world in suite.worlds:
         for backend in suite.backends:
             _check_memory(world, backend)
-    return replace(suite, worlds=tuple(_with_device(world) for world in suite.worlds))
+    worlds = tuple(_with_device(world) for world in suite.worlds)
+    if len(set(worlds)) < len(worlds):
+        raise BadInput(f"--device: auto is {worlds[0].device} here, which stands there too")
+    return replace(suite, worlds=worlds)
 
 
 def _has(module: str) -> bool:

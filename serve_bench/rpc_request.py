@@ -39,6 +39,9 @@ KEYS: Final = (
 
 OPTIONAL: Final = ("seconds", "policy_ms")
 
+MOST_EPISODES: Final = 1_000_000
+"""So many where seconds end a world."""
+
 MOST_PROCESSES: Final = 4096
 MOST_NUMBERS: Final = 100_000_000
 """Of a state, and weights of a layer: 400 MB."""
@@ -230,6 +233,8 @@ def read_number(
     try:
         number = int(text) if whole else float(text)
     except ValueError:
+        number = math.nan
+    if not text.isascii() or "_" in text:  # which Python reads as digits too
         number = math.nan
     if not least <= number <= most:  # NaN is not
         kind = "a whole number" if whole else "a number"

@@ -16,7 +16,7 @@ from serve_bench import rpc_needs
 from serve_bench.cli import rpc_run, run
 from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.rpc_request import RpcSuite, World, rpc_plan
-from serve_bench.store import RECORDS_FILE, RunFolder
+from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import records
 
 REPORT = Path(__file__).parent.parent / "serve_bench" / "reference" / "torch_rpc.json"
@@ -75,6 +75,10 @@ BAD = [
     (f"plot {REPORT} --out /nowhere/x.svg", "--out: the folder of /nowhere/x.svg does not exist"),
     (f"plot {REPORT} --out {REPORT}", "torch_rpc.json is not allowed; it takes a name ending in"),
     ("plot", "Missing argument"),
+    ("plot /dev/zero", "/dev/zero: is no report of rpc: too large"),
+    ("--world-size 3 --resume x plot y", "--world-size, --resume: does not go with rpc plot"),
+    ("--episodes 1_0", "--episodes: '1_0' is not allowed; it takes a whole number from 1"),
+    ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
 ]
 
 
@@ -202,6 +206,32 @@ def test_a_run_of_another_command_is_not_gone_on_with(
     said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of press\n"
     assert capsys.readouterr().err == said
     assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
+
+
+def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path) -> None:
+    stored(tmp_path / "r")
+    suite = replace(SUITE, output_file_path="/dev/full")
+    troubles = rpc_run._write_reports(suite, read(tmp_path / "r"), tmp_path / "r")
+    assert troubles == ["/dev/full: cannot be written: no space left on device"]
+    assert (tmp_path / "r" / REPORT_FILE).exists()
+
+
+def test_a_report_without_an_end_of_brackets_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert run(["rpc", "plot", str(tmp_path / "deep.json")]) == 2
+    assert capsys.readouterr().err.endswith("deep.json: is no report of rpc: too deeply nested\n")
+
+
+@pytest.mark.parametrize("command", ["rpc", "ranker", "load"])
+def test_micro_goes_on_with_no_run_of_another_kind(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "r", command=command)
+    assert run(["micro", "--resume", str(tmp_path / "r")]) == 2
+    said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of {command}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(

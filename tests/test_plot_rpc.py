@@ -207,15 +207,15 @@ def foreign(*path: Any, to: Any) -> dict[str, Any]:
         ),
         (
             foreign("benchmark_results", 0, NAMES[1], "p50", to=float("nan")),
-            "benchmark_results[0].agent throughput.p50 is nan; it takes a number from 0",
+            "benchmark_results[0].agent throughput.p50 is nan; it takes a number from 0 to 1e+15",
         ),
         (
             foreign("benchmark_results", 0, NAMES[1], "p50", to=-1),
-            "benchmark_results[0].agent throughput.p50 is -1; it takes a number from 0",
+            "benchmark_results[0].agent throughput.p50 is -1; it takes a number from 0 to 1e+15",
         ),
         (
             foreign("benchmark_results", 0, NAMES[1], "p50", to=10**400),
-            "benchmark_results[0].agent throughput.p50 is inf; it takes a number from 0",
+            "benchmark_results[0].agent throughput.p50 is inf; it takes a number from 0 to 1e+15",
         ),
         (broken("serve_bench", to=[1]), "serve_bench is no JSON object"),
         (broken("serve_bench", "backends"), "serve_bench.backends is missing"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -11,7 +14,7 @@ import pytest
 
 from serve_bench.apps.rpc.agent import Agent, FixedPolicy
 from serve_bench.apps.rpc.observer import episode
-from serve_bench.apps.rpc.worlds import ended, figures, one_line
+from serve_bench.apps.rpc.worlds import ended, figures, one_line, stopped
 
 SPEC: dict[str, Any] = {
     **{"observers": 4, "batch": True, "state_size": [3, 2, 5], "nlayers": 2, "out_features": 6},
@@ -83,6 +86,19 @@ def test_a_process_that_ended_is_named_by_its_rank() -> None:
     assert str(ended(0, 7, "ended")) == "the agent (pid 7) ended"
     assert str(ended(2, 7, "was killed by signal 9")) == "observer 2 (pid 7) was killed by signal 9"
     assert str(ended(2, None, "failed: x")) == "observer 2 failed: x"
+
+
+@pytest.mark.process
+def test_a_process_that_a_signal_has_stopped_is_found_by_its_rank() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as sleeper:
+        pids = {0: os.getpid(), 3: sleeper.pid}
+        assert stopped(pids) is None
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        os.waitpid(sleeper.pid, os.WUNTRACED)  # until it has
+        found = stopped(pids)
+        sleeper.kill()
+    said = f"observer 3 (pid {sleeper.pid}) is stopped by a signal; others waited for it"
+    assert str(found) == said
 
 
 def test_an_error_is_one_line_and_of_a_traceback_its_last() -> None:

@@ -244,6 +244,13 @@ def test_the_device_is_what_torch_has(
         assert [one.device for one in checked(suite).worlds] == [becomes]
 
 
+def test_auto_and_the_device_that_it_means_are_one_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: Torch("2", None, ()))
+    both = tuple(replace(WORLD, device=one) for one in ("cpu", "auto"))
+    with pytest.raises(BadInput, match=r"^--device: auto is cpu here, which stands there too$"):
+        checked(suite_of(worlds=both))
+
+
 def test_torch_is_not_loaded_to_learn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: pytest.fail("asked torch"))
     assert checked(suite_of()) == suite_of()

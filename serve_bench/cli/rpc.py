@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 #: Flags that go with --resume.
 LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample")
-MOST_EPISODES = 1_000_000
 MOST_SECONDS = 86_400.0
 
 _SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
@@ -104,9 +103,11 @@ def measure(
     Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
     """
     given = {name: value for name, value in locals().items() if name != "context"}
-    if context.invoked_subcommand is not None:
-        return None
     from serve_bench.cli.matrix_flags import asked
+
+    if context.invoked_subcommand is not None:
+        check_alone(asked(given, "rpc", but=("format",)), context.invoked_subcommand)
+        return None
     from serve_bench.cli.rpc_run import resumed, run
     from serve_bench.cli.show import Shown, check_target
     from serve_bench.errors import BadInput
@@ -124,7 +125,22 @@ def measure(
         return run(checked(asked_for), resume, shown, earlier=earlier, dry_run=dry_run)
     if output_file_path is not None:
         check_target(output_file_path, "--output-file-path")
+        if perf_metrics is not None and same_file(output_file_path, perf_metrics):
+            raise BadInput(f"--output-file-path and --perf-metrics: both are {perf_metrics}")
     return run(checked(_suite(given)), out, shown, dry_run=dry_run)
+
+
+def check_alone(wrong: list[str], command: str) -> None:
+    """BadInput when flags stand in front of a command that has its own."""
+    from serve_bench.errors import BadInput
+
+    if wrong:
+        raise BadInput(f"{', '.join(wrong)}: does not go with rpc {command}")
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names mean one file, which need not exist; a device may be named twice."""
+    return one.resolve() == other.resolve() and not one.is_char_device()
 
 
 @rpc.command()
@@ -148,6 +164,7 @@ def _suite(given: dict[str, Any]) -> RpcSuite:
     """What the flags ask for, the suite file behind them. BadInput names the flag, or the key."""
     from serve_bench.rpc_request import (
         KEYS,
+        MOST_EPISODES,
         RpcSuite,
         read_backends,
         read_number,

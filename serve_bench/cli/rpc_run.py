@@ -24,7 +24,7 @@ from serve_bench.report.plot_rpc import plot_rpc
 from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.result import Result, Resume
-from serve_bench.rpc_request import RpcLaunch, RpcSuite, rpc_plan
+from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, rpc_plan
 from serve_bench.rpc_runner import RpcRunner, expected_s
 from serve_bench.store import RunFolder, StoreError, read
 
@@ -57,7 +57,9 @@ def run(
     with signals():
         folder, failed, interrupted = _measure(suite, launches, out, earlier)
         result = read(folder)
-        _write_reports(suite, result, folder)
+        troubles = _write_reports(suite, result, folder)
+        for trouble in troubles:  # the figures are shown all the same
+            print(f"serve-bench: {trouble}", file=sys.stderr)
         shown.show(result, folder)
         draw_plots(folder, result, published=shown.published)
     again = f"serve-bench rpc --resume {folder}"
@@ -67,7 +69,7 @@ def run(
     if failed or result.missing:
         print(f"incomplete; go on with: {again}", file=sys.stderr)
         return FAILED
-    return 0
+    return FAILED if troubles else 0
 
 
 def _measure(
@@ -107,7 +109,9 @@ def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
         for _, planned in launch.worlds:
             typer.echo("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
     count = sum(len(launch.worlds) for launch in launches)
-    each = f"{suite.episodes:,} episodes" if suite.seconds is None else f"{suite.seconds:g} s"
+    each = f"{suite.episodes:,} episode{'' if suite.episodes == 1 else 's'}"
+    if suite.seconds is not None:
+        each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
     minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
     about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     typer.echo(
@@ -116,9 +120,10 @@ def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
     )
 
 
-def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> None:
+def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> list[str]:
     """The report as JSON: in the run's folder, and where it was asked for. The latter is a new
-    file, or the one that an earlier sitting of this run wrote."""
+    file, or the one that an earlier sitting of this run wrote. Returns what could not be written.
+    """
     run_folder = folder if folder.is_dir() else folder.parent
     text = rpc_json(result, where=str(folder))
     places = [run_folder / REPORT_FILE]
@@ -128,6 +133,7 @@ def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> None:
             print(f"serve-bench: {place} is of another run: left as it is", file=sys.stderr)
         else:
             places.append(place)
+    troubles = []
     for place in places:
         try:
             if place.is_char_device():
@@ -135,7 +141,8 @@ def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> None:
             else:
                 write_whole(place, text)
         except OSError as error:
-            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+            troubles.append(f"{place}: cannot be written: {why(error)}")
+    return troubles
 
 
 def _of_run(place: Path, run_id: str) -> bool:
@@ -153,7 +160,7 @@ def plot_file(file: Path, out: Path | None, published: bool) -> int:
     for place in places:
         if place.suffix not in (".png", ".svg"):
             raise BadInput(f"--out: {place} is not allowed; it takes a name ending in .png or .svg")
-        check_target(place, "--out")
+        check_target(place, "plot" if out is None else "--out")
     for place in places:
         drawn = plot_rpc(report, place.suffix[1:], published=published, name=str(file))
         try:
@@ -168,11 +175,15 @@ def _read_report(file: Path) -> Any:
     try:
         if file.is_dir():
             raise BadInput(f"{file}: is a folder; it takes the report of rpc, a JSON file")
-        if file.stat().st_size > LARGEST_REPORT:
+        with file.open("rb") as opened:  # a device may never end
+            content = opened.read(LARGEST_REPORT + 1)
+        if len(content) > LARGEST_REPORT:
             raise BadInput(f"{file}: is no report of rpc: too large")
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(content)
     except OSError as error:
         raise BadInput(f"{file}: cannot be read: {why(error)}") from None
+    except RecursionError:
+        raise BadInput(f"{file}: is no report of rpc: too deeply nested") from None
     except ValueError as error:
         if isinstance(error, BadInput):
             raise

@@ -139,6 +139,11 @@ class RpcPage:
         return tuple(dict.fromkeys(one.point.x for one in self.entries))
 
     @property
+    def several_launches(self) -> bool:
+        """Whether any world was measured in more than one launch."""
+        return any(len(one.point.trials) > 1 for one in self.entries)
+
+    @property
     def batched(self) -> frozenset[bool]:
         """Whether worlds take their requests in batches: yes, no, or some of each."""
         return frozenset(bool(one.point.cell["batch"]) for one in self.entries)

@@ -21,6 +21,9 @@ THEIRS: Final = "as reported"
 Figure = Mapping[int, float]
 """A value for each of PERCENTILES."""
 
+LARGEST: Final = 1e15
+"""Of a figure: what is larger is no latency or rate, and cannot be drawn."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -76,12 +79,17 @@ def _x_axis(top: Mapping[str, Any]) -> str:
 def _theirs(
     found: Sequence[Any], x_axis: str, top: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Figure]]]:
+    seen = set()
     for at, one in enumerate(found):
         where = f"benchmark_results[{at}]"
         entry = _object(one, where)
         if x_axis not in entry and "x_axis_name" in top:
             raise _no_report(f"{where}.{x_axis} is missing")
-        yield str(entry.get(x_axis, top.get(x_axis, "-"))), _figures(entry, where)
+        x = str(entry.get(x_axis, top.get(x_axis, "-")))
+        if x in seen:
+            raise _no_report(f"{where}.{x_axis}: {x} stands there twice")
+        seen.add(x)
+        yield x, _figures(entry, where)
 
 
 def _ours(ours: Mapping[str, Any]) -> Iterator[Curve]:
@@ -95,6 +103,8 @@ def _ours(ours: Mapping[str, Any]) -> Iterator[Curve]:
             if "x" not in entry:
                 raise _no_report(f"{where}.x is missing")
             metrics = _object(entry.get("metrics"), f"{where}.metrics")
+            if str(entry["x"]) in points:
+                raise _no_report(f"{where}.x: {entry['x']} stands there twice")
             if metrics:
                 points[str(entry["x"])] = _figures(metrics, f"{where}.metrics")
         if points:
@@ -119,8 +129,8 @@ def _number(value: object, place: str) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not 0 <= number < math.inf:
-        raise _no_report(f"{place} is {number:g}; it takes a number from 0")
+    if not 0 <= number <= LARGEST:
+        raise _no_report(f"{place} is {number:g}; it takes a number from 0 to {LARGEST:g}")
     return number
 
 

@@ -43,7 +43,15 @@ def _figure(metric: str, share: int) -> Callable[[RpcEntry], str]:
 
 
 def _all(entry: RpcEntry) -> str:
-    return mean_and_std(entry.point.line.spreads.get(MAIN))
+    spread = entry.point.line.spreads.get(MAIN)
+    if spread is not None and spread.windows == spread.launches:  # an episode each: no spread
+        return number(spread.mean)
+    return mean_and_std(spread)
+
+
+def _over_launches(entry: RpcEntry) -> str:
+    spread = entry.point.line.spreads.get(MAIN)
+    return number(None if spread is None else spread.launch_std)
 
 
 _AGENT_P95: Final = Column("agent", "p95 ms", _figure(AGENT_LATENCY, 95))
@@ -60,12 +68,14 @@ FIGURES: Final = (
     Column("observer", "p50 1/s", _figure(OBSERVER_RATE, 50)),
     Column("all observers", "requests/s", _all),
 )
+OVER_LAUNCHES: Final = Column("all observers", "launches ±", _over_launches)
 LEFT_OUT_FIRST: Final = (_OBSERVER_P99, _AGENT_P95, _OBSERVER_P95)
 
 
 def figures_table(page: RpcPage, width: int) -> Iterator[str]:
-    """The figures of every world."""
-    yield from _table(page, FIGURES, page.entries, width, LEFT_OUT_FIRST)
+    """The figures of every world; of several launches the spread of their means too."""
+    every = (*FIGURES, OVER_LAUNCHES) if page.several_launches else FIGURES
+    yield from _table(page, every, page.entries, width, LEFT_OUT_FIRST)
 
 
 # ---------------------------------------------------------------------------------- ratios

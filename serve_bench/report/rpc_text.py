@@ -158,7 +158,13 @@ def notes(page: RpcPage) -> Iterator[str]:
     yield (
         "p50 1/s: the median of the throughput's samples, one a batch or a call (its higher "
         "percentiles are the fast end); requests/s: calls of all observers over the time of an "
-        "episode, mean ± std over episodes."
+        "episode, mean ± std over episodes"
+        + (
+            " (of a launch, those of all put together by their mean variance); launches ±: the std "
+            "of the launches' means."
+            if page.several_launches
+            else "."
+        )
     )
     if len(page.backends) > 1:
         yield (

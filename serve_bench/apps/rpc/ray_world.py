@@ -16,7 +16,7 @@ import ray
 
 from .agent import Agent, now_ns
 from .observer import episode
-from .worlds import Broken, end_if_orphan, ended, figures, one_line
+from .worlds import Broken, end_if_orphan, ended, figures, one_line, stopped
 
 LOOK_S = 0.2
 
@@ -167,7 +167,7 @@ class RayWorld:
         cause = getattr(error, "cause", None)
         if rank != 0 and isinstance(cause, ray.exceptions.RayActorError):
             return ended(0, self._pids[0], "ended")
-        if isinstance(cause, ray.exceptions.GetTimeoutError):
+        if isinstance(cause, (ray.exceptions.GetTimeoutError, TimeoutError)):
             how = f"waited {self._spec['timeout_s']:g} s for an action"
-            return ended(rank, self._pids.get(rank), how)
+            return stopped(self._pids) or ended(rank, self._pids.get(rank), how)
         return ended(rank, self._pids.get(rank), f"failed: {one_line(cause or error)}")

@@ -28,11 +28,12 @@ from torch.distributed import rpc
 
 from .agent import Agent, now_ns
 from .observer import episode
-from .worlds import PARENT, Broken, ended, figures, one_line
+from .worlds import PARENT, Broken, ended, figures, one_line, stopped
 
 SCHEME = "serve-bench"
 AGENT = "agent"
 PR_SET_PDEATHSIG = 1
+TIMED_OUT = "ran for more than set timeout"  # torch's words
 
 #: How many connect to the agent at once. torch lets all do so at one moment, and its sockets take
 #: no more than 128 that wait: with 79 observers on 2 cores `init_rpc` failed each time ("Resource
@@ -125,10 +126,18 @@ class TorchWorld:
                 except (EOFError, OSError):
                     raise self._ended(rank) from None
                 if "failed" in message:
-                    raise ended(rank, self._pids[rank], f"failed: {message['failed']}")
+                    raise self._failed(rank, str(message["failed"]))
                 told[rank] = message
                 missing.discard(rank)
         return [told[rank] for rank in sorted(told)]
+
+    def _failed(self, rank: int, why: str) -> Broken:
+        """What broke a call; of one that took too long the process that holds all up, if known."""
+        if TIMED_OUT not in why:
+            return ended(rank, self._pids[rank], f"failed: {why}")
+        waited = f"waited {self._spec['timeout_s']:g} s for an action"
+        culprit = stopped(dict(enumerate(self._pids)))
+        return culprit or ended(rank, self._pids[rank], waited)
 
     def _ended(self, rank: int) -> Broken:
         try:

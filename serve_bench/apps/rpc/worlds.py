@@ -44,6 +44,20 @@ def ended(rank: int, pid: int | None, how: str) -> Broken:
     return Broken(f"{name_of(rank)}{whose} {how}")
 
 
+def stopped(pids: Mapping[int, int]) -> Broken | None:
+    """The first process, by rank, that a signal has stopped: the others waited for it. None where
+    all run, or where the system does not tell."""
+    for rank in sorted(pids):
+        try:
+            with open(f"/proc/{pids[rank]}/stat", encoding="ascii", errors="replace") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state == "T":
+            return ended(rank, pids[rank], "is stopped by a signal; others waited for it")
+    return None
+
+
 def figures(agent_ns: Sequence[int], told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """An episode as it goes to the parent; `told` by the observers in their order."""
     return {
