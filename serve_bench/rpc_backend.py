@@ -183,12 +183,23 @@ class RpcBackend:
     def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
-            return self._child.ask(command, body, timeout_s)
+            return self._child.ask(command, body, timeout_s, broken=self._stopped)
         except ChildError as error:
             detail = [line for line in error.detail if line.strip()]
             if not self._child.alive():
                 detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
             raise RpcFailed(str(error), tuple(detail[-_DETAIL_LINES:]), self.log) from None
+
+    def _stopped(self) -> str | None:
+        """Why the program can give no answer: a signal has stopped it; None while it runs."""
+        assert self._child is not None, "start() first"
+        try:
+            stopped = psutil.Process(self._child.pid).status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return None  # its closed output tells that better
+        return (
+            f"the rpc program (pid {self._child.pid}) is stopped by a signal" if stopped else None
+        )
 
     def _environment(self) -> dict[str, str]:
         """Marks, and nothing of Ray's from the shell: with it, the backends would be others."""

@@ -1,0 +1,57 @@
+"""The program behind a backend of rpc, seen from outside: one that gives no answer is told why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve_bench.child import Child
+from serve_bench.rpc_backend import RpcBackend, RpcFailed
+from serve_bench.rpc_request import RpcSuite, World
+
+WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
+
+
+def backend_with(code: str, place: Path) -> tuple[RpcBackend, Child]:
+    """A backend whose program is a line of Python."""
+    suite = RpcSuite(("torch",), (WORLD,), "world_size", "127.0.0.1", 0)
+    child = Child(
+        [sys.executable, "-u", "-c", code],
+        log=place / "log",
+        cwd=place,
+        env=os.environ,
+        name="the rpc program",
+    )
+    backend = RpcBackend("torch", suite, "abcdef", "1", place / "log")
+    backend._child = child
+    return backend, child
+
+
+@pytest.mark.process
+def test_a_program_that_a_signal_has_stopped_is_not_waited_for(tmp_path: Path) -> None:
+    backend, child = backend_with("import time; time.sleep(60)", tmp_path)
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        with pytest.raises(RpcFailed) as failed:
+            backend.episode()
+    finally:
+        child.kill()
+        child.wait()
+    said = f"the rpc program (pid {child.pid}) is stopped by a signal during episode"
+    assert str(failed.value) == said
+
+
+@pytest.mark.process
+def test_a_program_that_ends_is_told_with_the_last_lines_of_its_log(tmp_path: Path) -> None:
+    code = "import sys; input(); sys.stderr.write('UserWarning: x\\nout of memory\\n'); exit(3)"
+    backend, child = backend_with(code, tmp_path)
+    with pytest.raises(RpcFailed) as failed:
+        backend.world(WORLD)
+    child.wait()
+    assert str(failed.value) == "the rpc program ended during world (exit code 3)"
+    assert failed.value.detail == ("out of memory",)
+    assert not backend.alive()
