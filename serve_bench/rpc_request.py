@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -45,6 +45,12 @@ MOST_EPISODES: Final = 1_000_000
 MOST_PROCESSES: Final = 4096
 MOST_NUMBERS: Final = 100_000_000
 """Of a state, and weights of a layer: 400 MB."""
+
+#: Seconds of a start of the backend, and of each process of a world, and calls/s, on a host with 2
+#: cores. They serve the estimate of time left alone.
+START_S: Final = {"torch": 2.0, "ray": 5.0, "serve": 8.0}
+EACH_S: Final = {"torch": 0.17, "ray": 0.6, "serve": 0.9}
+CALLS_PER_S: Final = {"torch": 2500.0, "ray": 850.0, "serve": 250.0}
 
 _TRUE: Final = ("true", "yes", "t", "y", "1")
 _FALSE: Final = ("false", "no", "f", "n", "0")
@@ -165,6 +171,29 @@ def planned_trial(suite: RpcSuite, backend: str, round_: int, world: World) -> P
     count = world.observers
     row = Row(f"{count} observer{'' if count == 1 else 's'}", "observer", count, count)
     return PlannedTrial(trial_key(backend, round_, cell, row.label), round_, backend, cell, row)
+
+
+def expected_s(suite: RpcSuite, launches: Sequence[RpcLaunch], done: int = 0) -> float:
+    """About how long these launches take, without the first `done` worlds of them."""
+    total, at = 0.0, 0
+    for launch in launches:
+        worlds = [world for place, (world, _) in enumerate(launch.worlds) if at + place >= done]
+        at += len(launch.worlds)
+        total += START_S[launch.backend] if worlds else 0.0
+        total += sum(_world_s(suite, launch.backend, world) for world in worlds)
+    return total
+
+
+def _world_s(suite: RpcSuite, backend: str, world: World) -> float:
+    calls = world.observers * suite.steps
+    an_episode_s = calls / CALLS_PER_S[backend]
+    if suite.policy_ms is not None:
+        selections = suite.steps if world.batch else calls
+        an_episode_s += selections * suite.policy_ms / 1e3
+    measured_s = suite.episodes * an_episode_s
+    if suite.seconds is not None:
+        measured_s = min(measured_s, suite.seconds + an_episode_s)
+    return EACH_S[backend] * world.world_size + 2 * an_episode_s + measured_s
 
 
 def x_of(cell: JsonObject, x_axis: str) -> str:

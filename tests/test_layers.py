@@ -36,6 +36,7 @@ LAYERS: Final = {
     "report": "report",
     "observer": "runner",
     "runner": "runner",
+    "rpc_episodes": "runner",
     "rpc_runner": "runner",
     "url_runner": "runner",
     "cli": "cli",

@@ -24,8 +24,8 @@ from serve_bench.report.plot_rpc import plot_rpc
 from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.result import Result, Resume
-from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, rpc_plan
-from serve_bench.rpc_runner import RpcRunner, expected_s
+from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, expected_s, rpc_plan
+from serve_bench.rpc_runner import RpcRunner
 from serve_bench.store import RunFolder, StoreError, read
 
 LARGEST_REPORT = 64 * 1024 * 1024
