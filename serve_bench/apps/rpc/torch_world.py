@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
@@ -34,6 +35,9 @@ SCHEME = "serve-bench"
 AGENT = "agent"
 PR_SET_PDEATHSIG = 1
 TIMED_OUT = "ran for more than set timeout"  # torch's words
+
+#: How long a killed process is looked for when a call of another broke.
+GRACE_S = 1.0
 
 #: How many connect to the agent at once. torch lets all do so at one moment, and its sockets take
 #: no more than 128 that wait: with 79 observers on 2 cores `init_rpc` failed each time ("Resource
@@ -60,6 +64,7 @@ class TorchWorld:
     def __init__(self, spec: Mapping[str, Any], listener: socket.socket) -> None:
         self._spec = spec
         self._pids: list[int] = []
+        self._statuses: dict[int, int] = {}  # of those that have ended and were waited for
         self._lines: list[Connection] = []
         for rank in range(int(spec["observers"]) + 1):
             ours, theirs = Pipe()
@@ -71,6 +76,13 @@ class TorchWorld:
             theirs.close()
             self._pids.append(pid)
             self._lines.append(ours)
+        try:
+            self._connect()
+        except Broken:
+            self.stop()
+            raise
+
+    def _connect(self) -> None:
         everyone = range(len(self._pids))
         self._hear(everyone)  # each says that it could connect now
         for first in (0, *range(1, len(everyone), AT_ONCE)):  # the agent by itself, and first
@@ -94,12 +106,11 @@ class TorchWorld:
 
     def stop(self) -> None:
         """Ends all processes: nothing of theirs is needed any more."""
-        for pid in self._pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in self._pids:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        left = [pid for pid in self._pids if pid not in self._statuses]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            os.waitpid(pid, 0)
         for line in self._lines:
             line.close()
         self._pids, self._lines = [], []
@@ -132,18 +143,38 @@ class TorchWorld:
         return [told[rank] for rank in sorted(told)]
 
     def _failed(self, rank: int, why: str) -> Broken:
-        """What broke a call; of one that took too long the process that holds all up, if known."""
+        """What broke a call: a process that was killed, if one is found, since others may tell of
+        their broken connection first; of a call that took too long whoever holds all up."""
+        deadline = time.monotonic() + GRACE_S
+        while TIMED_OUT not in why and time.monotonic() < deadline:
+            for other, pid in enumerate(self._pids):
+                if self._killed(pid) or (
+                    other == 0 and rank != 0 and self._status(pid) is not None
+                ):
+                    return self._ended(other)
+            time.sleep(0.02)
         if TIMED_OUT not in why:
             return ended(rank, self._pids[rank], f"failed: {why}")
         waited = f"waited {self._spec['timeout_s']:g} s for an action"
         culprit = stopped(dict(enumerate(self._pids)))
         return culprit or ended(rank, self._pids[rank], waited)
 
+    def _killed(self, pid: int) -> bool:
+        status = self._status(pid)
+        return status is not None and os.WIFSIGNALED(status)
+
+    def _status(self, pid: int, how: int = os.WNOHANG) -> int | None:
+        """How a process ended; None while it runs."""
+        if pid not in self._statuses:
+            found, status = os.waitpid(pid, how)
+            if found == 0:
+                return None
+            self._statuses[pid] = status
+        return self._statuses[pid]
+
     def _ended(self, rank: int) -> Broken:
-        try:
-            _, status = os.waitpid(self._pids[rank], 0)
-        except ChildProcessError:
-            return ended(rank, self._pids[rank], "ended")
+        status = self._status(self._pids[rank], 0)
+        assert status is not None, "it was waited for"
         code = os.waitstatus_to_exitcode(status)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return ended(rank, self._pids[rank], how)
