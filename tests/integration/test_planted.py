@@ -36,7 +36,7 @@ CROWDED = {"proxy": "proxy CPU", "one of 3 hot": "replica loop"}
 "host CPU" is right as well, if what was planted comes next."""
 
 ATTEMPTS = 3
-"""A planting is spoilt when a stranger takes cores of the host: the verdict says so, or is weak."""
+"""A planting is spoilt when a stranger takes cores of the host, which the verdict says."""
 
 SERVED = [case for case in TUNE if VARIANT in case.on and case.name != "loop blocked"]
 
@@ -72,9 +72,7 @@ def undisturbed(field: Field, case: Case) -> list[Trial]:
     for _ in range(ATTEMPTS):
         trials = field.trials(case, TIMING)
         verdict = verdict_on(trials)
-        others = verdict.cause == "host CPU" and "by others" in verdict.figures
-        unsure = verdict.confidence == "weak" and verdict.cause not in case.causes
-        if case.hogs or not (others or unsure):
+        if case.hogs or verdict.cause != "host CPU" or "by others" not in verdict.figures:
             break
     return trials
 
