@@ -34,9 +34,9 @@ READY_S: Final = 30.0
 
 STOP_S: Final = 20.0
 
-ASLEEP: Final = 0.005
-"""Below 0.5 % of a core a process was idle: being stopped 100 times a second alone costs it 0.2 %,
-and the few samples of it are of threads that wait."""
+STOP_COSTS_S: Final = 0.0001
+"""Being stopped once costs a process 18 to 28 us on an idle host, over 50 us on a slow one. What
+ran for less than this at each stop was idle: the few samples of it are of the stopping."""
 
 #: A recording that nobody stops ends by itself so long after its time.
 _AFTER_S: Final = 60
@@ -176,7 +176,8 @@ class Recording:
         if self._process.returncode != 0 or found is None:
             raise ProfileFailed(explain(said, self.pid), tuple(self._said[:3]))
         samples, errors = int(found[1]), int(found[2])
-        asleep = bool(ran) and sum(ran.values()) < ASLEEP and not self.options.idle
+        asleep = sum(ran.values()) < STOP_COSTS_S * self.options.rate
+        asleep = bool(ran) and asleep and not self.options.idle
         if samples == 0 or asleep:
             raise ProfileFailed(
                 f"process {self.pid} was idle: no samples; put load on it first, or use --idle"

@@ -54,6 +54,12 @@ def role_of(title: str) -> str:
     return "other"
 
 
+def without_method(title: str) -> str:
+    """The title of an actor without the method that it just runs, which Ray puts behind a dot."""
+    beginning, colon, last = title.rpartition(":")
+    return f"{beginning}{colon}{last.partition('.')[0]}" if title.startswith("ray::") else title
+
+
 def expected_owner(variant: VariantUsed) -> str:
     """The role that must own the HTTP port."""
     asked = variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE

@@ -27,7 +27,7 @@ from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import PORTS_PER_REPLICA, child_environment
 from serve_bench.launch_spec import LaunchSpec as LaunchSpec  # what Serving is made of
 from serve_bench.ports import free_block, open_to_network, port_owner
-from serve_bench.proof import contradictions, role_of
+from serve_bench.proof import contradictions, role_of, without_method
 from serve_bench.strays import Reaped, reap
 
 LAUNCH_TIMEOUT_S = 120.0
@@ -193,7 +193,8 @@ class Serving:
             try:
                 line = child.cmdline()
                 title = child.name() if len(line) > 1 else (line or [child.name()])[0]
-                found.append(Process(child.pid, role_of(" ".join(line) or title), title))
+                role = role_of(" ".join(line) or title)
+                found.append(Process(child.pid, role, without_method(title)))
             except psutil.NoSuchProcess:
                 continue
         return _with_fallback(found)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from serve_bench.proof import contradictions, expected_owner, role_of, same_value
+from serve_bench.proof import (
+    contradictions,
+    expected_owner,
+    role_of,
+    same_value,
+    without_method,
+)
 from serve_bench.result import VariantUsed
 from serve_bench.variants import BUILT_IN_VARIANTS
 
@@ -96,3 +102,17 @@ def test_flag_text_and_value(asked: str, found: object, same: bool) -> None:
 )
 def test_roles_by_title(title: str, role: str) -> None:
     assert role_of(title) == role
+
+
+@pytest.mark.parametrize(
+    ("title", "kept"),
+    [
+        ("ray::ServeReplica:recsys:Ranker.check_health", "ray::ServeReplica:recsys:Ranker"),
+        ("ray::ServeReplica:my.app:Ranker", "ray::ServeReplica:my.app:Ranker"),
+        ("ray::ProxyActor.ready", "ray::ProxyActor"),
+        ("ray::IDLE", "ray::IDLE"),
+        ("/usr/bin/haproxy -f a.cfg", "/usr/bin/haproxy -f a.cfg"),
+    ],
+)
+def test_a_title_without_the_method_that_runs(title: str, kept: str) -> None:
+    assert without_method(title) == kept
