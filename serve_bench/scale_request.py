@@ -172,10 +172,13 @@ class ScaleLaunch:
 
 def cell_of(suite: ScaleSuite, replicas: int) -> dict[str, Any]:
     """What a size sets, as it is recorded."""
-    cell: dict[str, Any] = {"workload": suite.workload, "num_replicas": replicas}
+    cell: dict[str, Any] = {
+        "workload": suite.workload,
+        "num_replicas": replicas,
+        "max_concurrent_queries": suite.max_concurrent_queries,
+    }
     if suite.workload in GRAPHS:
         return cell | {"fanout" if suite.workload == "ensemble" else "length": suite.size}
-    cell["max_concurrent_queries"] = suite.max_concurrent_queries
     if suite.workload == "multi":
         return cell | {"deployments": suite.deployments, "hops": suite.hops}
     return cell | {"max_batch_size": suite.max_batch_size}

@@ -62,14 +62,12 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     Raises BadInput with one line that names the file, the key and what is allowed.
     """
     flags = overrides or Overrides()
-    if "rpc" in data:
-        raise BadInput(f"{file}: is a suite of serve-bench rpc")
+    for other in ("rpc", "scale"):
+        if other in data:
+            raise BadInput(f"{file}: is a suite of serve-bench {other}")
     only_keys(data, _TOP, file)
     load = _table(data, "load", file)
     only_keys(load, _LOAD, f"{file}: load")
-    variants = dict(BUILT_IN_VARIANTS)
-    for name, table in _table(data, "variants", file).items():
-        variants[name] = read_variant(name, table, f"{file}: variants.{name}")
     where = "--app" if flags.app is not None else f"{file}: app"
     app = app_named(flags.app or str(data.get("app", "noop")), where)
     ladder = _ladder(load, flags, file)
@@ -83,7 +81,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     return Suite(
         name=_text(data, "name", "suite", file),
         app=app,
-        variants=_choose_variants(data, variants, flags, file),
+        variants=variants_of(data, file, flags.variants, flags.env),
         cells=cells,
         rows=() if ladder is not None else _rows(load, flags, file, app.name),
         ladder=ladder,
@@ -144,18 +142,28 @@ def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | No
     return parse_ladder(listed, f"{file}: load.users", published=published)
 
 
-def _choose_variants(
-    data: Mapping[str, Any], known: Mapping[str, VariantUsed], flags: Overrides, file: str
+def variants_of(
+    data: Mapping[str, Any],
+    file: str,
+    asked: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> tuple[VariantUsed, ...]:
-    names = flags.variants or tuple(str(n) for n in _list(data.get("variant", ["default"])))
-    where = "--variant" if flags.variants else f"{file}: variant"
+    """The variants that a suite file names, or those `asked` for by flag, with `env` added to each.
+
+    Built-in ones, and those of the file's table `variants`. Raises BadInput.
+    """
+    known = dict(BUILT_IN_VARIANTS)
+    for name, table in _table(data, "variants", file).items():
+        known[name] = read_variant(name, table, f"{file}: variants.{name}")
+    names = tuple(asked) or tuple(str(n) for n in _list(data.get("variant", ["default"])))
+    where = "--variant" if asked else f"{file}: variant"
     for name in names:
         if name not in known:
             raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
     _no_twins(names, where)
     if not names:
         raise BadInput(f"{where}: name at least one variant of {', '.join(known)}")
-    return tuple(with_env(known[name], flags.env) for name in names)
+    return tuple(with_env(known[name], env or {}) for name in names)
 
 
 def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Cell, ...]:

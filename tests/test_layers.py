@@ -21,13 +21,13 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
     load_result load_spec pacing press_compare press_figures press_request press_rows proof
-    ranker_figures recipes request_spec result rpc_figures rpc_request scale_request scenario stack_layers
+    ranker_figures recipes request_spec result rpc_figures rpc_request scale_request scale_suite scenario stack_layers
     stacks statistics suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
     processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
-    rights rpc_backend rpc_needs sampler serve_metrics server settling shipped store
+    rights rpc_backend rpc_needs sampler scale_needs serve_metrics server settling shipped store
     strays""".split()
 )
 LAYERS: Final = {

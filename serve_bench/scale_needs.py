@@ -1,0 +1,98 @@
+"""What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, wrk, the
+address of the cluster.
+
+Rule: all that can be found out before anything is started is, and what cannot be had is refused in
+one line with a way out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from dataclasses import replace
+from typing import Final
+
+import psutil
+
+from serve_bench.errors import BadInput
+from serve_bench.host import memory_limit_bytes
+from serve_bench.launch_spec import check_interpreter, own_ray_version
+from serve_bench.scale_request import ScaleSuite, processes_of
+
+REPLICA_BYTES: Final = 100_000_000
+"""Proportional memory of a replica that does nothing: 86 to 94 MB, measured with 1 to 32 of them."""
+
+BASE_BYTES: Final = 1_300_000_000
+"""Ray's and Serve's own processes, with one node."""
+
+RAYLET_BYTES: Final = 250_000_000
+"""A further node on the same machine: its raylet, agents and proxy."""
+
+CONNECT_S: Final = 5.0
+
+WRK: Final = "wrk is not on PATH: install the package wrk (apt-get install wrk)"
+
+
+def checked(suite: ScaleSuite) -> ScaleSuite:
+    """The suite, its address resolved, once it is sure that all of it can be had here.
+
+    Raises BadInput.
+    """
+    if suite.client == "wrk" and shutil.which("wrk") is None:
+        raise BadInput(f"--client wrk: {WRK}")
+    if suite.address is not None:
+        own_ray_version()
+        return replace(suite, address=reachable(suite.address))
+    for variant in suite.variants:
+        check_interpreter(variant)
+        if variant.python is not None:
+            raise BadInput(
+                f"variants.{variant.name}: python: the load of scale comes from Ray's own nodes, so "
+                "that it takes the Ray of this interpreter alone"
+            )
+    _check_memory(suite)
+    return suite
+
+
+def reachable(address: str) -> str:
+    """HOST:PORT of a cluster that takes connections. BadInput otherwise."""
+    host, colon, port = address.rpartition(":")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
+    if not colon or not host or "/" in address or not 1 <= number <= 65535:
+        raise BadInput(
+            f"--address: {address!r} is not allowed; it takes HOST:PORT of the cluster's head, as "
+            "`ray start --head` prints it (its port is 6379 unless told otherwise)"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), number), CONNECT_S):
+            return address
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"--address: no Ray cluster at {address}: {reason}") from None
+
+
+def needed_bytes(suite: ScaleSuite, replicas: int) -> int:
+    """About what a cluster with so many replicas of each deployment takes."""
+    raylets = (suite.nodes - 1) * RAYLET_BYTES
+    return BASE_BYTES + raylets + processes_of(suite, replicas) * REPLICA_BYTES
+
+
+def free_bytes() -> int:
+    """Memory that is free here, the limit of the container minded."""
+    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
+    return free if limit is None else min(free, limit)
+
+
+def _check_memory(suite: ScaleSuite) -> None:
+    free, most = free_bytes(), max(suite.replicas)
+    needed = needed_bytes(suite, most)
+    if needed <= free:
+        return
+    base = BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
+    fit = max(0, free - base) // REPLICA_BYTES // processes_of(suite, 1)
+    count = processes_of(suite, most)
+    way = f"--replicas {fit} fits" if fit >= 1 else "fewer deployments or nodes may fit"
+    raise BadInput(
+        f"--replicas: memory: {count:,} replicas in all take about {needed / 1e9:.1f} GB, "
+        f"{free / 1e9:.1f} GB is free; {way}"
+    )
