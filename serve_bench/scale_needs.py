@@ -20,7 +20,7 @@ from serve_bench.launch_spec import check_interpreter, own_ray_version
 from serve_bench.scale_request import ScaleSuite, processes_of
 
 REPLICA_BYTES: Final = 100_000_000
-"""Proportional memory of a replica that does nothing: 86 to 94 MB, measured with 1 to 32 of them."""
+"""Proportional memory of a replica that does nothing: 86 to 94 MB, with 1 to 32 of them."""
 
 BASE_BYTES: Final = 1_300_000_000
 """Ray's and Serve's own processes, with one node."""
@@ -47,8 +47,8 @@ def checked(suite: ScaleSuite) -> ScaleSuite:
         check_interpreter(variant)
         if variant.python is not None:
             raise BadInput(
-                f"variants.{variant.name}: python: the load of scale comes from Ray's own nodes, so "
-                "that it takes the Ray of this interpreter alone"
+                f"variants.{variant.name}: python: the load of scale comes from Ray's own nodes: "
+                "it takes the Ray of this interpreter alone"
             )
     _check_memory(suite)
     return suite
@@ -85,14 +85,32 @@ def free_bytes() -> int:
 
 def _check_memory(suite: ScaleSuite) -> None:
     free, most = free_bytes(), max(suite.replicas)
-    needed = needed_bytes(suite, most)
-    if needed <= free:
+    if needed_bytes(suite, most) <= free:
         return
-    base = BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
-    fit = max(0, free - base) // REPLICA_BYTES // processes_of(suite, 1)
-    count = processes_of(suite, most)
-    way = f"--replicas {fit} fits" if fit >= 1 else "fewer deployments or nodes may fit"
+    count, needed = processes_of(suite, most), needed_bytes(suite, most)
+    flag = f"--{_SIZE.get(suite.workload, 'replicas')}"
+    fit = _largest(suite, free)
+    way = f"{flag} {fit} fits" if fit else "not even the smallest fits"
     raise BadInput(
-        f"--replicas: memory: {count:,} replicas in all take about {needed / 1e9:.1f} GB, "
+        f"{flag}: memory: {count:,} replicas in all take about {needed / 1e9:.1f} GB, "
         f"{free / 1e9:.1f} GB is free; {way}"
     )
+
+
+#: What is made smaller where memory does not suffice.
+_SIZE: Final = {"ensemble": "fanout", "chain": "length"}
+
+
+def _largest(suite: ScaleSuite, free: int) -> int:
+    """The largest number of replicas of a deployment, or of nodes of a graph, that fits; or 0."""
+
+    def needs(number: int) -> int:
+        if suite.workload in _SIZE:
+            return needed_bytes(replace(suite, size=number), suite.replicas[0])
+        return needed_bytes(suite, number)
+
+    low, high = 0, max(suite.size, *suite.replicas)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needs(middle) <= free else (low, middle - 1)
+    return low

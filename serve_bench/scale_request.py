@@ -24,6 +24,9 @@ GRAPHS: Final = ("ensemble", "chain")
 HANDLE: Final = "handle"
 """The client of a row whose requests go through a DeploymentHandle."""
 
+AS_IT_IS: Final = "as-it-is"
+"""The variant of a cluster that was there already: its flags are its own."""
+
 INVALID_SHARE: Final = 0.01
 """A result is invalid when a larger share of its requests failed or timed out: the published run of
 multi consists of timeouts and prints zeros."""

@@ -12,23 +12,18 @@ from typing import Any, Final
 
 from serve_bench.errors import BadInput
 from serve_bench.load_spec import MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
-from serve_bench.scale_request import MOST_REPLICAS, MOST_SIZE, WORKLOADS, ScaleSuite, Workload
+from serve_bench.result import VariantUsed
+from serve_bench.scale_keys import KEYS
+from serve_bench.scale_request import (
+    AS_IT_IS,
+    MOST_REPLICAS,
+    MOST_SIZE,
+    WORKLOADS,
+    ScaleSuite,
+    Workload,
+)
 from serve_bench.suite import variants_of
 from serve_bench.variants import only_keys
-
-_RUN: Final = ("duration", "warmup", "timeout", "nodes", "launches", "seed")
-_LOADED: Final = ("max_concurrent_queries", "connections", "client", *_RUN)
-_BATCHED: Final = ("replicas", "max_batch_size", "batch_wait_timeout_s", *_LOADED)
-_GRAPH: Final = ("replicas", "max_concurrent_queries", "clients", "requests", *_RUN)
-
-KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "single": _BATCHED,
-    "multi": ("replicas", "deployments", "hops", *_LOADED),
-    "ensemble": ("fanout", *_GRAPH),
-    "chain": ("length", *_GRAPH),
-    "curve": _BATCHED,
-}
-"""What each workload takes: the keys of the table `scale`, and flags of the same names."""
 
 _WHOLE: Final[Mapping[str, tuple[int, int]]] = {
     "replicas": (1, MOST_REPLICAS),
@@ -72,54 +67,63 @@ def read_scale(
     given, where = _texts(workload, data, file, quick)
     for name, text in flags.items():
         given[name], where[name] = (text,), f"--{name.replace('_', '-')}"
-    if len(given["replicas"]) > 1 and workload != "curve":
-        raise BadInput(f"{where['replicas']}: takes one number; several are for scale curve")
-    replicas = tuple(_whole("replicas", one, where) for one in _split(given["replicas"]))
-    if len(replicas) > 1 and workload != "curve":
-        raise BadInput(f"{where['replicas']}: takes one number; several are for scale curve")
+    replicas = _replicas(workload, given["replicas"], where)
+    used = variants_of(data, file, variants, env)
+    if address is not None:
+        if "nodes" in flags:
+            raise BadInput("--nodes: starts raylets here; it does not go with --address")
+        if variants or env:
+            raise BadInput(
+                "--variant and --env do not go with --address: a cluster that is there already has "
+                "its own flags"
+            )
+        given["nodes"], used = ("1",), (VariantUsed(AS_IT_IS),)
+    return ScaleSuite(
+        workload=workload,
+        variants=used,
+        replicas=replicas,
+        address=address,
+        sample=sample,
+        **_settings({name: texts[0] for name, texts in given.items()}, where),
+    )
+
+
+def _replicas(workload: str, texts: Sequence[str], where: Mapping[str, str]) -> tuple[int, ...]:
+    """Of each deployment; several for a curve alone."""
+    place, split = where["replicas"], _split(texts)
+    if len(split) > 1 and workload != "curve":
+        raise BadInput(f"{place}: takes one number; several are for scale curve")
+    replicas = tuple(_whole("replicas", one, where) for one in split)
     twins = [one for one in replicas if replicas.count(one) > 1]
     if twins:
-        raise BadInput(f"{where['replicas']}: {twins[0]} stands there twice")
-    one = {name: texts[0] for name, texts in given.items()}
-    whole = {
+        raise BadInput(f"{place}: {twins[0]} stands there twice")
+    return replicas
+
+
+def _settings(one: Mapping[str, str], where: Mapping[str, str]) -> dict[str, Any]:
+    """What there is one of: the fields of a ScaleSuite."""
+    out: dict[str, Any] = {
         name: _whole(name, one[name], where)
         for name in _WHOLE
         if name in one and name != "replicas"
     }
-    if address is not None and "nodes" in flags:
-        raise BadInput("--nodes: starts raylets here; it does not go with --address")
-    if address is not None and (variants or env):
-        raise BadInput(
-            "--variant and --env: a cluster that is there already has its own flags; they do not "
-            "go with --address"
-        )
+    for key, field in (("fanout", "size"), ("length", "size"), ("requests", "requests_each")):
+        if key in out:
+            out[field] = out.pop(key)
+    if "batch_wait_timeout_s" in one:
+        out["batch_wait_timeout_s"] = _wait_s(one["batch_wait_timeout_s"], where)
+    if "client" in one:
+        out["client"] = _client(one["client"], where)
     duration_s = _seconds("duration", one["duration"], where)
     windows = max(1, round(duration_s))
-    size = whole.pop("fanout", None) or whole.pop("length", None) or ScaleSuite.size
-    if "requests" in whole:
-        whole["requests_each"] = whole.pop("requests")
-    settings: dict[str, Any] = dict(whole)
-    if "batch_wait_timeout_s" in one:
-        settings["batch_wait_timeout_s"] = _wait_s(one["batch_wait_timeout_s"], where)
-    if "client" in one:
-        settings["client"] = _client(one["client"], where)
-    if settings.get("client") == "wrk" and duration_s != windows:
+    if out.get("client") == "wrk" and duration_s != windows:
         raise BadInput(f"{where['duration']}: {one['duration']}: wrk takes whole seconds")
-    if address is not None:
-        settings["nodes"] = 1
-    return ScaleSuite(
-        workload=workload,
-        variants=variants_of(data, file, variants, env),
-        replicas=replicas,
-        size=size,
-        windows=windows,
-        window_s=duration_s / windows,
-        warmup_s=_seconds("warmup", one["warmup"], where),
-        timeout_s=_seconds("timeout", one["timeout"], where),
-        address=address,
-        sample=sample,
-        **settings,
-    )
+    return out | {
+        "windows": windows,
+        "window_s": duration_s / windows,
+        "warmup_s": _seconds("warmup", one["warmup"], where),
+        "timeout_s": _seconds("timeout", one["timeout"], where),
+    }
 
 
 def _texts(

@@ -21,8 +21,9 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
     load_result load_spec pacing press_compare press_figures press_request press_rows proof
-    ranker_figures recipes request_spec result rpc_figures rpc_request scale_request scale_suite scenario stack_layers
-    stacks statistics suite trial usage variants verdict""".split()
+    ranker_figures recipes request_spec result rpc_figures rpc_request scale_keys
+    scale_request scale_suite scale_trial scenario stack_layers stacks statistics suite trial
+    usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
@@ -38,6 +39,8 @@ LAYERS: Final = {
     "runner": "runner",
     "rpc_episodes": "runner",
     "rpc_runner": "runner",
+    "scale_rows": "runner",
+    "scale_runner": "runner",
     "url_runner": "runner",
     "cli": "cli",
     "__main__": "cli",

@@ -85,7 +85,7 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
-    if earlier.run.command in ("rpc", "ranker", "load"):
+    if earlier.run.command in ("rpc", "scale", "ranker", "load"):
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     suite = Suite.from_json(earlier.run.suite)
     return Sitting(earlier.run.command, suite, folder, earlier)

@@ -1,0 +1,305 @@
+"""The rows of a size of `serve-bench scale`: the load is driven, and becomes the record of a trial.
+
+Rule: where a load comes from, what it is asked with and how it is recorded stand here; how nodes
+load is nodes/, how a handle is called the cluster's program. What broke a row is kept until its
+record is written.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from serve_bench.clock import now_iso
+from serve_bench.errors import RunFailed
+from serve_bench.inside import keep_samples
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load_result import LoadResult
+from serve_bench.load_result import Progress as LoadProgress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
+from serve_bench.readings import pss_bytes
+from serve_bench.request_spec import Request
+from serve_bench.result import PlannedTrial, Trial
+from serve_bench.sampler import Sampler, Watched
+from serve_bench.scale_cluster import NodeProxy, Put, ScaleCluster
+from serve_bench.scale_request import GRAPHS, HANDLE, ScaleCell, ScaleSuite, apps_of, on_nodes
+from serve_bench.scale_trial import (
+    cpu_us_a_request,
+    external_trial,
+    handle_trial,
+    judged,
+    nodes_trial,
+    why_invalid,
+    with_values,
+)
+from serve_bench.store import RunFolder
+from serve_bench.strays import marks
+from serve_bench.trial import trial_of
+
+DRAIN_S = 5.0
+
+Say = Callable[..., None]
+Note = Callable[[str, str, int, PlannedTrial], None]
+
+
+@dataclass
+class Rows:
+    """Measures rows on one cluster. `launch` is its number; `say` is told what goes on, `note` what
+    went wrong with a row."""
+
+    suite: ScaleSuite
+    cluster: ScaleCluster
+    folder: RunFolder
+    run_id: str
+    launch: int
+    say: Say
+    note: Note
+    _crew: NodeCrew | None = None
+    _ended: BaseException | None = field(default=None)
+
+    def measure(self, cell: ScaleCell, put: Put, planned: PlannedTrial) -> Trial | None:
+        """One row; None where nothing was measured, which is recorded. KeyboardInterrupt and
+        RunFailed that ended it early are kept for `raise_what_ended_it`."""
+        self.say(cell, "connect", planned)
+        try:
+            if planned.row.client == HANDLE:
+                trial = self._by_handle(cell, planned)
+            elif self.suite.workload in GRAPHS:
+                trial = self._by_http(cell, planned)
+            else:
+                trial = self._from_nodes(cell, put, planned)
+        except (LoadError, RunFailed) as error:
+            self.note("trial", str(error), self.launch, planned)
+            if not self.cluster.alive() or (why := self.cluster.broken()):
+                self._ended = RunFailed(f"{why or 'the cluster ended'}: it can do nothing more")
+            return None
+        trial = judged(trial)
+        if (told := why_invalid(trial)) is not None:
+            self.note("trial", told, self.launch, planned)
+        return trial
+
+    def raise_what_ended_it(self) -> None:
+        """Raises what ended the last row early, if anything did."""
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            raise ended
+
+    def close(self) -> None:
+        """Ends the load actors."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    # -- the three kinds of load --------------------------------------------------------------
+
+    def _by_handle(self, cell: ScaleCell, planned: PlannedTrial) -> Trial:
+        row, suite = planned.row, self.suite
+        app = apps_of(suite, cell.replicas)[0]
+        started_at, began = now_iso(), time.monotonic()
+        with self._sampling() as sampler:
+            at_ns = time.time_ns()
+            told = self.cluster.handle_load(
+                app.name,
+                clients=row.connections,
+                expect=int(app.answer),
+                warmup_s=suite.warmup_s,
+                timeout_s=suite.timeout_s,
+                windows=0 if row.requests_each else suite.windows,
+                window_s=suite.window_s,
+                requests_each=row.requests_each or 0,
+                report=lambda phase: self.say(cell, phase, planned),
+            )
+            ended_ns = time.time_ns()
+        trial = handle_trial(planned, str(self.launch), started_at, told, time.monotonic() - began)
+        return self._with_usage(trial, sampler, ended_ns - int(told.duration_s * 1e9), at_ns)
+
+    def _by_http(self, cell: ScaleCell, planned: PlannedTrial) -> Trial:
+        row, suite = planned.row, self.suite
+        app = apps_of(suite, cell.replicas)[0]
+        proxy = self._proxy_here()
+        load = Load(
+            Request(
+                url=proxy.url + app.route,
+                expect_status=(200,),
+                expect_body=app.answer.encode(),
+            ),
+            connections=row.connections,
+            each=row.requests_each,
+            timeout_s=suite.timeout_s,
+        )
+        started_at, began = now_iso(), time.monotonic()
+        with self._sampling() as sampler:
+            try:
+                result = self._driven(cell, planned, load)
+            except LoadInterrupted as early:
+                result, self._ended = early.result, early
+                self.note("trial", "interrupted", self.launch, planned)
+        total_s = time.monotonic() - began
+        trial = trial_of(planned, str(self.launch), started_at, result, total_s)
+        if self._ended is not None:
+            trial = replace(trial, flags={**trial.flags, "interrupted": True})
+        return self._with_usage(trial, sampler, result.started_at_ns, result.started_at_ns)
+
+    def _driven(self, cell: ScaleCell, planned: PlannedTrial, load: Load) -> LoadResult:
+        """A load from this process. A latency row is preceded by a warm-up of its own, as the
+        clients of a handle have."""
+
+        def progress(now: LoadProgress) -> None:
+            self.say(cell, now.phase, planned, now.rate)
+
+        mark = marks(self.run_id)
+        if load.each is not None:
+            warm = replace(load, each=None)
+            warm_s = max(0.05, self.suite.warmup_s)
+            drive_load(warm, Timing(0.0, 0.0, 1, warm_s, DRAIN_S), on_progress=progress, mark=mark)
+            most_s = self.suite.timeout_s * load.each
+            return drive_load(load, Timing(0.0, 0.0, 1, most_s), on_progress=progress, mark=mark)
+        return drive_load(load, self._timing(), on_progress=progress, mark=mark)
+
+    def _from_nodes(self, cell: ScaleCell, put: Put, planned: PlannedTrial) -> Trial:
+        crew = self._nodes(cell)
+        loads = self._loads(crew, cell)
+        planned = on_nodes(planned, len(loads))
+        started_at, began = now_iso(), time.monotonic()
+        attached = self.suite.address is not None
+
+        def progress(now: LoadProgress) -> None:
+            self.say(cell, now.phase, planned, now.rate)
+
+        with self._sampling() as sampler:
+            try:
+                result = crew.drive(
+                    loads,
+                    self._timing(),
+                    on_progress=progress,
+                    sample=attached and self.suite.sample,
+                )
+            except NodesInterrupted as early:
+                result, self._ended = early.result, early
+                self.note("trial", "interrupted", self.launch, planned)
+        total_s = time.monotonic() - began
+        trial = self._nodes_trial(planned, started_at, loads, result, total_s)
+        for node in trial.client["nodes"]:
+            if node.get("lost"):
+                who = node.get("hostname") or node.get("ip") or node["node"]
+                self.note("node", f"node {who}: {node['lost']}", self.launch, planned)
+        trial = self._with_usage(trial, sampler, result.started_at_ns, result.started_at_ns)
+        if self.suite.workload == "curve":
+            trial = self._with_costs(trial, put)
+        return trial
+
+    def _nodes_trial(
+        self,
+        planned: PlannedTrial,
+        started_at: str,
+        loads: Mapping[str, Load],
+        result: NodesResult,
+        total_s: float,
+    ) -> Trial:
+        nodes = result.facts(loads)
+        if planned.row.client == "wrk":
+            trial = external_trial(planned, str(self.launch), started_at, nodes, total_s)
+        else:
+            load = replace(next(iter(loads.values())), connections=planned.row.connections)
+            combined = result.combined(load)
+            assert combined is not None, "where all nodes are lost, the crew has raised"
+            trial = nodes_trial(planned, str(self.launch), started_at, combined, nodes, total_s)
+        trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
+        if self._ended is not None:
+            trial = replace(trial, flags={**trial.flags, "interrupted": True})
+        return trial
+
+    # -- what they need -----------------------------------------------------------------------
+
+    def _nodes(self, cell: ScaleCell) -> NodeCrew:
+        if self._crew is None:
+            self.say(cell, "starting a load actor on each node")
+            log = self.folder.path / f"logs/nodes-{self.launch}.log"
+            self._crew = NodeCrew(
+                self.cluster.address, self.run_id, log, env=self.cluster.join_environment
+            )
+            self._crew.start()
+        return self._crew
+
+    def _loads(self, crew: NodeCrew, cell: ScaleCell) -> dict[str, Load]:
+        """The load of each node with a healthy proxy of its own. RunFailed without any."""
+        suite = self.suite
+        apps = apps_of(suite, cell.replicas)
+        draw = random.Random(f"{suite.seed} {self.launch} {cell.replicas}")
+        here = {node.node_id for node in crew.nodes if node.alive}
+        loads = {}
+        proxies = sorted(self.cluster.proxies(), key=lambda one: one.node_id)
+        for proxy in proxies:
+            if not proxy.healthy or proxy.node_id not in here:
+                continue
+            app = draw.choice(apps)
+            request = Request(
+                url=proxy.url + app.route,
+                expect_status=() if suite.client == "wrk" else (200,),
+                expect_body=None if suite.client == "wrk" else app.answer.encode(),
+            )
+            loads[proxy.node_id] = Load(
+                request,
+                client=suite.client,
+                connections=suite.connections,
+                processes=suite.connections if suite.client == "wrk" else None,
+                timeout_s=suite.timeout_s,
+                connection_rates=suite.client == "raw",
+            )
+        if not loads:
+            why = "; ".join(f"{one.node_ip}: {one.status} {one.why or ''}" for one in proxies)
+            raise RunFailed(f"no node has a healthy proxy of its own: {why or 'no proxy at all'}")
+        return loads
+
+    def _proxy_here(self) -> NodeProxy:
+        """The proxy of the node that this process is on. RunFailed without a healthy one."""
+        every = self.cluster.proxies()
+        for proxy in every:
+            if proxy.node_id == self.cluster.node_id and proxy.healthy:
+                return proxy
+        raise RunFailed("this node has no healthy proxy of its own")
+
+    def _timing(self) -> Timing:
+        suite = self.suite
+        least_s = min(0.5, suite.warmup_s)
+        return Timing(least_s, suite.warmup_s, suite.windows, suite.window_s, DRAIN_S)
+
+    def _sampling(self) -> Any:
+        """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""
+        if not self.suite.sample or self.suite.address is not None:
+            return nullcontext()
+        processes = self.cluster.processes()
+        watched = [Watched(one.pid, one.role, one.title) for one in processes]
+        managers = {one.pid: "haproxy" for one in processes if one.role == "haproxy_manager"}
+        return Sampler(watched, parents=managers)
+
+    def _with_usage(
+        self, trial: Trial, sampler: Sampler | None, began_ns: int, least_ns: int
+    ) -> Trial:
+        if sampler is None:
+            return trial
+        usage = sampler.summary(max(began_ns, least_ns), trial.seconds["measured"])
+        keep_samples(self.folder.path, sampler.samples(trial.key))
+        return replace(trial, usage=usage)
+
+    def _with_costs(self, trial: Trial, put: Put) -> Trial:
+        """What so many replicas cost, beside what they served."""
+        pids = [int(one["pid"]) for one in put.replicas]
+        memory = [pss_bytes(pid) for pid in pids] if self.suite.address is None else []
+        known = [one for one in memory if one is not None]
+        each = sum(known) / len(known) / 1e6 if known and len(known) == len(memory) else None
+        controller = self.cluster.controller()
+        return with_values(
+            trial,
+            {
+                "deploy_time": ("s", put.seconds),
+                "memory_per_replica": ("MB", each),
+                "cpu_per_request": ("us", cpu_us_a_request(trial.usage, trial)),
+                "controller_loop": ("ms", controller.get("loop_ms")),
+            },
+        )

@@ -1,0 +1,189 @@
+"""From what a workload of scale gave to the record of a trial. Pure.
+
+Rule: a result of which more than 1 % failed is marked invalid here, once, whoever measured it.
+What a load of our own clients is made of stands in trial.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from serve_bench.histogram import Histogram
+from serve_bench.load_result import Counts, LoadResult, Warmup
+from serve_bench.result import JsonObject, Metric, PlannedTrial, Trial
+from serve_bench.scale_request import invalid_share
+from serve_bench.trial import trial_of
+
+NODE_LOST: Final = "node"
+"""The class of requests that were sent from a node which was then lost."""
+
+
+SERVING: Final = (
+    *("replica", "proxy", "fallback_proxy", "haproxy", "haproxy_manager", "controller"),
+    *("raylet", "gcs", "dashboard_agent", "runtime_env_agent"),
+)
+"""Roles of the processes whose CPU a request costs; the load's own are not among them."""
+
+
+@dataclass(frozen=True)
+class HandleResult:
+    """What clients that call a handle measured. `latencies_ns`: of each completed request of the
+    measured part; `windows`: completed requests of each; `failed` by class."""
+
+    windows: tuple[int, ...]
+    window_s: float
+    duration_s: float
+    latencies_ns: tuple[int, ...]
+    sent: int
+    failed: Mapping[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+    carried_in: int = 0
+    warmup_s: float = 0.0
+    warmup_completed: int = 0
+
+
+def handle_trial(
+    planned: PlannedTrial, launch: str, started_at: str, told: HandleResult, total_s: float
+) -> Trial:
+    """The record of a row whose requests went through a handle."""
+    latency = Histogram()
+    for one in told.latencies_ns:
+        latency.record(one)
+    rates = tuple(count / told.window_s for count in told.windows)
+    if not rates:
+        rates = (len(told.latencies_ns) / told.duration_s if told.duration_s > 0 else 0.0,)
+    return Trial(
+        key=planned.key,
+        launch=launch,
+        round=planned.round,
+        variant=planned.variant,
+        cell=planned.cell,
+        row=planned.row,
+        started_at=started_at,
+        window_s=told.window_s if told.windows else told.duration_s,
+        warmup=Warmup(told.warmup_s, True, told.warmup_completed),
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=rates),
+            "latency": Metric("ns", "lower", histogram=latency.encode()),
+        },
+        counts=Counts(
+            sent=told.sent,
+            completed=len(told.latencies_ns),
+            failed=dict(told.failed),
+            in_flight=told.in_flight,
+            carried_in=told.carried_in,
+        ),
+        seconds={"total": round(total_s, 4), "measured": round(told.duration_s, 6)},
+    )
+
+
+def nodes_trial(
+    planned: PlannedTrial,
+    launch: str,
+    started_at: str,
+    result: LoadResult,
+    nodes: Sequence[JsonObject],
+    total_s: float,
+) -> Trial:
+    """The record of a load from several nodes by our own client. `nodes`: what each measured; the
+    requests of those that were lost count as failed."""
+    trial = trial_of(planned, launch, started_at, result, total_s)
+    return _with_nodes(trial, nodes)
+
+
+def external_trial(
+    planned: PlannedTrial,
+    launch: str,
+    started_at: str,
+    nodes: Sequence[JsonObject],
+    total_s: float,
+) -> Trial:
+    """The record of a load from several nodes by wrk, which tells neither windows nor a histogram:
+    the throughput is one value, the sum over the nodes."""
+    living = [node for node in nodes if node.get("lost") is None]
+    completed = sum(int(node["completed"]) for node in living)
+    failed = _added(node["failed"] for node in living)
+    seconds = max((float(node["seconds"]) for node in living), default=0.0)
+    rate = sum(float(node["rate"]) for node in living)
+    trial = Trial(
+        key=planned.key,
+        launch=launch,
+        round=planned.round,
+        variant=planned.variant,
+        cell=planned.cell,
+        row=planned.row,
+        started_at=started_at,
+        window_s=seconds,
+        warmup=Warmup(0.0, True, 0),
+        metrics={"throughput": Metric("requests/s", "higher", windows=(rate,))},
+        counts=Counts(
+            sent=completed + sum(failed.values()), completed=completed, failed=failed, in_flight=0
+        ),
+        seconds={"total": round(total_s, 4), "measured": round(seconds, 6)},
+    )
+    return _with_nodes(trial, nodes)
+
+
+def _with_nodes(trial: Trial, nodes: Sequence[JsonObject]) -> Trial:
+    lost = sum(int(node["failed"].get(NODE_LOST, 0)) for node in nodes if node.get("lost"))
+    counts = trial.counts
+    if lost:
+        failed = {**counts.failed, NODE_LOST: lost}
+        counts = replace(counts, sent=counts.sent + lost, failed=failed)
+    return replace(
+        trial, counts=counts, client={**trial.client, "nodes": [dict(node) for node in nodes]}
+    )
+
+
+def judged(trial: Trial) -> Trial:
+    """The trial, marked where too much of it failed."""
+    if invalid_share(trial.counts.completed, trial.counts.failed_total) is None:
+        return trial
+    return replace(trial, flags={**trial.flags, "invalid": True})
+
+
+def why_invalid(trial: Trial) -> str | None:
+    """In words, of a trial that is; None of another."""
+    counts = trial.counts
+    share = invalid_share(counts.completed, counts.failed_total)
+    if share is None:
+        return None
+    if not counts.completed and not counts.failed_total:
+        return "invalid: no request was answered"
+    classes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.failed.items()))
+    return f"invalid: {100 * share:.1f} % of the requests failed ({classes})"
+
+
+def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:
+    """The trial with further metrics, of which less is better: name -> unit and value. A value that
+    is not known makes none."""
+    further = {
+        name: Metric(unit, "lower", windows=(value,))
+        for name, (unit, value) in values.items()
+        if value is not None
+    }
+    return replace(trial, metrics={**trial.metrics, **further})
+
+
+def cpu_us_a_request(usage: JsonObject, trial: Trial) -> float | None:
+    """CPU of Ray's and Serve's processes in the measured part over the completed requests, in
+    microseconds; None where it was not sampled. The load's own is left out."""
+    shares = [
+        one["cpu_percent"]
+        for one in usage.get("processes", ())
+        if one.get("role") in SERVING and one.get("cpu_percent") is not None
+    ]
+    seconds = trial.seconds.get("measured", 0.0)
+    if not shares or not trial.counts.completed or seconds <= 0:
+        return None
+    return float(sum(shares)) / 100.0 * seconds / trial.counts.completed * 1e6
+
+
+def _added(every: Any) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for failed in every:
+        for name, count in failed.items():
+            out[name] = out.get(name, 0) + int(count)
+    return out

@@ -1,0 +1,128 @@
+"""The words of scale: its applications, its rows and its plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.errors import BadInput
+from serve_bench.result import VariantUsed
+from serve_bench.scale_request import (
+    WORKLOADS,
+    ScaleSuite,
+    apps_of,
+    cell_of,
+    expected_s,
+    invalid_share,
+    on_nodes,
+    processes_of,
+    rows_of,
+    scale_plan,
+)
+
+DEFAULT = VariantUsed("default")
+SINGLE = ScaleSuite("single", (DEFAULT,), replicas=(4,))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_suite_comes_back_from_its_record(workload: str) -> None:
+    suite = ScaleSuite(
+        workload,  # type: ignore[arg-type]
+        (DEFAULT, VariantUsed("optimized", env={"A": "1"})),
+        replicas=(1, 2),
+        client="wrk",
+        address="10.0.0.1:6379",
+    )
+    assert ScaleSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
+
+
+def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
+    with pytest.raises(BadInput, match="cannot be gone on with"):
+        ScaleSuite.from_json({"workload": "single"})
+
+
+def test_a_single_deployment_batches_and_says_hi() -> None:
+    (app,) = apps_of(SINGLE, 4)
+    assert (app.route, app.builder, app.answer) == ("/serve_bench_single", "single", "hi")
+    assert app.replicas == {"Echo": 4}
+    assert app.args["max_batch_size"] == 16 and app.args["num_replicas"] == 4
+
+
+def test_several_deployments_are_applications_that_know_each_other() -> None:
+    suite = ScaleSuite("multi", (DEFAULT,), deployments=3, hops=5, seed=7)
+    apps = apps_of(suite, 2)
+    names = [app.name for app in apps]
+    assert names == ["serve_bench_multi_0", "serve_bench_multi_1", "serve_bench_multi_2"]
+    assert all(app.args["apps"] == names and app.args["hops"] == 5 for app in apps)
+    assert len({app.args["seed"] for app in apps}) == 3
+    assert processes_of(suite, 2) == 6
+
+
+@pytest.mark.parametrize(
+    ("workload", "size", "answer", "processes"),
+    [("ensemble", 10, "45", 11), ("ensemble", 1, "0", 2), ("chain", 10, "10", 10)],
+)
+def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes: int) -> None:
+    suite = ScaleSuite(workload, (DEFAULT,), size=size)  # type: ignore[arg-type]
+    (app,) = apps_of(suite, 1)
+    assert app.answer == answer and processes_of(suite, 1) == processes
+
+
+def test_a_graph_is_asked_by_handle_and_by_http_for_rate_and_latency() -> None:
+    suite = ScaleSuite("chain", (DEFAULT,), clients=4, requests_each=20)
+    assert [
+        (row.label, row.client, row.connections, row.requests_each) for row in rows_of(suite)
+    ] == [
+        ("4 clients, handle, throughput", "handle", 4, None),
+        ("4 clients, handle, latency", "handle", 4, 20),
+        ("4 clients, HTTP, throughput", "raw", 4, None),
+        ("4 clients, HTTP, latency", "raw", 4, 20),
+    ]
+
+
+def test_the_load_of_a_node_is_counted_for_each_node() -> None:
+    planned = scale_plan(SINGLE)[0].cells[0].rows[0]
+    assert planned.row.connections == 10
+    on_three = on_nodes(planned, 3)
+    assert (on_three.row.connections, on_three.row.processes) == (30, 3)
+    assert (on_three.key, on_three.row.label) == (planned.key, "10 connections a node")
+
+
+def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
+    suite = ScaleSuite(
+        "curve", (DEFAULT, VariantUsed("optimized")), replicas=(1, 2, 4, 8, 16), launches=3
+    )
+    plan = scale_plan(suite)
+    assert [(one.variant.name, one.round) for one in plan] == [
+        (name, round_) for round_ in (1, 2, 3) for name in ("default", "optimized")
+    ]
+    orders = [[cell.replicas for cell in one.cells] for one in plan]
+    assert orders[0] == [1, 2, 4, 8, 16] and orders[2] != orders[0]
+    assert orders[2] == orders[3] and all(sorted(one) == orders[0] for one in orders)
+    keys = [planned.key for one in plan for cell in one.cells for planned in cell.rows]
+    assert len(set(keys)) == len(keys) == 30
+    rest = scale_plan(suite, keys[:7])
+    assert [p.key for one in rest for cell in one.cells for p in cell.rows] == keys[7:]
+    assert expected_s(suite, rest) < expected_s(suite, plan)
+
+
+def test_a_cell_says_what_a_size_sets() -> None:
+    assert cell_of(SINGLE, 4) == {
+        "workload": "single",
+        "num_replicas": 4,
+        "max_concurrent_queries": 100,
+        "max_batch_size": 16,
+    }
+    assert cell_of(replace(SINGLE, workload="ensemble"), 1)["fanout"] == 10
+
+
+@pytest.mark.parametrize(
+    ("completed", "failed", "share"),
+    [(99, 1, None), (990, 10, None), (98, 2, 0.02), (0, 6964, 1.0), (0, 0, 1.0), (5, 0, None)],
+)
+def test_more_than_one_percent_of_failures_is_invalid(
+    completed: int, failed: int, share: float | None
+) -> None:
+    assert invalid_share(completed, failed) == share

@@ -1,0 +1,100 @@
+"""Records of scale from what was measured: handles, wrk, lost nodes, costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import VariantUsed
+from serve_bench.scale_request import ScaleSuite, on_nodes, scale_plan
+from serve_bench.scale_trial import (
+    HandleResult,
+    cpu_us_a_request,
+    external_trial,
+    handle_trial,
+    judged,
+    why_invalid,
+    with_values,
+)
+
+DEFAULT = (VariantUsed("default"),)
+HANDLE_ROW = scale_plan(ScaleSuite("chain", DEFAULT))[0].cells[0].rows[0]
+NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT, client="wrk"))[0].cells[0].rows[0], 3)
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    return {
+        "node": "a",
+        "seconds": 10.0,
+        "completed": 1000,
+        "failed": {},
+        "rate": 100.0,
+        "lost": None,
+    } | changes
+
+
+def test_a_handle_row_holds_windows_and_every_latency() -> None:
+    told = HandleResult((3, 2), 1.0, 2.0, (10, 20, 30, 40, 50), sent=6, failed={"body": 1})
+    trial = handle_trial(HANDLE_ROW, "1", "now", told, 2.5)
+    assert trial.metrics["throughput"].windows == (3.0, 2.0)
+    latency = trial.metrics["latency"].histogram
+    assert latency is not None and Histogram.decode(latency).count == 5
+    assert trial.counts.balanced and trial.counts.failed == {"body": 1}
+    assert trial.row.client == "handle" and trial.window_s == 1.0
+
+
+def test_requests_one_after_the_other_have_one_rate() -> None:
+    told = HandleResult((), 1.0, 0.5, (10, 20, 30, 40), sent=4)
+    trial = handle_trial(HANDLE_ROW, "1", "now", told, 1.0)
+    assert trial.metrics["throughput"].windows == (8.0,)
+
+
+def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None:
+    nodes = [node(), node(rate=50.0, completed=500, failed={"timeout": 2})]
+    nodes.append(node(lost="gone", completed=0, rate=0.0, failed={"node": 7}))
+    trial = external_trial(NODE_ROW, "1", "now", nodes, 12.0)
+    assert trial.metrics["throughput"].windows == (150.0,) and "latency" not in trial.metrics
+    assert trial.counts.completed == 1500 and trial.counts.balanced
+    assert trial.counts.failed == {"timeout": 2, "node": 7}
+    assert [one["lost"] for one in trial.client["nodes"]] == [None, None, "gone"]
+
+
+@pytest.mark.parametrize(
+    ("completed", "timeouts", "why"),
+    [
+        (990, 10, None),
+        (900, 100, "invalid: 10.0 % of the requests failed (timeout 100)"),
+        (0, 6964, "invalid: 100.0 % of the requests failed (timeout 6,964)"),
+        (0, 0, "invalid: no request was answered"),
+    ],
+)
+def test_a_result_with_too_many_failures_is_marked(
+    completed: int, timeouts: int, why: str | None
+) -> None:
+    failed = {"timeout": timeouts} if timeouts else {}
+    nodes = [node(completed=completed, failed=failed)]
+    trial = judged(external_trial(NODE_ROW, "1", "now", nodes, 1.0))
+    assert trial.flags.get("invalid", False) is (why is not None) and why_invalid(trial) == why
+
+
+def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
+    trial = external_trial(NODE_ROW, "1", "now", [node()], 12.0)
+    processes = [
+        {"role": "replica", "cpu_percent": 60.0},
+        {"role": "proxy", "cpu_percent": 40.0},
+        {"role": "load_worker", "cpu_percent": 90.0},
+        {"role": "ray_worker", "cpu_percent": 90.0},
+        {"role": "raylet", "cpu_percent": None},
+    ]
+    # One core for ten seconds over a thousand requests.
+    assert cpu_us_a_request({"processes": processes}, trial) == pytest.approx(10_000.0)
+    assert cpu_us_a_request({}, trial) is None
+
+
+def test_what_is_not_known_makes_no_metric() -> None:
+    trial = external_trial(NODE_ROW, "1", "now", [node()], 12.0)
+    more = with_values(trial, {"deploy_time": ("s", 2.5), "controller_loop": ("ms", None)})
+    assert more.metrics["deploy_time"].windows == (2.5,)
+    assert more.metrics["deploy_time"].unit == "s" and "controller_loop" not in more.metrics
