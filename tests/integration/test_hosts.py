@@ -1,0 +1,182 @@
+"""scale on a Ray cluster of three hosts, each with a network, processes and a name of its own.
+
+The hosts are namespaces of this machine (hosts.py); what they share is the file system. One cluster
+serves all tests: it must be as it was after each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.conftest import SERVE_BENCH
+from tests.integration.hosts import Host, Hosts
+
+pytestmark = [pytest.mark.ray, pytest.mark.netns, pytest.mark.timeout(300)]
+
+ADDRESS = "10.77.0.1:6379"
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 2}
+
+#: What a cluster has that is not ours: asked in a process of its own, on its first host.
+ASK = """
+import json, ray
+from ray import serve
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
+apps = list(serve.status().applications) if "SERVE_CONTROLLER_ACTOR" in names else None
+print("TOLD " + json.dumps({"actors": sorted(names), "apps": apps}))
+"""
+
+
+class Cluster:
+    """Ray on three hosts."""
+
+    def __init__(self, hosts: Hosts, place: Path) -> None:
+        self.hosts, self._place = hosts, place
+        self.first = hosts[0]
+        for number, host in enumerate(hosts.hosts):
+            how = ["--head", "--port=6379", "--include-dashboard=false"]
+            how = how if number == 0 else [f"--address={ADDRESS}"]
+            self._ray(number, "start", *how, f"--node-ip-address={host.ip}", "--num-cpus=8")
+
+    def env(self, number: int = 0) -> dict[str, str]:
+        """The environment of a shell on a host."""
+        place = self._place / str(number)
+        place.mkdir(exist_ok=True)
+        plain = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SERVE_BENCH"))}
+        own = {"RAY_TMPDIR": str(place), "TMPDIR": str(place), "RAY_USAGE_STATS_ENABLED": "0"}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{plain['PATH']}"
+        return {**plain, **TOKEN, **own, "PATH": path}
+
+    def _ray(self, number: int, *words: str) -> None:
+        self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
+
+    def scale(self, *words: str, cwd: Path) -> subprocess.Popen[str]:
+        """`serve-bench scale` on the first host."""
+        return self.first.start(
+            *SERVE_BENCH, "scale", *words, "--address", ADDRESS, env=self.env(), cwd=cwd
+        )
+
+    def told(self) -> dict[str, list[str] | None]:
+        """Named actors, and Serve's applications; None without Serve."""
+        said = self.first.run(sys.executable, "-c", ASK, env=self.env(), timeout_s=60)
+        (line,) = [one for one in said.splitlines() if one.startswith("TOLD ")]
+        found: dict[str, list[str] | None] = json.loads(line.removeprefix("TOLD "))
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    place = Path("/tmp") / f"h{os.getpid()}"  # short: Ray's socket paths are limited
+    place.mkdir()
+    try:
+        with Hosts(3) as hosts:
+            yield Cluster(hosts, place)
+    finally:
+        subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+def ours_on(host: Host) -> list[str]:
+    """Processes of serve-bench on a host: the tool, load workers and actors, py-spy."""
+    said = host.run("ps", "ax", "-o", "args").splitlines()
+    words = ("serve_bench", "serve-bench", "LoadActor", "py-spy")
+    return [line for line in said if any(word in line for word in words) and "nsenter" not in line]
+
+
+def wait_until_gone(cluster: Cluster, seconds: float = 30.0) -> dict[str, list[str]]:
+    deadline = time.monotonic() + seconds
+    while True:
+        left = {host.name: ours_on(host) for host in cluster.hosts.hosts}
+        if not any(left.values()) or time.monotonic() > deadline:
+            return left
+        time.sleep(0.5)
+
+
+NOTHING: dict[str, list[str]] = {"host1": [], "host2": [], "host3": []}
+
+
+def records(folder: Path, kind: str) -> list[dict[str, object]]:
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["kind"] == kind]
+
+
+def test_every_node_loads_its_own_proxy_and_the_cluster_is_left_as_it_was(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    before = cluster.told()
+    command = ("single", "--replicas", "6", "--duration", "4s", "--warmup", "1s", "--out", "r")
+    ran = cluster.scale(*command, "--format", "json", cwd=tmp_path)
+    out, _ = ran.communicate(timeout=150)
+    assert ran.returncode == 0, out
+    (trial,) = records(tmp_path / "r", "trial")
+    nodes = trial["client"]["nodes"]  # type: ignore[index]
+    assert sorted(node["ip"] for node in nodes) == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
+    assert sorted(node["hostname"] for node in nodes) == ["host1", "host2", "host3"]
+    assert all(node["completed"] > 0 and node["lost"] is None for node in nodes)
+    assert sum(node["completed"] for node in nodes) == trial["counts"]["completed"]  # type: ignore[index]
+    roles = [{one["role"] for one in node["usage"]["processes"]} for node in nodes]
+    assert all({"proxy", "replica"} <= one for one in roles)
+    (launch,) = records(tmp_path / "r", "launch")
+    owners = {one["node_ip"]: one["status"] for one in launch["proof"]["proxies"]}  # type: ignore[index]
+    assert owners == {f"10.77.0.{number}": "HEALTHY" for number in (1, 2, 3)}
+    assert wait_until_gone(cluster) == NOTHING
+    assert cluster.told() == before
+
+
+def test_a_host_that_is_cut_off_is_named_and_the_rest_goes_on(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    command = ("single", "--replicas", "6", "--duration", "40s", "--warmup", "1s", "--out", "r")
+    ran = cluster.scale(*command, cwd=tmp_path)
+    try:
+        _wait_for_load(cluster.hosts[2])
+        cluster.hosts.cut(2)
+        out, _ = ran.communicate(timeout=200)
+    finally:
+        cluster.hosts.join(2)
+        ran.kill()
+    assert ran.returncode == 1, out
+    (trial,) = records(tmp_path / "r", "trial")
+    nodes = {node["hostname"]: node for node in trial["client"]["nodes"]}  # type: ignore[index]
+    assert nodes["host3"]["lost"] and nodes["host3"]["failed"]["node"] > 0
+    assert all(nodes[one]["lost"] is None and nodes[one]["completed"] for one in ("host1", "host2"))
+    counts = trial["counts"]
+    completed = nodes["host1"]["completed"] + nodes["host2"]["completed"]
+    assert counts["completed"] == completed  # type: ignore[index]
+    assert counts["failed"]["node"] == nodes["host3"]["failed"]["node"]  # type: ignore[index]
+    failures = [one["message"] for one in records(tmp_path / "r", "failure")]
+    assert any("host3" in str(one) for one in failures) and "host3" in out
+
+
+def _wait_for_load(host: Host) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if any("load.worker" in line for line in ours_on(host)):
+            time.sleep(5.0)  # the warm-up, and some of what is measured
+            return
+        time.sleep(0.2)
+    pytest.fail("no load came")
+
+
+def test_a_killed_run_leaves_nothing_on_any_host(cluster: Cluster, tmp_path: Path) -> None:
+    before = cluster.told()
+    command = ("single", "--replicas", "4", "--duration", "60s", "--out", "r")
+    ran = cluster.scale(*command, cwd=tmp_path)
+    try:
+        _wait_for_load(cluster.first)
+        (inside,) = psutil.Process(ran.pid).children()
+        os.kill(inside.pid, signal.SIGKILL)
+        ran.wait(20)
+    finally:
+        ran.kill()
+    assert wait_until_gone(cluster) == NOTHING
+    assert cluster.told() == before
