@@ -1,5 +1,5 @@
-"""Several hosts on one machine: namespaces of network, processes, names and shared memory, joined by
-a bridge. For tests of what is said to work on a cluster of several machines.
+"""Several hosts on one machine: namespaces of network, processes, names and shared memory, joined
+by a bridge. For tests of what is said to work on a cluster of several machines.
 
 Each host is held by a process that is the first of its pid namespace, so that all that runs on the
 host ends with it; the bridge is in a namespace of its own. A holder ends when its stdin does: after
@@ -128,8 +128,8 @@ class Hosts:
         host.run("hostname", host.name)
         host.run("mount", "-t", "tmpfs", "-o", "size=2g", "shm", "/dev/shm")
         port = f"port{number}"
-        words = ("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns")
-        self._bridge(*words, str(host.pid))
+        pair = ("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns")
+        self._bridge(*pair, str(host.pid))
         self._bridge("link", "set", port, "master", "br0")
         self._bridge("link", "set", port, "up")
         for words in (

@@ -132,31 +132,6 @@ def test_every_node_loads_its_own_proxy_and_the_cluster_is_left_as_it_was(
     assert cluster.told() == before
 
 
-def test_a_host_that_is_cut_off_is_named_and_the_rest_goes_on(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    command = ("single", "--replicas", "6", "--duration", "40s", "--warmup", "1s", "--out", "r")
-    ran = cluster.scale(*command, cwd=tmp_path)
-    try:
-        _wait_for_load(cluster.hosts[2])
-        cluster.hosts.cut(2)
-        out, _ = ran.communicate(timeout=200)
-    finally:
-        cluster.hosts.join(2)
-        ran.kill()
-    assert ran.returncode == 1, out
-    (trial,) = records(tmp_path / "r", "trial")
-    nodes = {node["hostname"]: node for node in trial["client"]["nodes"]}  # type: ignore[index]
-    assert nodes["host3"]["lost"] and nodes["host3"]["failed"]["node"] > 0
-    assert all(nodes[one]["lost"] is None and nodes[one]["completed"] for one in ("host1", "host2"))
-    counts = trial["counts"]
-    completed = nodes["host1"]["completed"] + nodes["host2"]["completed"]
-    assert counts["completed"] == completed  # type: ignore[index]
-    assert counts["failed"]["node"] == nodes["host3"]["failed"]["node"]  # type: ignore[index]
-    failures = [one["message"] for one in records(tmp_path / "r", "failure")]
-    assert any("host3" in str(one) for one in failures) and "host3" in out
-
-
 def _wait_for_load(host: Host) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
@@ -180,3 +155,28 @@ def test_a_killed_run_leaves_nothing_on_any_host(cluster: Cluster, tmp_path: Pat
         ran.kill()
     assert wait_until_gone(cluster) == NOTHING
     assert cluster.told() == before
+
+
+def test_a_host_that_is_cut_off_is_named_and_the_rest_goes_on(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    command = ("single", "--replicas", "6", "--duration", "40s", "--warmup", "1s", "--out", "r")
+    ran = cluster.scale(*command, cwd=tmp_path)
+    try:
+        _wait_for_load(cluster.hosts[2])
+        cluster.hosts.cut(2)
+        out, _ = ran.communicate(timeout=200)
+    finally:
+        cluster.hosts.join(2)
+        ran.kill()
+    assert ran.returncode == 1, out
+    (trial,) = records(tmp_path / "r", "trial")
+    nodes = {node["hostname"]: node for node in trial["client"]["nodes"]}  # type: ignore[index]
+    assert nodes["host3"]["lost"] and nodes["host3"]["failed"]["node"] > 0
+    assert all(nodes[one]["lost"] is None and nodes[one]["completed"] for one in ("host1", "host2"))
+    counts = trial["counts"]
+    completed = nodes["host1"]["completed"] + nodes["host2"]["completed"]
+    assert counts["completed"] == completed  # type: ignore[index]
+    assert counts["failed"]["node"] == nodes["host3"]["failed"]["node"]  # type: ignore[index]
+    failures = [one["message"] for one in records(tmp_path / "r", "failure")]
+    assert any("host3" in str(one) for one in failures) and "host3" in out
