@@ -7,12 +7,15 @@ record is written.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import psutil
 
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
@@ -26,7 +29,13 @@ from serve_bench.readings import pss_bytes
 from serve_bench.request_spec import Request
 from serve_bench.result import PlannedTrial, Trial
 from serve_bench.sampler import Sampler, Watched
-from serve_bench.scale_cluster import NodeProxy, Put, ScaleCluster
+from serve_bench.scale_cluster import (
+    AttachedCluster,
+    HandleLoad,
+    NodeProxy,
+    OwnCluster,
+    Put,
+)
 from serve_bench.scale_request import GRAPHS, HANDLE, ScaleCell, ScaleSuite, apps_of, on_nodes
 from serve_bench.scale_trial import (
     cpu_us_a_request,
@@ -53,7 +62,7 @@ class Rows:
     went wrong with a row."""
 
     suite: ScaleSuite
-    cluster: ScaleCluster
+    cluster: OwnCluster | AttachedCluster
     folder: RunFolder
     run_id: str
     launch: int
@@ -102,21 +111,29 @@ class Rows:
         app = apps_of(suite, cell.replicas)[0]
         started_at, began = now_iso(), time.monotonic()
         with self._sampling() as sampler:
-            at_ns = time.time_ns()
+            self.say(cell, "measure through the handle", planned)
             told = self.cluster.handle_load(
-                app.name,
-                clients=row.connections,
-                expect=int(app.answer),
-                warmup_s=suite.warmup_s,
-                timeout_s=suite.timeout_s,
-                windows=0 if row.requests_each else suite.windows,
-                window_s=suite.window_s,
-                requests_each=row.requests_each or 0,
-                report=lambda phase: self.say(cell, phase, planned),
+                HandleLoad(
+                    app.name,
+                    clients=row.connections,
+                    expect=app.answer,
+                    warmup_s=suite.warmup_s,
+                    timeout_s=suite.timeout_s,
+                    windows=0 if row.requests_each else suite.windows,
+                    window_s=suite.window_s,
+                    requests_each=row.requests_each,
+                )
             )
             ended_ns = time.time_ns()
-        trial = handle_trial(planned, str(self.launch), started_at, told, time.monotonic() - began)
-        return self._with_usage(trial, sampler, ended_ns - int(told.duration_s * 1e9), at_ns)
+        trial = handle_trial(
+            planned,
+            str(self.launch),
+            started_at,
+            told,
+            suite.warmup_s,
+            time.monotonic() - began,
+        )
+        return self._with_usage(trial, sampler, ended_ns - int(told.seconds * 1e9))
 
     def _by_http(self, cell: ScaleCell, planned: PlannedTrial) -> Trial:
         row, suite = planned.row, self.suite
@@ -143,7 +160,7 @@ class Rows:
         trial = trial_of(planned, str(self.launch), started_at, result, total_s)
         if self._ended is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
-        return self._with_usage(trial, sampler, result.started_at_ns, result.started_at_ns)
+        return self._with_usage(trial, sampler, result.started_at_ns)
 
     def _driven(self, cell: ScaleCell, planned: PlannedTrial, load: Load) -> LoadResult:
         """A load from this process. A latency row is preceded by a warm-up of its own, as the
@@ -165,7 +182,7 @@ class Rows:
         crew = self._nodes(cell)
         loads = self._loads(crew, cell)
         planned = on_nodes(planned, len(loads))
-        started_at, began = now_iso(), time.monotonic()
+        started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
         attached = self.suite.address is not None
 
         def progress(now: LoadProgress) -> None:
@@ -183,36 +200,39 @@ class Rows:
                 result, self._ended = early.result, early
                 self.note("trial", "interrupted", self.launch, planned)
         total_s = time.monotonic() - began
-        trial = self._nodes_trial(planned, started_at, loads, result, total_s)
+        trial, at_ns = self._nodes_trial(crew, planned, started_at, loads, result, total_s)
         for node in trial.client["nodes"]:
             if node.get("lost"):
                 who = node.get("hostname") or node.get("ip") or node["node"]
                 self.note("node", f"node {who}: {node['lost']}", self.launch, planned)
-        trial = self._with_usage(trial, sampler, result.started_at_ns, result.started_at_ns)
+        trial = self._with_usage(trial, sampler, at_ns or began_ns)
         if self.suite.workload == "curve":
             trial = self._with_costs(trial, put)
         return trial
 
     def _nodes_trial(
         self,
+        crew: NodeCrew,
         planned: PlannedTrial,
         started_at: str,
         loads: Mapping[str, Load],
         result: NodesResult,
         total_s: float,
-    ) -> Trial:
-        nodes = result.facts(loads)
+    ) -> tuple[Trial, int]:
+        """The record, and when its measured part began (ns since the epoch; 0: not told)."""
+        nodes, at_ns = result.node_facts(crew.nodes, loads), 0
         if planned.row.client == "wrk":
             trial = external_trial(planned, str(self.launch), started_at, nodes, total_s)
         else:
             load = replace(next(iter(loads.values())), connections=planned.row.connections)
             combined = result.combined(load)
             assert combined is not None, "where all nodes are lost, the crew has raised"
+            at_ns = combined.started_at_ns
             trial = nodes_trial(planned, str(self.launch), started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
         if self._ended is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
-        return trial
+        return trial, at_ns
 
     # -- what they need -----------------------------------------------------------------------
 
@@ -220,9 +240,11 @@ class Rows:
         if self._crew is None:
             self.say(cell, "starting a load actor on each node")
             log = self.folder.path / f"logs/nodes-{self.launch}.log"
-            self._crew = NodeCrew(
-                self.cluster.address, self.run_id, log, env=self.cluster.join_environment
-            )
+            address = self.cluster.address
+            env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+            if self.suite.address is not None:  # it is joined as the shell would
+                env = dict(os.environ)
+            self._crew = NodeCrew(address.gcs, self.run_id, log, {**env, **address.environment})
             self._crew.start()
         return self._crew
 
@@ -257,12 +279,14 @@ class Rows:
         return loads
 
     def _proxy_here(self) -> NodeProxy:
-        """The proxy of the node that this process is on. RunFailed without a healthy one."""
-        every = self.cluster.proxies()
-        for proxy in every:
-            if proxy.node_id == self.cluster.node_id and proxy.healthy:
+        """A healthy proxy of a node that is this host. RunFailed without one."""
+        every = psutil.net_if_addrs().values()
+        here = {address.address for one in every for address in one}
+        for proxy in self.cluster.proxies():
+            loopback = proxy.node_ip.startswith("127.") or proxy.node_ip == "::1"
+            if proxy.healthy and (loopback or proxy.node_ip in here):
                 return proxy
-        raise RunFailed("this node has no healthy proxy of its own")
+        raise RunFailed("no node on this host has a healthy proxy")
 
     def _timing(self) -> Timing:
         suite = self.suite
@@ -278,18 +302,16 @@ class Rows:
         managers = {one.pid: "haproxy" for one in processes if one.role == "haproxy_manager"}
         return Sampler(watched, parents=managers)
 
-    def _with_usage(
-        self, trial: Trial, sampler: Sampler | None, began_ns: int, least_ns: int
-    ) -> Trial:
+    def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
         if sampler is None:
             return trial
-        usage = sampler.summary(max(began_ns, least_ns), trial.seconds["measured"])
+        usage = sampler.summary(began_ns, trial.seconds["measured"])
         keep_samples(self.folder.path, sampler.samples(trial.key))
         return replace(trial, usage=usage)
 
     def _with_costs(self, trial: Trial, put: Put) -> Trial:
         """What so many replicas cost, beside what they served."""
-        pids = [int(one["pid"]) for one in put.replicas]
+        pids = [one.pid for one in put.replicas]
         memory = [pss_bytes(pid) for pid in pids] if self.suite.address is None else []
         known = [one for one in memory if one is not None]
         each = sum(known) / len(known) / 1e6 if known and len(known) == len(memory) else None
@@ -300,6 +322,6 @@ class Rows:
                 "deploy_time": ("s", put.seconds),
                 "memory_per_replica": ("MB", each),
                 "cpu_per_request": ("us", cpu_us_a_request(trial.usage, trial)),
-                "controller_loop": ("ms", controller.get("loop_ms")),
+                "controller_loop": ("ms", controller.get("control_loop_ms")),
             },
         )

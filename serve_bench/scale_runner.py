@@ -7,14 +7,14 @@ scale_rows.py. Whoever wants to show what goes on hands in an Observer.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.observer import Observer, Step
 from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Teardown, Trial, VariantUsed
-from serve_bench.scale_cluster import AttachedCluster, OwnCluster, Put, ScaleCluster
+from serve_bench.scale_cluster import AttachedCluster, OwnCluster, Put
 from serve_bench.scale_request import (
     AS_IT_IS,
     ScaleCell,
@@ -82,15 +82,29 @@ class ScaleRunner:
             rows.close()
             self._teardown(cluster, number)
 
-    def _cluster(self, launch: ScaleLaunch, number: int, log: str) -> ScaleCluster:
+    def _cluster(self, launch: ScaleLaunch, number: int, log: str) -> OwnCluster | AttachedCluster:
         path = self.folder.path / log
         if self.suite.address is not None:
-            return AttachedCluster(self.suite.address, self.run_id, str(number), path)
+            names = {
+                app.name for cell in launch.cells for app in apps_of(self.suite, cell.replicas)
+            }
+            return AttachedCluster(
+                self.suite.address, self.run_id, str(number), path, tuple(sorted(names))
+            )
         most = max(processes_of(self.suite, cell.replicas) for cell in launch.cells)
-        spec = LaunchSpec(launch.variant, self.run_id, str(number), path, most_replicas=most)
-        return OwnCluster(spec, raylets=self.suite.nodes)
+        spec = LaunchSpec(
+            launch.variant,
+            self.run_id,
+            str(number),
+            path,
+            most_replicas=most,
+            raylets=self.suite.nodes,
+        )
+        return OwnCluster(spec)
 
-    def _put(self, cluster: ScaleCluster, number: int, cell: ScaleCell) -> Put | None:
+    def _put(
+        self, cluster: OwnCluster | AttachedCluster, number: int, cell: ScaleCell
+    ) -> Put | None:
         """The applications of a size; None where they did not come up, which is recorded. Raises
         RunFailed when the cluster is good for nothing more."""
         count = processes_of(self.suite, cell.replicas)
@@ -106,10 +120,15 @@ class ScaleRunner:
         return put
 
     def _cell(
-        self, cluster: ScaleCluster, rows: Rows, number: int, cell: ScaleCell, put: Put
+        self,
+        cluster: OwnCluster | AttachedCluster,
+        rows: Rows,
+        number: int,
+        cell: ScaleCell,
+        put: Put,
     ) -> None:
         """Measures the rows of a size that is up, and removes it."""
-        proof = {"replicas": list(put.replicas)}
+        proof = {"replicas": [asdict(one) for one in put.replicas]}
         self.folder.append(Deploy(str(number), dict(cell.cell), put.seconds, False, proof))
         removed = False
         try:
@@ -127,7 +146,9 @@ class ScaleRunner:
             if not removed and cluster.alive():
                 self._remove(cluster, number, cell)
 
-    def _remove(self, cluster: ScaleCluster, number: int, cell: ScaleCell) -> float | None:
+    def _remove(
+        self, cluster: OwnCluster | AttachedCluster, number: int, cell: ScaleCell
+    ) -> float | None:
         """Seconds that it took; None where it failed, which is recorded."""
         self.say(cell, "removing the replicas")
         try:
@@ -143,11 +164,16 @@ class ScaleRunner:
             self.observer.trial(trial, self._done + 1, self._planned)
 
     def _record_launch(
-        self, cluster: ScaleCluster, launch: ScaleLaunch, number: int, started_at: str, log: str
+        self,
+        cluster: OwnCluster | AttachedCluster,
+        launch: ScaleLaunch,
+        number: int,
+        started_at: str,
+        log: str,
     ) -> None:
         began = time.monotonic()
         proof = cluster.prove()
-        proof["proxies"] = [one.to_json() for one in cluster.proxies()]
+        proof["proxies"] = [asdict(one) for one in cluster.proxies()]
         seconds = {**cluster.seconds, "proof": round(time.monotonic() - began, 4)}
         self.folder.append(
             Launch(
@@ -161,7 +187,7 @@ class ScaleRunner:
             )
         )
 
-    def _teardown(self, cluster: ScaleCluster, number: int) -> None:
+    def _teardown(self, cluster: OwnCluster | AttachedCluster, number: int) -> None:
         reaped = cluster.close()
         self.folder.append(
             Teardown(

@@ -29,31 +29,48 @@ SERVING: Final = (
 
 @dataclass(frozen=True)
 class HandleResult:
-    """What clients that call a handle measured. `latencies_ns`: of each completed request of the
-    measured part; `windows`: completed requests of each; `failed` by class."""
+    """What clients that call a handle measured: sent = completed + failed + in_flight.
 
+    `windows`: completed in each, none where requests came one after the other; `latencies_ns` of
+    all that completed in the measured part, which took `seconds`. `failed` by class: "body" (a
+    wrong answer), "timeout", "backpressure", "replica", "unavailable", "error"; `examples`: lines
+    about some of them.
+    """
+
+    seconds: float
     windows: tuple[int, ...]
-    window_s: float
-    duration_s: float
     latencies_ns: tuple[int, ...]
-    sent: int
     failed: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
-    carried_in: int = 0
-    warmup_s: float = 0.0
     warmup_completed: int = 0
+    warmup_failed: int = 0
+    examples: tuple[str, ...] = ()
+
+    @property
+    def completed(self) -> int:
+        """Right answers in the measured part."""
+        return len(self.latencies_ns)
+
+    @property
+    def sent(self) -> int:
+        """All requests of the measured part."""
+        return self.completed + sum(self.failed.values()) + self.in_flight
 
 
 def handle_trial(
-    planned: PlannedTrial, launch: str, started_at: str, told: HandleResult, total_s: float
+    planned: PlannedTrial,
+    launch: str,
+    started_at: str,
+    told: HandleResult,
+    warmup_s: float,
+    total_s: float,
 ) -> Trial:
     """The record of a row whose requests went through a handle."""
     latency = Histogram()
     for one in told.latencies_ns:
         latency.record(one)
-    rates = tuple(count / told.window_s for count in told.windows)
-    if not rates:
-        rates = (len(told.latencies_ns) / told.duration_s if told.duration_s > 0 else 0.0,)
+    window_s = told.seconds / max(1, len(told.windows))
+    rates = tuple(count / window_s for count in told.windows or (told.completed,) if window_s > 0)
     return Trial(
         key=planned.key,
         launch=launch,
@@ -62,20 +79,20 @@ def handle_trial(
         cell=planned.cell,
         row=planned.row,
         started_at=started_at,
-        window_s=told.window_s if told.windows else told.duration_s,
-        warmup=Warmup(told.warmup_s, True, told.warmup_completed),
+        window_s=window_s,
+        warmup=Warmup(warmup_s, True, told.warmup_completed),
         metrics={
-            "throughput": Metric("requests/s", "higher", windows=rates),
+            "throughput": Metric("requests/s", "higher", windows=rates or (0.0,)),
             "latency": Metric("ns", "lower", histogram=latency.encode()),
         },
         counts=Counts(
             sent=told.sent,
-            completed=len(told.latencies_ns),
+            completed=told.completed,
             failed=dict(told.failed),
             in_flight=told.in_flight,
-            carried_in=told.carried_in,
         ),
-        seconds={"total": round(total_s, 4), "measured": round(told.duration_s, 6)},
+        client={"examples": list(told.examples), "warmup_failed": told.warmup_failed},
+        seconds={"total": round(total_s, 4), "measured": round(told.seconds, 6)},
     )
 
 

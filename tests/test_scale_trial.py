@@ -36,18 +36,18 @@ def node(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_handle_row_holds_windows_and_every_latency() -> None:
-    told = HandleResult((3, 2), 1.0, 2.0, (10, 20, 30, 40, 50), sent=6, failed={"body": 1})
-    trial = handle_trial(HANDLE_ROW, "1", "now", told, 2.5)
+    told = HandleResult(2.0, (3, 2), (10, 20, 30, 40, 50), {"body": 1}, examples=("1 for 3",))
+    trial = handle_trial(HANDLE_ROW, "1", "now", told, 1.0, 3.5)
     assert trial.metrics["throughput"].windows == (3.0, 2.0)
     latency = trial.metrics["latency"].histogram
     assert latency is not None and Histogram.decode(latency).count == 5
-    assert trial.counts.balanced and trial.counts.failed == {"body": 1}
+    assert trial.counts.balanced and trial.counts.sent == 6 and trial.counts.failed == {"body": 1}
     assert trial.row.client == "handle" and trial.window_s == 1.0
 
 
 def test_requests_one_after_the_other_have_one_rate() -> None:
-    told = HandleResult((), 1.0, 0.5, (10, 20, 30, 40), sent=4)
-    trial = handle_trial(HANDLE_ROW, "1", "now", told, 1.0)
+    told = HandleResult(0.5, (), (10, 20, 30, 40))
+    trial = handle_trial(HANDLE_ROW, "1", "now", told, 1.0, 2.0)
     assert trial.metrics["throughput"].windows == (8.0,)
 
 
