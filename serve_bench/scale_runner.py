@@ -99,6 +99,7 @@ class ScaleRunner:
             path,
             most_replicas=most,
             raylets=self.suite.nodes,
+            proxy_location="EveryNode",
         )
         return OwnCluster(spec)
 
