@@ -20,10 +20,10 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec pacing press_compare press_figures press_request press_rows proof
-    ranker_figures recipes request_spec result rpc_figures rpc_request scale_keys
-    scale_request scale_suite scale_trial scenario stack_layers stacks statistics suite trial
-    usage variants verdict""".split()
+    load_result load_spec load_split pacing press_compare press_figures press_request
+    press_rows proof ranker_figures recipes request_spec result rpc_figures rpc_request
+    scale_keys scale_request scale_suite scale_trial scenario stack_layers stacks statistics
+    suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
