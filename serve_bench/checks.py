@@ -19,6 +19,9 @@ from serve_bench.statistics import MAIN, merged
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
 
+EXTERNAL: Final = frozenset({"wrk", "ab"})
+"""Programs that tell one rate and no windows, however long they measure."""
+
 SPREAD_LIMIT: Final = 0.15
 """Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
 1 to 2 s, reach 5.6 %; rates in windows of 0.5 to 1 s on a shared 2-core host reach about 10 %."""
@@ -108,7 +111,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if metric is None or metric.windows is None:
         return
     count = len(metric.windows)
-    if count < FEWEST_WINDOWS and trial.row.requests is None:
+    if count < FEWEST_WINDOWS and trial.row.requests is None and trial.row.client not in EXTERNAL:
         message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)
@@ -187,19 +190,26 @@ def _little(trial: Trial) -> Iterator[Warning]:
     busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
     longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
-    share = in_flight / trial.row.connections
+    connections = trial.row.connections - _lost_connections(trial)
+    share = in_flight / connections if connections > 0 else 1.0
     if share < 1 and trial.row.client == OBSERVER:
         return  # an episode ends with the last observer's last call, when others are done
     if 1 - LITTLE_BELOW - edge <= share <= 1 + LITTLE_ABOVE + edge:
         return
     message = (
         f"rate x mean latency = {in_flight:.2f} requests in flight, "
-        f"but {trial.row.connections} connections were open"
+        f"but {connections} connections were open"
     )
     hint = "connections stood idle: the client was late, or requests never came back"
     if share > 1:
         hint = "more than can be: do not trust this row"
     yield Warning("littles-law", message, hint, trial.key)
+
+
+def _lost_connections(trial: Trial) -> int:
+    """Those of nodes that were lost, whose requests are in no latency: of a load from many."""
+    lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
+    return sum(int(one.get("connections") or 0) for one in lost)
 
 
 def _served(trial: Trial) -> Iterator[Warning]:

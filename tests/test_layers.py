@@ -22,14 +22,14 @@ WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
     load_result load_spec load_split pacing press_compare press_figures press_request
     press_rows proof ranker_figures recipes request_spec result rpc_figures rpc_request
-    scale_keys scale_request scale_suite scale_trial scenario stack_layers stacks statistics
-    suite trial usage variants verdict""".split()
+    scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request scale_suite
+    scale_trial scenario stack_layers stacks statistics suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
-    processes profiler profiling prometheus pyspy ranker_bench readings recording requests_file
-    rights rpc_backend rpc_needs sampler scale_needs serve_metrics server settling shipped store
-    strays""".split()
+    processes profiler profiling prometheus pyspy ranker_bench readings recording
+    requests_file rights rpc_backend rpc_needs sampler scale_needs serve_metrics server
+    settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -55,8 +55,8 @@ ALLOWED: Final = {
 
 #: What words may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
-    """__future__ abc base64 bisect collections dataclasses difflib enum fnmatch functools heapq
-    itertools json math random copy re statistics string types typing urllib""".split()
+    """__future__ abc base64 bisect collections copy dataclasses difflib enum fnmatch
+    functools heapq itertools json math random re statistics string types typing urllib""".split()
 )
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
@@ -72,7 +72,7 @@ ONLY_IN: Final = {
     "fastapi": ("apps/",),
     "anyio": ("apps/",),
     "numpy": ("apps/",),
-    "matplotlib": ("report/plot_ladders.py", "report/plot_rpc.py"),
+    "matplotlib": ("report/plot_ladders.py", "report/plot_rpc.py", "report/plot_scale.py"),
     "scipy": (),
     "pandas": (),
     "pickle": (),

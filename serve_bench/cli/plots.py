@@ -1,5 +1,5 @@
-"""The plots of a run of ladders or of rpc: PNG and SVG in its folder, where the extra `plot` is
-there."""
+"""The plots of a run of ladders, of rpc or of a curve of scale: PNG and SVG in its folder, where
+the extra `plot` is there."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 def draw_plots(
     folder: Path, result: Result, *, published: bool = False, asked: bool = False
 ) -> list[Path]:
-    """Draws requests/s and latency over clients, for a run of ladders that measured anything, and
-    the four metrics over the x axis, for one of rpc.
+    """Draws requests/s and latency over clients, for a run of ladders that measured anything, the
+    four metrics over the x axis, for one of rpc, and each quantity over replicas, for a curve.
 
     Without matplotlib, or where nothing was measured, one line says so; of a run that has no plot
     only if one was asked for. Raises RunFailed when a file cannot be written.
     """
-    rpc = result.run.command == "rpc"
-    if not (rpc or result.run.suite.get("ladder") is not None) or not result.trials:
+    if not _has_plot(result) or not result.trials:
         if asked:
-            what = "no measured world" if rpc else "no ladder with a measured step"
-            print(f"no plot: the run holds {what}", file=sys.stderr)
+            print(f"no plot: the run holds {_missing(result)}", file=sys.stderr)
         return []
     if find_spec("matplotlib") is None:
         print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
@@ -34,7 +32,7 @@ def draw_plots(
     from serve_bench.errors import BadInput, RunFailed
     from serve_bench.files import why, write_whole
 
-    draw = _rpc(result, published) if rpc else _ladders(result, published)
+    draw = _draw_of(result, published)
     places = []
     for kind in ("png", "svg"):
         place = folder / f"{result.run.command}.{kind}"
@@ -50,6 +48,25 @@ def draw_plots(
     return places
 
 
+def _has_plot(result: Result) -> bool:
+    if result.run.command == "scale":
+        return result.run.suite.get("workload") == "curve"
+    return result.run.command == "rpc" or result.run.suite.get("ladder") is not None
+
+
+def _missing(result: Result) -> str:
+    return {"rpc": "no measured world", "scale": "no curve with a measured size"}.get(
+        result.run.command, "no ladder with a measured step"
+    )
+
+
+def _draw_of(result: Result, published: bool) -> Callable[[str], bytes]:
+    """What makes the plot as the bytes of a kind of file."""
+    if result.run.command == "rpc":
+        return _rpc(result, published)
+    return _curve(result) if result.run.command == "scale" else _ladders(result, published)
+
+
 def _ladders(result: Result, published: bool) -> Callable[[str], bytes]:
     from serve_bench.report.plot_ladders import plot_ladders
 
@@ -62,3 +79,9 @@ def _rpc(result: Result, published: bool) -> Callable[[str], bytes]:
 
     report = benchmark_report(result)
     return lambda kind: plot_rpc(report, kind, published=published)
+
+
+def _curve(result: Result) -> Callable[[str], bytes]:
+    from serve_bench.report.plot_scale import plot_scale
+
+    return lambda kind: plot_scale(result, kind)

@@ -28,6 +28,9 @@ from serve_bench.report.rpc_form import classic_rpc
 from serve_bench.report.rpc_forms import rpc_csv, rpc_markdown
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.report.rpc_text import rpc_text
+from serve_bench.report.scale_forms import scale_csv, scale_markdown
+from serve_bench.report.scale_json import classic_scale, scale_json
+from serve_bench.report.scale_text import scale_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -67,6 +70,8 @@ def render(
         )
     if result.run.command == "rpc":
         return _rpc(result, format, published, where, width)
+    if result.run.command == "scale":
+        return _scale(result, format, published, where, width)
     if result.run.suite.get("ladder") is not None:
         if result.run.command == "press":
             return _press(result, format, published, where, width, exclude_connect)
@@ -103,6 +108,17 @@ def _rpc(result: Result, format: str, published: bool, where: str | None, width:
     if format == "markdown":
         return rpc_markdown(result, published, where)
     return rpc_csv(result) if format == "csv" else classic_rpc(result)
+
+
+def _scale(result: Result, format: str, published: bool, where: str | None, width: int) -> str:
+    """A run of scale in any form."""
+    if format == "table":
+        return scale_text(result, published, where, width)
+    if format == "json":
+        return scale_json(result, published, where)
+    if format == "markdown":
+        return scale_markdown(result, published, where)
+    return scale_csv(result, published) if format == "csv" else classic_scale(result)
 
 
 def _ladders(result: Result, format: str, published: bool, where: str | None, width: int) -> str:

@@ -203,8 +203,8 @@ def _variant(
         parts.append(CellPart(entries[0].line.cell, tuple(struck), entries, usage))
     return VariantPart(
         name=name,
-        env=_env(name, result, launches),
-        engaged=_engaged(launches),
+        env=env_of(name, result, launches),
+        engaged=engaged_of(launches),
         warnings=tuple(one for one in doubts if one.variant == name),
         failures=tuple(
             one for one in failures if one.variant == name and one.key is None and one.cell is None
@@ -251,7 +251,7 @@ def _has_a_place(failure: Failure, lines: Iterable[Line]) -> bool:
     )
 
 
-def _env(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
+def env_of(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
     """The flags of a variant: of its launches, or as the suite has them if none succeeded."""
     if launches:
         env = launches[0].variant.env
@@ -262,7 +262,7 @@ def _env(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
     return ()
 
 
-def _engaged(launches: list[Launch]) -> str:
+def engaged_of(launches: list[Launch]) -> str:
     """Who serves HTTP and which versions run, as the proof of the launches says."""
     found: list[str] = []
     for launch in launches:

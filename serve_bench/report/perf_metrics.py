@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from serve_bench.counts import BATCH_SIZE
 from serve_bench.load_result import HISTOGRAMS
+from serve_bench.report.scale_json import scale_perf_metrics
 from serve_bench.result import Result, cell_slug
 from serve_bench.statistics import Line, summarize
 
@@ -23,7 +24,12 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
 
 
 def perf_metrics(result: Result) -> str:
-    """The figures of a run, profiled rows left out, as the text of that JSON file."""
+    """The figures of a run, profiled rows left out, as the text of that JSON file.
+
+    A run of scale has the published names: scale_json.py.
+    """
+    if result.run.command == "scale":
+        return scale_perf_metrics(result)
     lines = [line for line in summarize(result) if line.status != "profiled"]
     content = {
         "perf_metrics": [metric for line in lines for metric in _metrics(line)],

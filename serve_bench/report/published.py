@@ -67,6 +67,8 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
         return _press_notes()
     if command == "rpc":
         return rpc_published()
+    if command == "scale":
+        return tuple(note for one in _SCALE for note in scale_notes(one))
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     latency = wrk["latency_ms"]
@@ -148,3 +150,30 @@ def rpc_published() -> tuple[str, ...]:
         for row in reference(RPC)["example"]
     )
     return (f"published (not measured here), batch True: {rpc_source()}: {rows}",)
+
+
+_SCALE: Final = {"single": "single_deployment", "multi": "multi_deployment", "ensemble": "ensemble"}
+
+
+def scale_published(workload: str) -> dict[str, float] | None:
+    """The published metrics of a workload of scale by name; None where there are none."""
+    if workload not in _SCALE:
+        return None
+    told = reference(NIGHTLY)[_SCALE[workload]]
+    return {name: value for name, value in told.items() if isinstance(value, int | float)}
+
+
+def scale_notes(workload: str) -> tuple[str, ...]:
+    """Where they come from, on which hardware, and what is to be known of them; or that nothing is
+    published. A line each."""
+    if workload not in _SCALE:
+        return (f"published: nothing for {workload}",)
+    nightly = reference(NIGHTLY)
+    told = nightly[_SCALE[workload]]
+    lines = [
+        f"published (not measured here): {nightly['source']}, {_SCALE[workload]}: "
+        f"{told['workload']}; hardware {told['cluster']}"
+    ]
+    if told.get("note"):
+        lines.append(f"published {_SCALE[workload]}: {told['note']}")
+    return tuple(lines)

@@ -1,0 +1,226 @@
+"""Small records of `serve-bench scale` with easy numbers: nodes, trials of each workload, a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import (
+    Counts,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Trial,
+    VariantUsed,
+    Warmup,
+    result_of,
+)
+from serve_bench.scale_request import ScaleSuite, Workload, on_nodes, scale_plan
+from tests.records import AT, run
+
+MS = 1_000_000
+
+
+def scale_suite(
+    workload: Workload = "single", variants: Sequence[str] = ("default",), **other: Any
+) -> ScaleSuite:
+    """A small run; four replicas, three windows of 1 s."""
+    given: dict[str, Any] = {"replicas": (4,), "windows": 3, "deployments": 10, "size": 10}
+    return ScaleSuite(workload, tuple(VariantUsed(one) for one in variants), **(given | other))
+
+
+def plan_of(suite: ScaleSuite) -> tuple[PlannedTrial, ...]:
+    """All planned trials, in order."""
+    return tuple(row for launch in scale_plan(suite) for cell in launch.cells for row in cell.rows)
+
+
+def planned(
+    suite: ScaleSuite, *, variant: str = "default", round_: int = 1, replicas: int | None = None
+) -> list[PlannedTrial]:
+    """The planned rows of one size."""
+    size = suite.replicas[0] if replicas is None else replicas
+    return [
+        one
+        for one in plan_of(suite)
+        if (one.variant, one.round, one.cell["num_replicas"]) == (variant, round_, size)
+    ]
+
+
+def scale_node(
+    at: int = 1, latencies_ms: Sequence[float] = (10.0,), **other: Any
+) -> dict[str, Any]:
+    """What a node tells: 300 requests in 3 s over 10 connections, and 30,720 bytes of them."""
+    histogram = Histogram.of(round(MS * one) for one in latencies_ms)
+    shares = dict(zip((50, 75, 90, 99), histogram.percentiles((0.5, 0.75, 0.9, 0.99)), strict=True))
+    told: dict[str, Any] = {
+        "node": f"{at:04x}",
+        "ip": f"10.1.0.{at}",
+        "hostname": f"host{at}",
+        "url": "http://127.0.0.1:8000/serve_bench_single",
+        "client": "raw",
+        "connections": 10,
+        "seconds": 3.0,
+        "completed": 300,
+        "failed": {},
+        "rate": 100.0,
+        "connection_rate_mean": 10.0,
+        "connection_rate_max": 20.0,
+        "bytes_received": 30_720,
+        "latency_ns": {
+            "mean": MS * sum(latencies_ms) / len(latencies_ms),
+            "max": MS * max(latencies_ms),
+            **{f"p{share}": value for share, value in shares.items()},
+        },
+        "lost": None,
+        "client_bound": False,
+        "usage": None,
+    }
+    return told | other
+
+
+def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, Any]:
+    """A node that was cut off: nothing of it is known but what it last told."""
+    nothing: dict[str, Any] = {
+        "completed": 0,
+        "failed": {"node": 57},
+        "rate": None,
+        "connection_rate_mean": None,
+        "connection_rate_max": None,
+        "bytes_received": 0,
+        "latency_ns": {name: None for name in ("mean", "max", "p50", "p75", "p90", "p99")},
+        "client_bound": None,
+        "lost": why,
+        "last_heard": {"completed": 47, "failed": 0, "age_s": 5.25},
+    }
+    return scale_node(at, **(nothing | other))
+
+
+def usage(proxy: float = 80.0, replica: float = 30.0, host: float = 150.0) -> dict[str, Any]:
+    """A proxy, two replicas, a controller and a raylet on two cores."""
+
+    def process(pid: int, role: str, share: float) -> dict[str, Any]:
+        title = f"ray::ServeReplica:serve_bench_single:Echo.{pid}" if role == "replica" else role
+        return {"pid": pid, "role": role, "title": title, "cpu_percent": share}
+
+    return {
+        "host": {"cores": 2, "cpu_percent": host},
+        "processes": [
+            process(1, "proxy", proxy),
+            process(2, "replica", replica),
+            process(3, "replica", replica / 2),
+            process(4, "controller", 6.0),
+            process(5, "raylet", 4.0),
+        ],
+        "gpus": [],
+    }
+
+
+def scale_trial(
+    of: PlannedTrial,
+    nodes: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    windows: Sequence[float] | None = None,
+    latencies_ms: Sequence[float] | None = None,
+    metrics: Mapping[str, tuple[str, float]] | None = None,
+    failed: Mapping[str, int] | None = None,
+    completed: int | None = None,
+    **other: Any,
+) -> Trial:
+    """A trial of these nodes, or of none.
+
+    The rates of the nodes add up to three windows alike; latencies are 100 ms, as Little's law has
+    it for 10 connections and 100 requests/s of each node, unless others are given; an empty list:
+    no histogram. `metrics`: name -> (unit, value), of a curve.
+    """
+    told = [dict(one) for one in nodes or ()]
+    heard = [one for one in told if not one["lost"]]
+    rates = tuple(windows) if windows else (sum(one["rate"] for one in heard) or 100.0,) * 3
+    done = round(sum(rates)) if completed is None else completed
+    errors: dict[str, int] = dict(failed or {})
+    for one in told:
+        for name, count in one["failed"].items():
+            errors[name] = errors.get(name, 0) + count
+    found = {"throughput": Metric("requests/s", "higher", windows=rates)}
+    times = [100.0] * done if latencies_ms is None else latencies_ms
+    if times:
+        histogram = Histogram.of(round(MS * one) for one in times)
+        found["latency"] = Metric("ns", "lower", histogram=histogram.encode())
+    for name, (unit, value) in (metrics or {}).items():
+        found[name] = Metric(unit, "lower", windows=(value,))
+    at = on_nodes(of, len(told)) if len(told) > 1 else of
+    trial = Trial(
+        key=at.key,
+        launch=f"{at.variant}-{at.round}",
+        round=at.round,
+        variant=at.variant,
+        cell=at.cell,
+        row=at.row,
+        started_at=AT,
+        window_s=1.0,
+        warmup=Warmup(1.0, True, done),
+        metrics=found,
+        counts=Counts(done + sum(errors.values()), done, errors, 0),
+        client={"nodes": told} if told else {},
+    )
+    return replace(trial, **other)
+
+
+def graph_trials(
+    suite: ScaleSuite,
+    handle: tuple[Sequence[float], Sequence[float]] = ((90.0, 100.0, 110.0), (40.0, 60.0)),
+    http: tuple[Sequence[float], Sequence[float]] = ((45.0, 50.0, 55.0), (80.0, 120.0)),
+    **where: Any,
+) -> list[Trial]:
+    """The four rows of a graph: rates of the windows, and latencies in ms of sequential requests
+    (each taken 40 times). Between them Little's law holds for 4 clients."""
+    rows = planned(suite, **where)
+    out = []
+    for (rates, times), own in ((handle, rows[:2]), (http, rows[2:])):
+        mean = sum(rates) / len(rates)
+        in_flight = [1000.0 * suite.clients / mean] * round(sum(rates))
+        out.append(scale_trial(own[0], windows=rates, latencies_ms=in_flight))
+        out.append(
+            scale_trial(own[1], windows=(50.0,), latencies_ms=list(times) * 40, completed=80)
+        )
+    return out
+
+
+def curve_trials(
+    suite: ScaleSuite,
+    laws: Mapping[str, tuple[float, float]],
+    *,
+    variant: str = "default",
+    round_: int = 1,
+    scatter: Mapping[int, float] | None = None,
+) -> list[Trial]:
+    """A trial of each size; `laws`: by quantity a and b of a n^b, `throughput` among them.
+
+    The latency is what Little's law makes of that: of 100 requests two take three times as long as
+    the others. `scatter`: a factor on every value of a size."""
+    units = {
+        **{"deploy_time": "s", "memory_per_replica": "MB", "cpu_per_request": "us"},
+        **{"controller_loop": "ms", "teardown_time": "s"},
+    }
+    out = []
+    for size in suite.replicas:
+        factor = (scatter or {}).get(size, 1.0)
+        values = {name: factor * a * size**b for name, (a, b) in laws.items()}
+        rate = values.get("throughput", 100.0)
+        time_ms = 1000.0 * suite.connections / rate / 1.04
+        (of,) = planned(suite, variant=variant, round_=round_, replicas=size)
+        metrics = {name: (unit, values[name]) for name, unit in units.items() if name in values}
+        node = scale_node(rate=rate)
+        done = round(3 * rate)
+        times = ([time_ms] * 49 + [3 * time_ms]) * (done // 50)
+        out.append(scale_trial(of, [node], latencies_ms=times, metrics=metrics, completed=done))
+    return out
+
+
+def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
+    """A run of this suite, with what was measured of it."""
+    argv = ("serve-bench", "scale", suite.workload)
+    about = replace(run(*plan_of(suite)), argv=argv, command="scale", suite=suite.to_json())
+    return result_of([about, *trials, *others])

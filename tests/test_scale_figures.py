@@ -1,0 +1,387 @@
+"""The figures of scale: each published metric by hand, lost nodes, wrk, invalid runs, growth."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from serve_bench.scale_curve import growths
+from serve_bench.scale_figures import (
+    CLUSTER_NAMES,
+    GRAPH_NAMES,
+    HTTP,
+    ScaleSize,
+    published_names,
+    scale_lines,
+    scale_sizes,
+)
+from serve_bench.scale_growth import QUANTITIES, growth
+from serve_bench.scale_nodes import NODE_METRICS, NODE_NAMES
+from tests.scale_records import (
+    curve_trials,
+    graph_trials,
+    lost_node,
+    planned,
+    scale_node,
+    scale_result,
+    scale_suite,
+    scale_trial,
+)
+
+PUBLISHED_13 = (
+    *("per_thread_latency_avg_ms", "per_thread_latency_max_ms", "per_thread_avg_tps"),
+    *("per_thread_max_tps", "per_node_avg_tps", "per_node_avg_transfer_per_sec_KB"),
+    *("cluster_total_thoughput", "cluster_total_transfer_KB", "cluster_total_timeout_requests"),
+    *("cluster_max_P50_latency_ms", "cluster_max_P75_latency_ms"),
+    *("cluster_max_P90_latency_ms", "cluster_max_P99_latency_ms"),
+)
+
+
+def only(*nodes: dict[str, object], **about: object) -> ScaleSize:
+    """The figures of one launch with these nodes."""
+    suite = scale_suite()
+    (of,) = planned(suite)
+    (size,) = scale_sizes(scale_result(suite, scale_trial(of, nodes, **about)))  # type: ignore[arg-type]
+    return size
+
+
+def means(size: ScaleSize) -> dict[str, float | None]:
+    return {name: figure.mean for name, figure in size.figures.items()}
+
+
+# ------------------------------------------------------------------------ single and multi
+
+FIRST = scale_node(
+    1,
+    [10.0, 20.0, 30.0, 40.0],
+    completed=300,
+    rate=100.0,
+    connection_rate_mean=10.0,
+    connection_rate_max=20.0,
+    bytes_received=30_720,
+    failed={"timeout": 2},
+)
+SECOND = scale_node(
+    2,
+    [50.0],
+    completed=600,
+    rate=200.0,
+    connection_rate_mean=20.0,
+    connection_rate_max=90.0,
+    bytes_received=61_440,
+    failed={"timeout": 1, "reset": 4},
+)
+
+
+def test_the_13_published_metrics_have_their_names_and_are_those_of_two_nodes() -> None:
+    size = only(FIRST, SECOND)
+    assert NODE_NAMES == PUBLISHED_13
+    found = means(size)
+    assert list(found)[:13] == list(PUBLISHED_13)
+    expected = {
+        "per_thread_latency_avg_ms": (25 + 50) / 2,  # the mean of the nodes' means
+        "per_thread_latency_max_ms": 50.0,
+        "per_thread_avg_tps": 15.0,
+        "per_thread_max_tps": 90.0,
+        "per_node_avg_tps": 150.0,
+        "per_node_avg_transfer_per_sec_KB": (10 + 20) / 2,  # 30 and 60 KB in 3 s
+        "cluster_total_thoughput": 900,
+        "cluster_total_transfer_KB": 90.0,
+        "cluster_total_timeout_requests": 3,
+        "cluster_max_P50_latency_ms": 50.0,
+        "cluster_max_P75_latency_ms": 50.0,
+        "cluster_max_P90_latency_ms": 50.0,
+        "cluster_max_P99_latency_ms": 50.0,
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=5e-4), name
+
+
+def test_ours_are_of_all_requests_together() -> None:
+    times = [*([10.0] * 60), *([20.0] * 20), *([30.0] * 15), *([40.0] * 5)]
+    found = means(only(FIRST, SECOND, windows=(290.0, 300.0, 310.0), latencies_ms=times))
+    assert found["cluster_total_requests"] == 900
+    assert found["cluster_requests_per_s"] == pytest.approx(300.0)
+    for share, value in ((50, 10.0), (75, 20.0), (90, 30.0), (99, 40.0)):
+        assert found[f"cluster_P{share}_latency_ms"] == pytest.approx(value, rel=5e-4)
+    # The maximum over nodes is another figure.
+    assert found["cluster_max_P50_latency_ms"] == pytest.approx(50.0, rel=5e-4)
+
+
+def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
+    with_lost = only(FIRST, SECOND, lost_node(3))
+    without = only(FIRST, SECOND)
+    for name in (*PUBLISHED_13, *CLUSTER_NAMES):
+        assert means(with_lost)[name] == means(without)[name], name
+    (lost,) = with_lost.lost
+    assert (lost.ip, lost.hostname, lost.lost) == ("10.1.0.3", "host3", "no word for 5 s")
+    assert (lost.last_completed, lost.last_failed, lost.age_s) == (47, 0, 5.25)
+    assert lost.rate is None and not lost.latency_ms
+    assert not without.lost
+
+
+def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
+    size = only(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
+    assert [means(size)[name] for name in PUBLISHED_13] == [None] * 13
+    (bad,) = size.invalid
+    assert (bad.completed, bad.share, bad.failed) == (0, 1.0, {"node": 114})
+
+
+def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
+    silent = scale_node(
+        1, completed=0, rate=0.0, latency_ns={"mean": None, "max": None, "p50": None}
+    )
+    found = means(only(silent, windows=(0.0,), completed=0, failed={"timeout": 9}))
+    assert found["per_node_avg_tps"] == 0.0
+    assert found["per_thread_latency_avg_ms"] is None
+    assert found["cluster_max_P99_latency_ms"] is None
+
+
+def test_wrk_tells_percentiles_of_its_node_and_no_histogram() -> None:
+    suite = scale_suite(client="wrk")
+    (of,) = planned(suite)
+    trial = scale_trial(
+        of, [FIRST | {"client": "wrk"}], windows=(100.0,), latencies_ms=[], completed=300
+    )
+    (size,) = scale_sizes(scale_result(suite, trial))
+    found = means(size)
+    assert found["cluster_max_P50_latency_ms"] == pytest.approx(20.0, rel=5e-4)
+    assert [found[name] for name in CLUSTER_NAMES[2:]] == [None] * 4
+    assert found["cluster_requests_per_s"] == 100.0
+
+
+def test_each_launch_has_its_value_and_the_mean_is_over_launches() -> None:
+    suite = scale_suite(launches=3)
+    trials = []
+    for round_, rate in ((1, 90.0), (3, 110.0)):
+        (of,) = planned(suite, round_=round_)
+        trials.append(scale_trial(of, [scale_node(rate=rate)]))
+    (size,) = scale_sizes(scale_result(suite, *trials))
+    figure = size.figures["per_node_avg_tps"]
+    assert size.launches == (1, 2, 3)
+    assert figure.values == (90.0, None, 110.0)
+    assert (figure.mean, figure.count) == (100.0, 2)
+    assert figure.std == pytest.approx(200**0.5)  # ddof 1
+    assert size.figures["per_thread_latency_max_ms"].std == 0.0
+    assert size.missing == 1
+    alone = only(FIRST).figures["per_node_avg_tps"]
+    assert (alone.std, alone.count) == (None, 1)
+
+
+def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None:
+    """The row of a trial has the connections of all nodes, the planned one those of one."""
+    suite = scale_suite(launches=2)
+    trials = []
+    for round_, count in ((1, 3), (2, 2)):
+        (of,) = planned(suite, round_=round_)
+        trials.append(scale_trial(of, [scale_node(at) for at in range(1, count + 1)]))
+    result = scale_result(suite, *trials)
+    (line,) = scale_lines(result)
+    assert [trial.row.connections for trial in line.trials] == [30, 20]
+    assert line.status == "measured"
+    (size,) = scale_sizes(result)
+    assert size.figures["per_node_avg_tps"].values == (100.0, 100.0)
+    assert [one.launch for one in size.nodes] == [1, 1, 1, 2, 2]
+
+
+def test_kinds_are_those_of_the_tooling_and_counts_have_none() -> None:
+    kinds = {one.name: one.kind for one in NODE_METRICS}
+    counts = {name for name in kinds if name.startswith("cluster_total")}
+    assert {kinds[name] for name in counts} == {None} and len(counts) == 3
+    assert {kind for name, kind in kinds.items() if "latency" in name} == {"LATENCY"}
+    assert all(kinds[name] == "THROUGHPUT" for name in kinds if "tps" in name or "per_sec" in name)
+
+
+# --------------------------------------------------------------------------------- invalid
+
+
+@pytest.mark.parametrize(
+    ("completed", "failed", "share"),
+    [(99, 1, None), (980, 20, 0.02), (300, 3000, 3000 / 3300), (0, 5, 1.0), (0, 0, 1.0)],
+)
+def test_more_than_one_percent_failed_is_invalid(
+    completed: int, failed: int, share: float | None
+) -> None:
+    size = only(scale_node(1), completed=completed, failed={"timeout": failed})
+    if share is None:
+        assert not size.invalid
+    else:
+        (bad,) = size.invalid
+        assert bad.share == pytest.approx(share)
+        assert bad.failed == ({"timeout": failed} if failed else {})
+
+
+def test_what_the_runner_called_invalid_stays_so() -> None:
+    (bad,) = only(scale_node(1), flags={"invalid": True}).invalid
+    assert bad.share == 0.0
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
+    suite = scale_suite("ensemble")
+    (size,) = scale_sizes(scale_result(suite, *graph_trials(suite)))
+    assert list(size.figures) == [*GRAPH_NAMES, *(HTTP + name for name in GRAPH_NAMES)]
+    found = means(size)
+    assert found["throughput_mean_tps"] == pytest.approx(100.0)
+    assert found["throughput_std_tps"] == pytest.approx((200 / 3) ** 0.5)  # ddof 0
+    assert found["latency_mean_ms"] == pytest.approx(50.0, rel=1e-3)
+    assert found["latency_std_ms"] == pytest.approx(10.0, rel=5e-3)
+    assert found["http_throughput_mean_tps"] == pytest.approx(50.0)
+    assert found["http_throughput_std_tps"] == pytest.approx((50 / 3) ** 0.5)
+    assert found["http_latency_mean_ms"] == pytest.approx(100.0, rel=1e-3)
+    assert found["http_latency_std_ms"] == pytest.approx(20.0, rel=5e-3)
+
+
+def test_rows_of_a_graph_that_are_missing_are_none() -> None:
+    suite = scale_suite("chain")
+    (size,) = scale_sizes(scale_result(suite, *graph_trials(suite)[:1]))
+    found = means(size)
+    assert found["throughput_mean_tps"] == pytest.approx(100.0)
+    assert found["latency_mean_ms"] is None and found["http_throughput_mean_tps"] is None
+    assert size.missing == 3
+
+
+def test_the_published_names_by_workload() -> None:
+    assert published_names("single") == published_names("multi") == PUBLISHED_13
+    assert published_names("ensemble") == published_names("chain") == GRAPH_NAMES
+    assert published_names("curve") == ()
+
+
+# -------------------------------------------------------------------------------- the curve
+
+LAWS = {
+    "throughput": (900.0, 0.0),
+    "deploy_time": (3.0, 1.0),
+    "memory_per_replica": (70.0, 0.0),
+    "cpu_per_request": (400.0, 0.25),
+    "controller_loop": (2.0, 2.0),
+    "teardown_time": (1.5, 0.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (3.0, 1.0, "grows like n"),
+        (1.0, 0.5, "grows like sqrt(n)"),
+        (70.0, 0.0, "does not change with n"),
+        (2.0, 2.0, "grows like n^2"),
+        (9.0, -1.0, "falls like 1/n"),
+        (1.0, 0.1, "grows slowly"),
+        (1.0, 0.75, "grows more slowly than n"),
+        (1.0, 1.5, "grows faster than n"),
+        (5.0, -0.1, "falls slowly"),
+        (5.0, -0.8, "falls more slowly than 1/n"),
+        (5.0, -2.0, "falls faster than 1/n"),
+    ],
+)
+def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) -> None:
+    fit = growth([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
+    assert fit is not None
+    assert fit.exponent == pytest.approx(b, abs=1e-9)
+    assert fit.factor == pytest.approx(a)
+    assert fit.std_error == pytest.approx(0.0, abs=1e-9)
+    assert (fit.sizes, fit.words) == (5, words)
+    assert fit.at(10) == pytest.approx(a * 10**b)
+
+
+def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
+    """By hand, with x = ln n of 1, 2, 4: slope and residuals of y = 0, 1, 1 (in units of ln 2)."""
+    e = 2.718281828459045
+    fit = growth([(1, 1.0), (2, e), (4, e)])
+    assert fit is not None
+    ln2 = 0.6931471805599453
+    assert fit.exponent == pytest.approx(0.5 / ln2)
+    # residuals -1/6, 1/3, -1/6: their squares sum to 1/6; S_xx = 2 ln2^2; one degree of freedom.
+    error = (1 / 6 / (2 * ln2**2)) ** 0.5
+    assert fit.std_error == pytest.approx(error)
+    assert fit.high - fit.exponent == pytest.approx(12.706 * error)
+    assert fit.low == pytest.approx(fit.exponent - 12.706 * error)
+    assert fit.words == "not told: the points scatter, or are too few"
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(1, 1.0), (2, 2.0)],
+        [(1, 0.0), (2, 2.0), (4, 4.0)],
+        [(4, 1.0), (4, 2.0), (4, 3.0)],
+        [(1, -1.0), (2, -2.0), (4, -4.0)],
+    ],
+)
+def test_three_sizes_with_positive_values_are_needed(points: list[tuple[int, float]]) -> None:
+    assert growth(points) is None
+
+
+def test_the_interval_holds_the_true_exponent_about_95_times_of_100() -> None:
+    draw, held = random.Random(7), 0
+    for _ in range(1000):
+        fit = growth([(n, 3 * n**0.7 * 2 ** draw.gauss(0, 0.1)) for n in (1, 2, 4, 8, 16, 32)])
+        held += fit is not None and fit.low <= 0.7 <= fit.high
+    assert 930 <= held <= 970  # four standard deviations: 28; the seed is set
+
+
+def test_more_sizes_than_the_table_of_t_holds_have_the_last_of_it() -> None:
+    fit = growth([(n, n * (1.1 if n % 2 else 0.9)) for n in range(1, 60)])
+    assert fit is not None
+    assert fit.high - fit.exponent == pytest.approx(2.086 * fit.std_error)
+
+
+def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
+    suite = scale_suite("curve", replicas=(4, 1, 2, 8))
+    result = scale_result(suite, *curve_trials(suite, LAWS))
+    assert [one.replicas for one in scale_sizes(result)] == [1, 2, 4, 8]
+    (found,) = growths(scale_sizes(result)).values()
+    assert [one.quantity for one in found] == list(QUANTITIES)
+    by_name = {one.quantity.name: one for one in found}
+    for name, (_, b) in LAWS.items():
+        fit = by_name[name].fit
+        assert fit is not None and fit.exponent == pytest.approx(b, abs=1e-9), name
+    deploy = by_name["deploy_time"]
+    assert [size for size, _ in deploy.points] == [1, 2, 4, 8]
+    assert [figure.mean for _, figure in deploy.points] == pytest.approx([3.0, 6.0, 12.0, 24.0])
+    p50, p99 = by_name["latency_p50"].points[0][1], by_name["latency_p99"].points[0][1]
+    assert p50.mean == pytest.approx(1e4 / 900 / 1.04, rel=5e-4)
+    assert p99.mean == pytest.approx(3e4 / 900 / 1.04, rel=5e-4)
+
+
+def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
+    suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4), launches=2)
+    trials = [
+        one
+        for variant, b in (("default", 1.0), ("haproxy", 0.5))
+        for round_, factor in ((1, 0.9), (2, 1.1))
+        for one in curve_trials(
+            suite,
+            {"deploy_time": (2.0 * factor, b)},
+            variant=variant,
+            round_=round_,
+        )
+    ]
+    found = growths(scale_sizes(scale_result(suite, *trials)))
+    for variant, b in (("default", 1.0), ("haproxy", 0.5)):
+        (deploy,) = [one for one in found[variant] if one.quantity.name == "deploy_time"]
+        assert deploy.fit is not None and deploy.fit.exponent == pytest.approx(b, abs=1e-9)
+        size, figure = deploy.points[1]
+        assert size == 2 and figure.mean == pytest.approx(2.0 * 2**b)
+        assert figure.values == pytest.approx((1.8 * 2**b, 2.2 * 2**b))
+
+
+def test_the_latency_of_a_curve_by_wrk_is_that_of_its_only_node() -> None:
+    suite = scale_suite("curve", replicas=(1, 2, 4), client="wrk")
+
+    def sizes(nodes: int) -> list[dict[str, float | None]]:
+        trials = []
+        for count in suite.replicas:
+            (of,) = planned(suite, replicas=count)
+            told = [scale_node(at, [10.0 * count]) for at in range(1, nodes + 1)]
+            metrics = {"deploy_time": ("s", 1.0)}
+            trials.append(scale_trial(of, told, latencies_ms=[], windows=(1.0,), metrics=metrics))
+        return [means(one) for one in scale_sizes(scale_result(suite, *trials))]
+
+    assert [one["latency_p50"] for one in sizes(1)] == pytest.approx([10, 20, 40], rel=5e-4)
+    assert [one["latency_p50"] for one in sizes(2)] == [None] * 3
