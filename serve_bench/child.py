@@ -69,14 +69,19 @@ class Child:
         timeout_s: float,
         report: Report = lambda phase, seconds: None,
         broken: Callable[[], str | None] = lambda: None,
+        number: int | None = None,
     ) -> dict[str, Any]:
         """Sends a command and waits for its answer. Raises ChildError.
 
         `broken` is asked about once a second and says why the answer can no longer come.
+        `number` goes with the command, for a child that answers with it: then an answer to what was
+        asked before, by somebody who was interrupted, is passed over.
         """
         began = phase_began = time.monotonic()
+        numbered = {} if number is None else {"number": number}
+        line = json.dumps({"command": command, **body, **numbered}).encode() + b"\n"
         try:
-            self._stdin.write(json.dumps({"command": command, **body}).encode() + b"\n")
+            self._stdin.write(line)
             self._stdin.flush()
         except BrokenPipeError:
             raise self._died(command) from None
@@ -93,6 +98,8 @@ class Child:
                 raise ChildError(f"{command} gave no answer in {timeout_s:.0f} s") from None
             if answer is None:
                 raise self._died(command)
+            if number is not None and answer.get("number") != number:
+                continue
             if answer["event"] == "refused":
                 raise ChildError(str(answer["message"]), answer["detail"])
             if answer["event"] == "done":

@@ -167,7 +167,8 @@ class LoadResult:
     that of the whole load, warm-up and drain included. `waited`: requests due while no connection
     was free (open loop). `cpu_s`: of all workers, measured part. `started_at_ns`: wall clock (ns
     since 1970) of the first window's start. `time_to_connect_s`: until all connections were open,
-    the start of the workers included; `connecting_s`: without it.
+    the start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
+    requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
     """
 
     windows: tuple[int, ...]
@@ -193,6 +194,7 @@ class LoadResult:
     time_to_connect_s: float = 0.0
     connecting_s: float = 0.0
     notes: tuple[str, ...] = ()
+    connection_rate_max: float | None = None
 
     @property
     def rate(self) -> float:

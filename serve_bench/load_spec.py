@@ -71,6 +71,7 @@ class Load:
     raw, closed loop). `spin`: wait for due times by spinning, not by a timer.
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
+    `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
     """
 
     request: Request
@@ -91,6 +92,7 @@ class Load:
     seed: int = 1
     spin: bool = False
     pickup_every: int = 64
+    connection_rates: bool = False
 
     def __post_init__(self) -> None:
         require(
@@ -135,6 +137,11 @@ class Load:
                 f"got {self.max_connections}",
             )
         require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
+        if self.connection_rates:
+            require(
+                self.client == "raw" and not self.open_loop,
+                "connection_rates is for the client raw in a closed loop",
+            )
         require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
         if self.client in ("wrk", "ab"):
             self._check_external()

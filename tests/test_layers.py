@@ -20,14 +20,15 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec load_split pacing press_compare press_figures press_request
-    press_rows proof ranker_figures recipes request_spec result rpc_figures rpc_request
-    scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request scale_suite
-    scale_trial scenario stack_layers stacks statistics suite trial usage variants verdict""".split()
+    load_result load_spec load_split node_result pacing press_compare press_figures
+    press_request press_rows proof ranker_figures recipes request_spec result rpc_figures
+    rpc_request scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request
+    scale_suite scale_trial scenario stack_layers stacks statistics suite trial usage variants
+    verdict""".split()
 )
 MACHINES: Final = frozenset(
-    """apps child clock cluster files gpu host inside launch_spec load model_needs perf ports
-    processes profiler profiling prometheus pyspy ranker_bench readings recording
+    """apps child clock cluster files gpu host inside launch_spec load model_needs nodes perf
+    ports processes profiler profiling prometheus pyspy ranker_bench readings recording
     requests_file rights rpc_backend rpc_needs sampler scale_needs serve_metrics server
     settling shipped store strays""".split()
 )
@@ -61,7 +62,7 @@ PURE: Final = frozenset(
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
 ONLY_IN: Final = {
-    "ray": ("cluster/", "apps/", "nodes.py"),
+    "ray": ("cluster/", "apps/", "nodes/"),
     "torch": ("apps/",),
     "typer": ("cli/",),
     "click": ("cli/",),

@@ -72,6 +72,10 @@ def test_wrk_output() -> None:
         0.9: pytest.approx(1.2e9),
         0.99: pytest.approx(90e9),
     }
+    assert (result.thread_rate_mean, result.thread_rate_max) == (3460.0, 4400.0)
+    # Below 1000/s without a unit; "-nan%" where there was no whole interval.
+    few = external.parse_wrk(WRK.replace("3.46k   512.10     4.40k", "62.47     12.10    90.00"))
+    assert (few.thread_rate_mean, few.thread_rate_max) == (62.47, 90.0)
 
 
 def test_ab_output() -> None:

@@ -35,12 +35,14 @@ class Connection:
     `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
     connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
     `number`: among those of all workers. `left`: how many requests it may still be given.
+    `ended_well`: how many were completed on it, kept where the rates of connections are asked for.
     """
 
     __slots__ = (
         "address",
         "attempts",
         "due",
+        "ended_well",
         "fd",
         "framer",
         "left",
@@ -86,7 +88,7 @@ class Connection:
         self.request = b""
         self.pending: memoryview | None = None
         self.waiting = False
-        self.attempts = self.due = self.sent_at = self.since = 0
+        self.attempts = self.due = self.sent_at = self.since = self.ended_well = 0
 
     @property
     def in_flight(self) -> bool:

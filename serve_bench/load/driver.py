@@ -44,6 +44,7 @@ def drive_load(
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
     log: RequestLog | None = None,
+    may_measure: Callable[[], bool] | None = None,
 ) -> LoadResult:
     """Run a load and return what it measured.
 
@@ -51,6 +52,11 @@ def drive_load(
     worker. `log` takes in each request (client raw; SpecError for another), also when interrupted.
     A load of so many requests (`count`, `each`) has no warm-up; its window ends with the last
     response, or by time when that is over first: what was not done then was cut.
+    `may_measure`: asked about 20 times a second once the warm-up is done (with a count: once all
+    connections are open); while it says no, the warm-up goes on, beyond its maximum too. So loads
+    on several hosts begin to measure together, whatever their clocks say.
+    A KeyboardInterrupt that `on_progress` or `may_measure` raises counts as Ctrl-C. May be called
+    in any thread.
     Raises LoadError when the target cannot be reached at all or no worker is left, and
     LoadInterrupted, with the result so far, on Ctrl-C while measuring. A worker that dies is
     in `LoadResult.failures`. Whatever is raised, all workers have ended before it leaves here.
@@ -72,7 +78,7 @@ def drive_load(
             for share, fd in zip(shares(load, processes), files, strict=True)
         ]
         with Crew(orders, mark or {}) as crew:
-            return _Drive(load, timing, shared, crew, on_progress, log).run()
+            return _Drive(load, timing, shared, crew, on_progress, log, may_measure).run()
     finally:
         shared.close()
         if log is not None:
@@ -90,12 +96,14 @@ class _Drive:
         crew: Crew,
         on_progress: OnProgress | None,
         log: RequestLog | None,
+        may_measure: Callable[[], bool] | None = None,
     ) -> None:
         self.load = load
         self.timing = timing
         self.shared = shared
         self.crew = crew
         self.log = log
+        self.may_measure = may_measure or (lambda: True)
         self.watch = Watch(shared, timing, on_progress)
         self.begun = perf()
 
@@ -103,6 +111,8 @@ class _Drive:
         """Connect, warm up, measure, drain, merge."""
         notes = await_ready(self.crew, [self.load], lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
+        if self.load.total is not None:
+            self._wait_at_gate()
         start = perf() + START_AHEAD_NS
         if self.load.total is not None:
             self.shared.words[MEASURE] = start
@@ -149,9 +159,16 @@ class _Drive:
         ]
         return bool(reports) and all("end" in report["snapshots"] for report in reports)
 
+    def _wait_at_gate(self) -> None:
+        """A load without a warm-up: its connections are open, and its start waits."""
+        while self.crew.alive and not self.may_measure():
+            self.crew.listen(SAMPLE_S)
+            self.watch.look("warmup")
+
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
-        """Wait until the rate is steady; returns the warm-up and the first window's start."""
-        counts = [0]
+        """Wait until the rate is steady and `may_measure` says yes; returns the warm-up and the
+        first window's start."""
+        counts, warm, steady = [0], False, False
         sample = int(SAMPLE_S * 1e9)
         due = start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
@@ -163,8 +180,10 @@ class _Drive:
             now = perf()
             counts.append(self.shared.total(COMPLETED))
             self.watch.look("warmup")
-            steady = is_steady(counts)
-            if now >= latest or (now >= earliest and steady) or not self.crew.alive:
+            if not warm:
+                steady = is_steady(counts)
+                warm = now >= latest or (now >= earliest and steady)
+            if not self.crew.alive or (warm and self.may_measure()):
                 break
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure

@@ -23,6 +23,7 @@ from serve_bench.load.connection import (
 )
 from serve_bench.load.failures import connection_class, reason_of
 from serve_bench.load.poller import make_poller
+from serve_bench.load.rates import ConnectionRates
 from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
@@ -76,6 +77,7 @@ class Exchanges:
             and share.each is None
             and notes is None
         )
+        self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._notes = notes
         self._note: Callable[[int, int, int, int, str | None], None] | None = None
         self.connecting = (0, 0)
@@ -86,7 +88,12 @@ class Exchanges:
         return sum(1 for conn in self.connections if conn.in_flight), len(self._backlog)
 
     def _measuring(self, which: str) -> None:
-        """Notes are kept while measuring; what is in flight at the end of that was cut."""
+        """Notes and rates are of the measured part; what is in flight at its end was cut."""
+        if self._rates is not None:
+            if which == "begin":
+                self._rates.begin(self.tally.measure_ns)
+            else:
+                self._rates.end()
         if self._notes is None:
             return
         if which == "begin":
@@ -237,6 +244,7 @@ class Exchanges:
             self._failed(conn, failure, now, status, reusable)
             return
         self._flying -= 1
+        conn.ended_well += 1
         self.tally.success(conn.due, conn.sent_at, now, status)
         if self._note is not None:
             self._note(conn.number, conn.due, now, status, None)

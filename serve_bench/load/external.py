@@ -10,12 +10,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import serve_bench
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
 from serve_bench.load_spec import Load, Timing
@@ -36,12 +41,20 @@ SIZE_UNITS: Mapping[str, float] = {
 EXTRA_S = 30.0
 """How much longer than asked the program may run, beyond a request's time-out."""
 
+LOOK_S = 0.2
+"""How often it is looked at whether the load is called off."""
+
+CALL_OFF_S = 5.0
+"""How long a program that was called off may take to say what it has."""
+
 
 @dataclass(frozen=True)
 class ExternalResult:
     """What the other program said. Times in ns; None where it does not tell.
 
     `percentiles_ns`: share (0 to 1) -> latency. `errors`: its own classes, by its own names.
+    `thread_rate_mean`, `thread_rate_max`: requests/s of one thread in intervals of 100 ms (wrk),
+    of all threads and intervals; None where wrk had no whole interval.
     """
 
     program: str
@@ -57,6 +70,8 @@ class ExternalResult:
     latency_std_ns: float | None
     latency_max_ns: float | None
     percentiles_ns: Mapping[float, float]
+    thread_rate_mean: float | None = None
+    thread_rate_max: float | None = None
 
     @property
     def failed(self) -> int:
@@ -69,6 +84,12 @@ class ExternalResult:
         out["argv"] = list(self.argv)
         out["percentiles_ns"] = {str(q): v for q, v in self.percentiles_ns.items()}
         return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ExternalResult:
+        """The reverse of `to_json`."""
+        percentiles = {float(q): v for q, v in data["percentiles_ns"].items()}
+        return cls(**{**data, "argv": tuple(data["argv"]), "percentiles_ns": percentiles})
 
 
 class ExternalError(Exception):
@@ -108,6 +129,7 @@ def parse_wrk(text: str, argv: tuple[str, ...] = (), version: str = "") -> Exter
     """What `wrk --latency` prints. Raises ExternalError."""
     summary = _find(r"^\s*(\d+) requests in ([\d.]+\w+), ([\d.]+\w+) read", text, "summary")
     stats = _find(r"^\s*Latency\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+%", text, "latency line")
+    threads = re.search(r"^\s*Req/Sec\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+%", text, re.MULTILINE)
     percentiles = {
         float(share) / 100: parse_time_ns(value)
         for share, value in re.findall(r"^\s+([\d.]+)%\s+([\d.]+\w+)\s*$", text, re.MULTILINE)
@@ -132,6 +154,8 @@ def parse_wrk(text: str, argv: tuple[str, ...] = (), version: str = "") -> Exter
         latency_std_ns=parse_time_ns(stats[2]),
         latency_max_ns=parse_time_ns(stats[3]),
         percentiles_ns=percentiles,
+        thread_rate_mean=parse_count(threads[1]) if threads else None,
+        thread_rate_max=parse_count(threads[3]) if threads else None,
     )
 
 
@@ -224,10 +248,16 @@ file:close()
 
 
 def drive_external(
-    load: Load, timing: Timing, *, mark: Mapping[str, str] | None = None
+    load: Load,
+    timing: Timing,
+    *,
+    mark: Mapping[str, str] | None = None,
+    called_off: Callable[[], bool] = lambda: False,
 ) -> ExternalResult:
     """Run the program that `load.client` names and return what it said.
 
+    `called_off` is asked about 5 times a second; once it says yes, wrk is told to end and to say
+    what it has by then. The program ends with the thread that drives it, however that ends (Linux).
     Raises ExternalError when it is not on PATH or fails, LoadError when it cannot reach the target.
     """
     program = load.client
@@ -238,16 +268,7 @@ def drive_external(
         argv = _argv(load, timing, folder)
         limit_s = (load.count or 0) * load.timeout_s + timing.measured_s
         limit_s = min(limit_s, 24 * 3600) + load.timeout_s + EXTRA_S
-        try:
-            ran = subprocess.run(
-                argv,
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                env=os.environ | dict(mark or {}),
-            )
-        except subprocess.TimeoutExpired:
-            raise ExternalError(f"{program} did not end within {limit_s:g} s") from None
+        ran = _run(argv, limit_s, mark or {}, called_off)
     if ran.returncode != 0:
         said = (ran.stderr or ran.stdout).strip().splitlines()
         reason = said[-1] if said else f"exit code {ran.returncode}"
@@ -256,6 +277,41 @@ def drive_external(
         raise ExternalError(f"{program} failed: {reason}")
     parse = parse_wrk if program == "wrk" else parse_ab
     return parse(ran.stdout, tuple(argv), program_version(program))
+
+
+def _run(
+    argv: list[str], limit_s: float, mark: Mapping[str, str], called_off: Callable[[], bool]
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end, or until called off. Raises ExternalError when it takes too long."""
+    home = str(Path(serve_bench.__file__).parents[1])
+    env = os.environ | dict(mark)
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, env.get("PYTHONPATH"))))
+    tied = [sys.executable, "-m", "serve_bench.load.tied", str(os.getpid()), *argv]
+    deadline = time.monotonic() + limit_s
+    told = False
+    with subprocess.Popen(
+        tied,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
+        try:
+            while True:
+                try:
+                    out, err = process.communicate(timeout=LOOK_S)
+                except subprocess.TimeoutExpired:
+                    if called_off() and not told:
+                        told = True
+                        process.send_signal(signal.SIGINT)
+                        deadline = time.monotonic() + CALL_OFF_S
+                    if time.monotonic() > deadline:
+                        raise ExternalError(f"{argv[0]} did not end within {limit_s:g} s") from None
+                    continue
+                return subprocess.CompletedProcess(argv, process.returncode, out, err)
+        finally:
+            process.kill()  # Ctrl-C too: it must not outlive this
 
 
 def _argv(load: Load, timing: Timing, folder: str) -> list[str]:

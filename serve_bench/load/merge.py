@@ -128,7 +128,13 @@ def result_of(
             lag.percentile(0.5),
             waited=end["waited"] - begin["waited"] > WAITED_SHARE * measured.sent,
         ),
+        connection_rate_max=highest(r["connection_rate_max"] for r in reports),
     )
+
+
+def highest(rates: Iterable[float | None]) -> float | None:
+    """The highest of the known; None where none is known."""
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
 def _windows(reports: Sequence[dict[str, Any]]) -> tuple[int, ...]:

@@ -131,6 +131,9 @@ class RawEngine(Reactions):
     def _turn(self, now: int) -> int:
         """Do what is due by the clock; returns when to do so again, 0 for at every event."""
         tally, clock = self.tally, self._clock
+        if self._rates is not None:
+            self._rates.look(now)
+            tally.connection_rate_max = self._rates.highest
         # What was due before an edge belongs before it, however late we are: one edge at a time.
         while clock is not None and 0 < tally.edge <= now:
             if tally.measure_known:
@@ -203,7 +206,7 @@ class RawEngine(Reactions):
         size = len(request)
         every = countdown = self._every
         paced, whole = self._clock is not None, self._tls is None
-        plain = http1.PLAIN
+        plain, rated = http1.PLAIN, self._rates is not None
         sleep = IDLE_S
         n = nbytes = longest = edge = 0
         slots = tally.slots
@@ -250,6 +253,8 @@ class RawEngine(Reactions):
                             if value > longest:
                                 longest = value
                             n += 1
+                            if rated:
+                                conn.ended_well += 1
                             nbytes += len(data)
                             framer.done = 0
                             conn.due = now

@@ -82,6 +82,7 @@ class Tally:
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.on_measure: list[Callable[[str], None]] = []
         self.last_ns = 0
+        self.connection_rate_max: float | None = None  # the raw client sets it, where it is asked
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -273,6 +274,7 @@ class Tally:
             "measure_ns": self.measure_ns,
             "end_ns": self.end_ns,
             "aborted": self.aborted,
+            "connection_rate_max": self.connection_rate_max,
         }
 
 

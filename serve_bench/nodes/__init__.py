@@ -1,0 +1,27 @@
+"""Load from every node of a Ray cluster: one load actor on a node, all measured together.
+
+The parent (crew.py) knows nothing of Ray and starts `python -m serve_bench.nodes`, which joins the
+cluster as a driver, puts an actor on each node and says what they say. Ray is imported in that
+program alone. It may run where no more than Ray is installed, so the names of the parent's side are
+loaded only when they are asked for. What a node's share is: node_result.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from serve_bench.nodes.crew import NodeCrew as NodeCrew
+    from serve_bench.nodes.crew import NodesFailed as NodesFailed
+    from serve_bench.nodes.crew import NodesInterrupted as NodesInterrupted
+    from serve_bench.nodes.result import NodesResult as NodesResult
+
+__all__ = ["NodeCrew", "NodesFailed", "NodesInterrupted", "NodesResult"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from serve_bench.nodes import crew, result
+
+    return getattr(result if name == "NodesResult" else crew, name)

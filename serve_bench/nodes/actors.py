@@ -1,0 +1,188 @@
+"""The load actor: what runs on a node and drives its share of the load from there.
+
+A plain class, made an actor by the program (conductor.py); its methods are called in several
+threads, `drive` in one of them for as long as the load lasts. Rule: no clock of another node is
+looked at; when to begin is told by `begin`. Its load workers end with it (stdin),
+and wrk does (tied.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import serve_bench
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.external import ExternalError, drive_external
+from serve_bench.load_result import LoadResult, Progress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.processes import serve_processes
+from serve_bench.proof import role_of
+from serve_bench.sampler import Sampler, Watched
+
+
+class Drive:
+    """One load on this node, as it stands. `number` tells it from a former one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.progress: Progress | None = None
+        self.opened_after_s: float | None = None
+        self._at_gate = threading.Event()
+        self._off = threading.Event()
+        self._begin_ns = 0
+
+    def begin(self) -> None:
+        """Open the gate."""
+        self._begin_ns = time.perf_counter_ns()
+
+    def call_off(self) -> None:
+        """End early: what was measured stands."""
+        self._off.set()
+
+    def called_off(self) -> bool:
+        """Whether it was."""
+        return self._off.is_set()
+
+    def look(self, progress: Progress) -> None:
+        """How the load stands; where it is called off, that reaches the driver from here."""
+        self.progress = progress
+        if self._off.is_set():
+            raise KeyboardInterrupt
+
+    def may_measure(self) -> bool:
+        """Asked when all is ready to be measured, until the gate is open."""
+        self._at_gate.set()
+        if self._off.is_set():
+            raise KeyboardInterrupt
+        if not self._begin_ns:
+            return False
+        if self.opened_after_s is None:
+            self.opened_after_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """For the program: plain content."""
+        return {
+            "progress": None if self.progress is None else asdict(self.progress),
+            "at_gate": self._at_gate.is_set(),
+            "opened_after_s": self.opened_after_s,
+        }
+
+
+class LoadActor:
+    """Drives one load after the other on its node."""
+
+    def __init__(self) -> None:
+        self._drive: Drive | None = None
+
+    def hello(self, program: str | None = None) -> dict[str, Any]:
+        """That it is up, from where it has this package, and whether it has the program."""
+        has = program is None or shutil.which(program) is not None
+        return {"pid": os.getpid(), "package": serve_bench.__file__, "has_program": has}
+
+    def drive(
+        self,
+        number: int,
+        load: Mapping[str, Any],
+        timing: Mapping[str, Any],
+        mark: Mapping[str, str],
+        sample: bool,
+    ) -> dict[str, Any]:
+        """Drive a load to its end. What came of it, as plain content; nothing is raised."""
+        drive = self._drive = Drive(number)
+        spec, times = Load.from_json(load), Timing(**timing)
+        sampler = _sampler() if sample else None
+        try:
+            with sampler or nullcontext():
+                told, began_ns, seconds = _carry_out(drive, spec, times, mark)
+        except KeyboardInterrupt:
+            return {"kind": "called_off"}
+        except LoadError as error:
+            where = {"host": error.host, "port": error.port, "reason": error.reason}
+            return {"kind": "load_error", "error_class": error.error_class, **where}
+        except ExternalError as error:
+            return {"kind": "refused", "reason": str(error)}
+        except Exception as error:  # noqa: BLE001 - a defect here must be told there, whatever it is
+            detail = traceback.format_exc().splitlines()[-12:]
+            return {
+                "kind": "broken",
+                "reason": f"{type(error).__name__}: {error}",
+                "detail": detail,
+            }
+        usage = None if sampler is None else sampler.summary(began_ns, seconds)
+        return {**told, "usage": usage, "opened_after_s": drive.opened_after_s}
+
+    def progress(self, number: int) -> dict[str, Any] | None:
+        """How this drive stands; None before it has begun."""
+        drive = self._drive
+        return drive.state() if drive is not None and drive.number == number else None
+
+    def begin(self, number: int) -> None:
+        """Open the gate of this drive."""
+        if self._drive is not None and self._drive.number == number:
+            self._drive.begin()
+
+    def call_off(self, number: int) -> None:
+        """End this drive early."""
+        if self._drive is not None and self._drive.number == number:
+            self._drive.call_off()
+
+
+def _carry_out(
+    drive: Drive, load: Load, timing: Timing, mark: Mapping[str, str]
+) -> tuple[dict[str, Any], int, float]:
+    """What the load told, when its measured part began (time.time_ns) and the seconds of it."""
+    if load.client in ("wrk", "ab"):
+        while not drive.may_measure():  # these programs have no warm-up of ours
+            time.sleep(0.005)
+        began_ns = time.time_ns()
+        told = drive_external(load, timing, mark=mark, called_off=drive.called_off)
+        out = {"kind": "external", "result": told.to_json(), "interrupted": drive.called_off()}
+        return out, began_ns, told.seconds
+    interrupted = False
+    try:
+        result: LoadResult = drive_load(
+            load, timing, on_progress=drive.look, mark=mark, may_measure=drive.may_measure
+        )
+    except LoadInterrupted as early:
+        result, interrupted = early.result, True
+    out = {"kind": "load", "result": result.to_json(), "interrupted": interrupted}
+    return out, result.started_at_ns, result.duration_s
+
+
+def _sampler() -> Sampler:
+    watched = _serve_here()
+    managers = {one.pid: "haproxy" for one in watched if one.role == "haproxy_manager"}
+    return Sampler(watched, parents=managers)
+
+
+def _serve_here() -> list[Watched]:
+    """The Serve processes of this node: below the raylet that started this actor, since a machine
+    may hold several nodes."""
+    import psutil
+
+    above = [
+        p.pid for p in psutil.Process().parents() if role_of(" ".join(p.cmdline())) == "raylet"
+    ]
+    return [
+        Watched(one.pid, one.role, one.title)
+        for one in serve_processes()
+        if above and above[0] in _parents(one.pid)
+    ]
+
+
+def _parents(pid: int) -> set[int]:
+    import psutil
+
+    try:
+        return {one.pid for one in psutil.Process(pid).parents()}
+    except psutil.NoSuchProcess:
+        return set()

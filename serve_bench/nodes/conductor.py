@@ -1,0 +1,270 @@
+"""The load actors of a cluster and one load on all of them, seen from the program.
+
+Rule: a thread asks the actors how they stand and notices who does not answer; the program stays
+free to be asked. Nodes begin together by message, and the round trip of that message bounds how far
+apart they began: no clock of a node is compared with another's.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from serve_bench.nodes.actors import LoadActor
+
+SILENT_S: Final = 10.0
+"""A node that does not answer for so long is lost."""
+
+GATE_S: Final = 30.0
+"""How long beyond its warm-up and its connecting a node may take to be ready."""
+
+CALL_OFF_S: Final = 8.0
+"""How long nodes may take, beyond a drain, to say what they have once a load is called off."""
+
+TICK_S: Final = 0.25
+
+THREADS: Final = 6
+"""Of an actor: one drives, the others answer."""
+
+now = time.monotonic
+
+
+@dataclass
+class Hand:
+    """One node's actor during a load."""
+
+    node: str
+    actor: Any
+    future: Any
+    state: dict[str, Any] = field(default_factory=dict)
+    heard: float = field(default_factory=now)  # when it last answered
+    told: float = field(default_factory=now)  # when its counts were last heard
+    question: Any = None
+    outcome: dict[str, Any] | None = None
+
+    def lose(self, reason: str) -> None:
+        """It is given up, with what was last heard of it."""
+        progress = self.state.get("progress") or {}
+        measured = progress.get("phase") in ("measure", "drain")
+        self.outcome = {
+            "kind": "lost",
+            "reason": reason,
+            "completed": progress["completed"] if measured else 0,
+            "failed": progress["failed"] if measured else 0,
+            "age_s": round(now() - self.told, 3),
+        }
+
+
+class Conductor:
+    """All load actors, and the load that is under way."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+        self._numbers = 0
+        self._hands: list[Hand] = []
+        self._off = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._broken: str | None = None
+        self._skew_s: float | None = None
+        self._opened = False
+        self._gate_deadline = 0.0
+        self._drain_s = 0.0
+
+    def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
+        """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
+        after so many seconds."""
+        remote = ray.remote(LoadActor)
+        former = set(self._actors)
+        for node in nodes:
+            if node not in self._actors:
+                place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+                self._actors[node] = remote.options(
+                    num_cpus=0,
+                    max_restarts=0,
+                    max_concurrency=THREADS,
+                    scheduling_strategy=place,
+                ).remote()
+        answers = {node: self._actors[node].hello.remote(program) for node in nodes}
+        ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
+        out = {node: self._greeting(node, answer, timeout_s) for node, answer in answers.items()}
+        again = [node for node in nodes if node in former and "problem" in out[node]]
+        # One that died since its last load is replaced; what fails when it is new, stays so.
+        return {**out, **self.hire(again, program, timeout_s)} if again else out
+
+    def _greeting(self, node: str, answer: Any, timeout_s: float) -> dict[str, Any]:
+        try:
+            greeting: dict[str, Any] = ray.get(answer, timeout=0)
+            return greeting
+        except ray.exceptions.GetTimeoutError:
+            reason = f"its load actor did not come up in {timeout_s:.0f} s"
+        except ray.exceptions.RayError as error:
+            reason = why(error)
+        self._dismiss(node)
+        return {"problem": reason}
+
+    def _dismiss(self, node: str) -> None:
+        actor = self._actors.pop(node, None)
+        if actor is not None:
+            ray.kill(actor)
+
+    def begin(
+        self,
+        loads: Mapping[str, Mapping[str, Any]],
+        timing: Mapping[str, Any],
+        mark: Mapping[str, str],
+        sample: bool,
+    ) -> None:
+        """Start a load on all these nodes, whose actors are up; returns at once."""
+        self._numbers += 1
+        self._off.clear()
+        self._broken = self._skew_s = None
+        self._opened = False
+        connect_s = max(load["connect_timeout_s"] for load in loads.values())
+        self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
+        self._drain_s = timing["drain_s"]
+        self._hands = []
+        for node, load in loads.items():
+            actor = self._actors[node]
+            future = actor.drive.remote(self._numbers, load, timing, mark, sample)
+            self._hands.append(Hand(node, actor, future))
+        self._thread = threading.Thread(target=self._watch, name="conductor", daemon=True)
+        self._thread.start()
+
+    def status(self) -> dict[str, Any]:
+        """How each node stands, whether all have ended, and what broke in here."""
+        ended = self._thread is None or not self._thread.is_alive()
+        states = {
+            hand.node: {
+                **hand.state,
+                "ended": None if hand.outcome is None else hand.outcome["kind"],
+            }
+            for hand in self._hands
+        }
+        return {"nodes": states, "ended": ended, "broken": self._broken}
+
+    def collect(self) -> dict[str, Any]:
+        """What came of each node, once all have ended."""
+        return {"outcomes": {h.node: h.outcome for h in self._hands}, "skew_s": self._skew_s}
+
+    def call_off(self) -> None:
+        """End the load early."""
+        self._off.set()
+
+    def stop(self) -> None:
+        """Dismiss all actors."""
+        for node in list(self._actors):
+            self._dismiss(node)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    @property
+    def _working(self) -> list[Hand]:
+        return [hand for hand in self._hands if hand.outcome is None]
+
+    def _watch(self) -> None:
+        """Until every node has ended or is lost."""
+        deadline: float | None = None
+        try:
+            while self._working:
+                self._listen(TICK_S)
+                if not self._opened:
+                    self._open_gate()
+                if self._off.is_set() and deadline is None:
+                    deadline = now() + CALL_OFF_S + self._drain_s
+                    for hand in self._working:
+                        hand.actor.call_off.remote(self._numbers)
+                if deadline is not None and now() > deadline:
+                    for hand in self._working:
+                        self._lose(hand, "it did not answer when the load was called off")
+            self._narrow_skew()
+        except BaseException as error:  # the parent must hear of it, whatever it is
+            self._broken = f"{type(error).__name__}: {error}"
+            raise
+
+    def _listen(self, seconds: float) -> None:
+        """Take in what nodes say within so many seconds; nodes that died or are silent are lost."""
+        until = now() + seconds
+        for hand in self._working:
+            if hand.question is None:
+                hand.question = hand.actor.progress.remote(self._numbers)
+        while (left := until - now()) > 0 and (working := self._working):
+            open_ = [h.question for h in working if h.question is not None]
+            open_ += [h.future for h in working]
+            done, _ = ray.wait(open_, num_returns=1, timeout=left)
+            for hand in working:
+                self._take(hand, done)
+        for hand in self._working:
+            if now() - hand.heard > SILENT_S:
+                self._lose(hand, f"it has not answered for {SILENT_S:.0f} s")
+
+    def _take(self, hand: Hand, done: list[Any]) -> None:
+        if hand.future in done:
+            try:
+                hand.outcome = ray.get(hand.future)
+            except ray.exceptions.RayError as error:
+                self._lose(hand, why(error))
+            return
+        if hand.question in done:
+            question, hand.question = hand.question, None
+            try:
+                state = ray.get(question)
+            except ray.exceptions.ActorUnavailableError:
+                return  # it may come back; silence decides
+            except ray.exceptions.RayError as error:
+                self._lose(hand, why(error))
+                return
+            hand.heard = now()
+            if state is not None:
+                hand.state, hand.told = state, hand.heard
+
+    def _lose(self, hand: Hand, reason: str) -> None:
+        hand.lose(reason)
+        self._dismiss(hand.node)
+
+    def _open_gate(self) -> None:
+        """When every node that works is ready: tell all to begin, and bound how far apart they do.
+
+        One that is not ready long after all must be is lost.
+        """
+        late = [hand for hand in self._working if not hand.state.get("at_gate")]
+        if late and now() <= self._gate_deadline:
+            return
+        for hand in late:
+            self._lose(hand, "it did not get ready to measure in time")
+        working = self._working
+        if not working:
+            return
+        self._opened = True
+        sent = now()
+        calls = [hand.actor.begin.remote(self._numbers) for hand in working]
+        answered, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
+        if answered and not silent and len(working) > 1:
+            self._skew_s = now() - sent
+        elif len(working) > 1:
+            self._skew_s = SILENT_S
+
+    def _narrow_skew(self) -> None:
+        """Add how differently long nodes took from the message to the first window."""
+        after = [(hand.outcome or {}).get("opened_after_s") for hand in self._hands]
+        known = [seconds for seconds in after if seconds is not None]
+        if self._skew_s is not None and known:
+            self._skew_s = round(self._skew_s + max(known) - min(known), 6)
+
+
+def why(error: BaseException) -> str:
+    """Ray's reason in one line: without ids and the traceback around it."""
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        found = re.search(r"RPC error: (.+?)(?: rpc_code|$)", str(error), re.MULTILINE)
+        return f"the connection to its load actor broke{f' ({found[1]})' if found else ''}"
+    lines = [line for line in str(error).splitlines() if line.strip() and line[0] not in "\t "]
+    text = lines[-1].strip() if lines else type(error).__name__
+    for mark in (" Node Id:", " The worker ", " Worker exit", ": Worker", " Reference"):
+        text = text.partition(mark)[0]
+    return text.rstrip(". :")

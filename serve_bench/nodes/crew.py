@@ -1,0 +1,294 @@
+"""The parent's side of a load from every node: starts the program, orders loads, tells progress.
+
+Rule: nothing here imports ray, and nothing here waits without an end. The program dies with this
+process (stdin), and with it Ray ends the actors, and the load workers with those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import serve_bench
+from serve_bench.child import Child, ChildError, last_lines
+from serve_bench.errors import RunFailed
+from serve_bench.load import LoadError
+from serve_bench.load_result import Progress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.node_result import Lost, Node
+from serve_bench.nodes.result import NodesResult, part_of, summed
+from serve_bench.strays import marks
+
+REACH_S: Final = 5.0
+JOIN_S: Final = 18.0
+"""A Ray that is there is joined in 2 s; one that only listens makes `ray.init` try for minutes."""
+
+ASK_S: Final = 20.0
+HIRE_S: Final = 60.0
+"""How long load actors may take to come up: the package travels to each node first."""
+
+POLL_S: Final = 0.5
+CALL_OFF_S: Final = 12.0
+STOP_S: Final = 3.0
+
+_DETAIL_LINES: Final = 12
+_CHATTER: Final = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
+
+
+class NodesFailed(RunFailed):
+    """The nodes of a cluster cannot drive a load: one line."""
+
+
+class NodesInterrupted(KeyboardInterrupt):
+    """Ctrl-C while measuring: `result` is what the nodes had measured by then."""
+
+    def __init__(self, result: NodesResult) -> None:
+        self.result = result
+        super().__init__("interrupted")
+
+
+class NodeCrew:
+    """Load actors on the nodes of the Ray cluster at `address`, from `start` to `close`.
+
+    A context manager: leaving it ends all. `address`: HOST:PORT of the cluster, or `auto`. `env`:
+    in place of this process's environment (tokens, say). `python`: an interpreter with the Ray of
+    the cluster. `log` takes Ray's chatter.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run_id: str,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        python: str | None = None,
+    ) -> None:
+        self.address = address
+        self.log = log
+        self.nodes: tuple[Node, ...] = ()
+        self.versions: Mapping[str, str] = {}
+        self._marks = marks(run_id)
+        self._namespace = f"serve_bench_nodes_{run_id}"
+        self._env = dict(os.environ if env is None else env)
+        self._python = python or sys.executable
+        self._child: Child | None = None
+        self._number = 0
+
+    def __enter__(self) -> NodeCrew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Join the cluster and list its nodes. Raises NodesFailed within 25 s."""
+        reach(self.address)
+        home = str(Path(serve_bench.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (home, self._env.get("PYTHONPATH"))))
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._child = Child(
+            [self._python, "-u", "-m", "serve_bench.nodes"],
+            log=self.log,
+            cwd=self.log.parent,
+            env={**self._env, **self._marks, "PYTHONPATH": path},
+            name="the program of the nodes",
+        )
+        body = {"address": self.address, "namespace": self._namespace}
+        try:
+            answer = self._ask("join", body, JOIN_S)
+        except BaseException as error:  # Ctrl-C too: the program must not stay
+            self.close()
+            if isinstance(error, NodesFailed) and "gave no answer" in str(error):
+                raise NodesFailed(
+                    f"no Ray cluster answers at {self.address} within {JOIN_S:.0f} s",
+                    tuple(last_lines(self.log, _DETAIL_LINES, _CHATTER)),
+                ) from None
+            raise
+        self.versions = answer["versions"]
+        self._note_nodes(answer)
+
+    def look(self) -> tuple[Node, ...]:
+        """The nodes as they are now, into `nodes` too. Raises NodesFailed."""
+        self._note_nodes(self._ask("nodes", {}, ASK_S))
+        return self.nodes
+
+    def drive(
+        self,
+        loads: Mapping[str, Load],
+        timing: Timing,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        sample: bool = False,
+    ) -> NodesResult:
+        """Drive a load from each of these nodes (by node id), all measured together.
+
+        All warm up until each is steady or its warm-up's maximum is over. wrk has no warm-up.
+        `on_progress` gets the sum of all nodes about twice a second (wrk tells none).
+        `sample`: also what the Serve processes of each node used. A node that dies or falls silent
+        is a Lost in the result. Raises NodesFailed when no node is left or one lacks the program
+        (before any load begins), LoadError when no target can be reached, NodesInterrupted with the
+        result so far on Ctrl-C while measuring, and KeyboardInterrupt on one before.
+        """
+        client = self._client_of(loads)
+        lost = self._hire(loads, client)
+        left = {node: load for node, load in loads.items() if node not in lost}
+        body = {
+            "loads": {node: load.to_json() for node, load in left.items()},
+            "timing": asdict(timing),
+            "mark": self._marks,
+            "sample": sample,
+        }
+        try:
+            self._ask("drive", body, ASK_S)
+            self._await_end(left, on_progress)
+        except KeyboardInterrupt as pressed:
+            result = self._called_off(timing, lost)
+            if all(isinstance(part, Lost) for part in result.parts.values()):
+                raise
+            raise NodesInterrupted(result) from pressed
+        return self._collect(lost)
+
+    def close(self) -> None:
+        """End the actors and the program."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        try:
+            self._number += 1
+            with contextlib.suppress(ChildError):
+                child.ask("stop", {}, STOP_S, number=self._number)
+        finally:
+            child.kill()
+            child.wait()
+
+    # -- a load ---------------------------------------------------------------------------------
+
+    def _client_of(self, loads: Mapping[str, Load]) -> str:
+        known = {node.node_id for node in self.nodes}
+        for node in loads:
+            if node not in known:
+                raise NodesFailed(f"the cluster at {self.address} has no node {node}")
+        clients = {load.client for load in loads.values()}
+        if len(clients) != 1:
+            raise NodesFailed(f"the nodes must have one client: {', '.join(sorted(clients))}")
+        return clients.pop()
+
+    def _hire(self, loads: Mapping[str, Load], client: str) -> dict[str, Lost]:
+        """An actor on each node; those without one are lost. Raises NodesFailed."""
+        program = client if client in ("wrk", "ab") else None
+        body = {"nodes": list(loads), "program": program, "timeout_s": HIRE_S}
+        hands = self._ask("hire", body, 2 * HIRE_S + ASK_S)["hands"]
+        lost = {node: Lost(said["problem"]) for node, said in hands.items() if "problem" in said}
+        if len(lost) == len(loads):
+            raise self._all_lost(lost)
+        without = [n for n, said in hands.items() if n not in lost and not said["has_program"]]
+        if program is not None and without:
+            names = ", ".join(self._name_of(node) for node in without)
+            package = {"wrk": "wrk", "ab": "apache2-utils"}[program]
+            raise NodesFailed(
+                f"{program} is not on PATH of node {names}: apt-get install {package}"
+            )
+        return lost
+
+    def _await_end(
+        self, loads: Mapping[str, Load], on_progress: Callable[[Progress], None] | None
+    ) -> None:
+        while True:
+            status = self._ask("status", {}, ASK_S)
+            if status["broken"] is not None:
+                raise NodesFailed(f"the program of the nodes broke: {status['broken']}")
+            if status["ended"]:
+                return
+            if on_progress is not None and (progress := summed(status["nodes"].values())):
+                on_progress(progress)
+            time.sleep(POLL_S)
+
+    def _called_off(self, timing: Timing, lost: Mapping[str, Lost]) -> NodesResult:
+        """What the nodes have, after Ctrl-C."""
+        self._ask("call_off", {}, ASK_S)
+        deadline = time.monotonic() + CALL_OFF_S + timing.drain_s
+        while not self._ask("status", {}, ASK_S)["ended"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        answer = self._ask("collect", {}, ASK_S)
+        outcomes = {node: one for node, one in answer["outcomes"].items() if one is not None}
+        return self._result(outcomes, answer["skew_s"], lost)
+
+    def _collect(self, lost: Mapping[str, Lost]) -> NodesResult:
+        answer = self._ask("collect", {}, ASK_S)
+        outcomes = answer["outcomes"]
+        result = self._result(outcomes, answer["skew_s"], lost)
+        if len(result.lost) == len(result.parts):
+            refused = [one for one in outcomes.values() if one["kind"] == "load_error"]
+            if len(refused) == len(outcomes):
+                one = refused[0]
+                raise LoadError(one["error_class"], one["host"], one["port"], one["reason"])
+            raise self._all_lost(result.lost)
+        return result
+
+    def _result(
+        self, outcomes: Mapping[str, Any], skew_s: float | None, lost: Mapping[str, Lost]
+    ) -> NodesResult:
+        for node, one in outcomes.items():
+            if one["kind"] == "broken":
+                raise NodesFailed(
+                    f"the load on node {self._name_of(node)} broke: {one['reason']}",
+                    tuple(one["detail"]),
+                )
+        parts = {node: part_of(one) for node, one in outcomes.items()}
+        usage = {node: one["usage"] for node, one in outcomes.items() if one.get("usage")}
+        return NodesResult({**lost, **parts}, usage, skew_s)
+
+    def _all_lost(self, lost: Mapping[str, Lost]) -> NodesFailed:
+        first, *others = (f"{self._name_of(node)}: {one.reason}" for node, one in lost.items())
+        return NodesFailed(f"no node could drive its load: {first}", tuple(others))
+
+    def _name_of(self, node_id: str) -> str:
+        known = (node for node in self.nodes if node.node_id == node_id)
+        node = next(known, None)
+        return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
+
+    # -- the program ----------------------------------------------------------------------------
+
+    def _note_nodes(self, answer: Mapping[str, Any]) -> None:
+        self.nodes = tuple(Node.from_json(one) for one in answer["nodes"])
+
+    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self._child is not None, "start() first"
+        self._number += 1
+        try:
+            return self._child.ask(command, body, timeout_s, number=self._number)
+        except ChildError as error:
+            detail = [line for line in error.detail if line.strip()]
+            if not self._child.alive():
+                detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
+            raise NodesFailed(str(error), tuple(detail[-_DETAIL_LINES:])) from None
+
+
+def reach(address: str) -> None:
+    """Raises NodesFailed unless something listens at the address; `auto` is Ray's to find."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise NodesFailed(f"the address of a Ray cluster is HOST:PORT or auto, got {address!r}")
+    try:
+        socket.create_connection((_bare(host), int(port)), REACH_S).close()
+    except OSError as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise NodesFailed(f"no Ray cluster at {address}: {reason.lower()}") from None
+
+
+def _bare(host: str) -> str:
+    """An IPv6 address without its brackets."""
+    inner = host.removeprefix("[").removesuffix("]")
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(inner))
+    return host

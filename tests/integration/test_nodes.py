@@ -1,0 +1,335 @@
+"""Load from the nodes of a real Ray cluster: four raylets on this machine, with a token.
+
+What a node counts is held against what the server counted; nodes die, hang and are called off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_bench.load import LoadError
+from serve_bench.load_result import LoadResult, Progress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.node_result import Lost
+from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
+from serve_bench.request_spec import Request
+from serve_bench.strays import _holds_file_under, _mark_of
+from tests.servers import serving
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a" * 64
+SHORT = Timing(0.3, 1.0, windows=3, window_s=0.3, drain_s=2.0)
+
+
+@dataclass
+class Cluster:
+    address: str
+    raylets: dict[str, int]
+    place: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+
+    def ours(self) -> dict[int, str]:
+        """Load actors, load workers and wrk that the nodes of this cluster run."""
+        found = {}
+        for process in psutil.process_iter(["pid", "cmdline", "status"]):
+            line = " ".join(process.info["cmdline"] or [])
+            if process.info["status"] == psutil.STATUS_ZOMBIE:
+                continue
+            if not re.search(r"ray::LoadActor|serve_bench\.load\.|^wrk ", line):
+                continue
+            here = _mark_of(process, "TMPDIR") == self.place
+            if here or _holds_file_under(process, self.place):
+                found[process.pid] = line
+        return found
+
+    def left(self, known: Mapping[int, str] | None = None) -> dict[int, str]:
+        """What remains of those after at most 15 s, but for the ones known before."""
+        deadline = time.monotonic() + 15
+        while True:
+            left = {pid: line for pid, line in self.ours().items() if pid not in (known or {})}
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    place = tempfile.mkdtemp(prefix="n", dir="/tmp")  # short: Ray's socket paths are limited
+    (Path(place) / "ray").mkdir()
+    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "TMPDIR": place}
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("ray_nodes.py")), "4", f"{place}/ray"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=place,
+        env=env,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        said = json.loads(process.stdout.readline())
+        yield Cluster(said["address"], said["raylets"], place)
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        for one in psutil.process_iter():
+            if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
+                one.kill()  # Ray's agents outlive a raylet that was killed
+        shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def crew(cluster: Cluster) -> Iterator[NodeCrew]:
+    log = Path(cluster.place, "nodes.log")
+    with NodeCrew(cluster.address, "ab12cd", log, env=cluster.env) as crew:
+        crew.start()
+        yield crew
+    assert cluster.left() == {}
+
+
+def pids_on(cluster: Cluster, node: str) -> list[psutil.Process]:
+    """The load actor of a node."""
+    children = psutil.Process(cluster.raylets[node]).children()
+    return [one for one in children if "ray::LoadActor" in " ".join(one.cmdline())]
+
+
+def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:
+    """Acts once, when this phase has completed something."""
+    done: list[bool] = []
+
+    def look(progress: Progress) -> None:
+        if progress.phase == phase and progress.completed and not done:
+            done.append(True)
+            act()
+
+    return look
+
+
+def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Cluster) -> None:
+    assert {node.node_id for node in crew.nodes} == set(cluster.raylets)
+    assert [node.is_head for node in crew.nodes].count(True) == 1
+    assert all(node.alive and node.cpus == 1 and node.ip and node.hostname for node in crew.nodes)
+    seen: list[Progress] = []
+    with serving(delay_s=0.002) as server:
+        request = Request(server.url, expect_body=b"ok")
+        load = Load(request, connections=2, connection_rates=True)
+        loads = {node: load for node in cluster.raylets}
+        result = crew.drive(loads, SHORT, on_progress=seen.append, sample=True)
+    total = result.combined(load)
+    assert total is not None and not result.lost
+    assert total.total.sent == len(server.log) == total.total.completed
+    parts = [part for part in result.parts.values() if isinstance(part, LoadResult)]
+    assert total.measured.completed == sum(part.measured.completed for part in parts)
+    assert total.windows == tuple(map(sum, zip(*(part.windows for part in parts), strict=True)))
+    assert len(parts) == 4 and all(part.measured.completed for part in parts)
+    # On one machine the clocks are one: the bound holds for the starts as they were.
+    starts = [part.started_at_ns for part in parts]
+    assert result.skew_s is not None
+    assert max(starts) - min(starts) <= result.skew_s * 1e9
+    assert {"measure"} <= {progress.phase for progress in seen}
+    facts = result.node_facts(crew.nodes, loads)
+    assert [fact["node"] for fact in facts] == [node.node_id for node in crew.nodes]
+    for fact in facts:  # the workers of a node were sampled there
+        assert fact["connection_rate_max"] >= fact["connection_rate_mean"] > 0
+        roles = {one["role"] for one in fact["usage"]["processes"]}
+        assert {"load_worker", "serve_bench"} <= roles
+    json.dumps(facts)
+    # The package came to the nodes with the crew: it need not be installed there.
+    hands = crew._ask("hire", {"nodes": list(loads), "program": None, "timeout_s": 5}, 10)["hands"]
+    assert all("py_modules_files" in one["package"] for one in hands.values())
+    # And a target that nobody can reach is said as a local load says it.
+    gone = {node: Load(Request(server.url)) for node in loads}
+    with pytest.raises(LoadError, match=r"^connect: 127\.0\.0\.1:\d+: connection refused$"):
+        crew.drive(gone, SHORT)
+
+
+@pytest.mark.external
+def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: Cluster) -> None:
+    with serving() as server:
+        load = Load(Request(server.url), client="wrk", connections=2, processes=2)
+        loads = dict.fromkeys(cluster.raylets, load)
+        result = crew.drive(loads, Timing(windows=1, window_s=1.0))
+    facts = result.node_facts(crew.nodes, loads)
+    completed = sum(fact["completed"] for fact in facts)
+    assert 0 < completed <= len(server.log) <= completed + 4 * 2
+    assert len(facts) == 4 and not any(fact["failed"] for fact in facts)
+    assert all(fact["connection_rate_max"] >= fact["connection_rate_mean"] > 0 for fact in facts)
+    assert result.combined(load) is None
+    body = {"nodes": list(loads), "program": "no-such-program", "timeout_s": 5}
+    hands = crew._ask("hire", body, 10)["hands"]  # how a missing wrk is noticed
+    assert [one["has_program"] for one in hands.values()] == [False] * 4
+
+
+def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: Cluster) -> None:
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url), connections=2)
+        loads = dict.fromkeys(cluster.raylets, load)
+        timing = Timing(0.3, 0.5, windows=100, window_s=0.2)
+        with pytest.raises(NodesInterrupted) as caught:
+            crew.drive(loads, timing, on_progress=at("measure", press))
+        total = caught.value.result.combined(load)
+        assert total is not None and not caught.value.result.lost
+        assert 1 <= len(total.windows) < 100
+        assert sum(total.windows) <= total.measured.completed == total.latency.count
+        # Before anything is measured it is Ctrl-C alone; and the crew can go on after both.
+        with pytest.raises(KeyboardInterrupt) as plain:
+            crew.drive(loads, Timing(30, 60), on_progress=at("warmup", press))
+        assert not isinstance(plain.value, NodesInterrupted)
+        again = crew.drive(loads, SHORT)
+    assert not again.lost
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from serve_bench.load_spec import Load, Timing
+from serve_bench.nodes import NodeCrew
+from serve_bench.request_spec import Request
+address, log, url, client = sys.argv[1:]
+crew = NodeCrew(address, "ab12cf", Path(log))
+crew.start()
+nodes = [node.node_id for node in crew.nodes]
+
+
+load = Load(Request(url), client=client, connections=1)
+loads = {node: load for node in nodes}
+crew.drive(loads, Timing(0.2, 0.3, windows=60), on_progress=lambda p: None)
+"""
+
+
+@pytest.mark.parametrize("client", ["raw", pytest.param("wrk", marks=pytest.mark.external)])
+def test_a_killed_parent_leaves_nothing(cluster: Cluster, tmp_path: Path, client: str) -> None:
+    engine = r"serve_bench\.load\.worker" if client == "raw" else r"^wrk "
+    before = cluster.ours()
+    with serving(delay_s=0.002) as server:
+        parent = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                PARENT,
+                cluster.address,
+                str(tmp_path / "log"),
+                server.url,
+                client,
+            ],
+            env={**cluster.env, "PYTHONPATH": str(ROOT)},
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                lines = [line for pid, line in cluster.ours().items() if pid not in before]
+                if sum(bool(re.search(engine, line)) for line in lines) == 4:
+                    break
+                time.sleep(0.1)
+            else:
+                pytest.fail(f"the loads did not begin: {lines}")
+        finally:
+            parent.kill()
+            parent.wait()
+        assert cluster.left(known=before) == {}
+
+
+OTHER_RAY = """#!/bin/sh
+exec {python} -c "import ray, runpy
+ray.__version__ = '2.0.0'
+runpy.run_module('serve_bench.nodes', run_name='__main__')"
+"""
+
+
+def test_what_cannot_be_joined_is_one_line(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal(address: str, python: str | None = None, **env: str) -> str:
+        began = time.monotonic()
+        crew = NodeCrew(address, "ab12d0", tmp_path / "log", {**cluster.env, **env}, python)
+        with pytest.raises(NodesFailed) as caught:
+            crew.start()
+        crew.close()
+        assert time.monotonic() - began < 25
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with monkeypatch.context() as patch:
+            patch.setattr("serve_bench.nodes.crew.JOIN_S", 4.0)  # 18 s, for a host that is busy
+            found = refusal(f"127.0.0.1:{port}")
+        assert found == f"no Ray cluster answers at 127.0.0.1:{port} within 4 s"
+    assert refusal(f"127.0.0.1:{port}") == f"no Ray cluster at 127.0.0.1:{port}: connection refused"
+    assert "refuses the token" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
+    other = tmp_path / "python"
+    other.write_text(OTHER_RAY.format(python=sys.executable))
+    other.chmod(0o755)
+    assert re.fullmatch(
+        r"the cluster at \S+ runs Ray \S+ on Python \S+, and here are Ray 2\.0\.0 and Python \S+: "
+        r"use an interpreter with the cluster's",
+        refusal(cluster.address, str(other)),
+    )
+
+
+def test_nodes_that_die_or_hang_are_lost_and_the_rest_goes_on(
+    crew: NodeCrew, cluster: Cluster
+) -> None:
+    """Last of all: a raylet is gone after it."""
+    killed, stopped, without_raylet = (n.node_id for n in crew.nodes if not n.is_head)
+
+    hung: list[psutil.Process] = []
+
+    def strike() -> None:
+        (actor,) = pids_on(cluster, killed)
+        actor.kill()
+        (actor,) = pids_on(cluster, stopped)
+        actor.send_signal(signal.SIGSTOP)
+        hung.append(actor)
+        os.kill(cluster.raylets[without_raylet], signal.SIGKILL)
+
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url), connections=2)
+        timing = Timing(0.3, 1.0, windows=12, window_s=1.0)
+        result = crew.drive(
+            dict.fromkeys(cluster.raylets, load), timing, on_progress=at("measure", strike)
+        )
+    hung[0].send_signal(signal.SIGCONT)  # it was told to end, and does
+    assert set(result.lost) == {killed, stopped, without_raylet}
+    for lost in result.lost.values():
+        assert isinstance(lost, Lost) and lost.completed > 0 and "\n" not in lost.reason
+    assert result.lost[stopped].reason == "it has not answered for 10 s"
+    assert result.lost[stopped].age_s >= 9
+    total = result.combined(load)
+    assert total is not None and len(total.windows) == 12
+    heard = sum(lost.completed for lost in result.lost.values())
+    assert total.total.completed + heard <= len(server.log)
+    # The crew goes on: with a new actor where one was lost, or died between two loads.
+    (idle,) = (node.node_id for node in crew.nodes if node.is_head)
+    for actor in pids_on(cluster, idle):
+        actor.kill()
+        actor.wait(10)
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url), connections=2)
+        again = crew.drive({killed: load, idle: load}, SHORT)
+        both = again.combined(load)
+    assert both is not None and not again.lost and both.total.sent == len(server.log)

@@ -1,0 +1,286 @@
+"""Results of several nodes added up, rates of single connections, and the gate before measuring."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.histogram import Histogram
+from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load.combine import combine
+from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.rates import ConnectionRates
+from serve_bench.load_result import (
+    ClientVerdict,
+    Counts,
+    LoadResult,
+    Progress,
+    Warmup,
+    WorkerFailure,
+    WorkerReport,
+)
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request, SpecError
+from tests.loads import run_here
+from tests.servers import serving
+
+LOAD = Load(Request("http://h:1/"))
+MS = 1_000_000
+
+
+def a_result(latencies: list[int], windows: tuple[int, ...], **change: Any) -> LoadResult:
+    """A node's result with these latencies (ns) in its windows; 3 requests timed out."""
+    done = len(latencies)
+    result = LoadResult(
+        windows=windows,
+        window_s=1.0,
+        duration_s=float(len(windows)),
+        warmup=Warmup(0.5, True, 7),
+        latency=Histogram.of(latencies),
+        service_time=Histogram.of(latencies),
+        send_lag=Histogram(),
+        pickup=Histogram.of([1000, 3000]),
+        failed_latency=Histogram.of([5, 6, 7]),
+        measured=Counts(done + 3, done, {"timeout": 3}, 2, carried_in=2),
+        total=Counts(done + 10, done + 7, {"timeout": 3}, 0),
+        status_codes={200: done},
+        bytes_received=100 * done,
+        retried=1,
+        reconnects=3,
+        waited=0,
+        workers=(WorkerReport(1, 4, 0.5, 0.5, 0.1, 18.0, "none"),),
+        verdict=ClientVerdict(False, (), 0.5, 0.1, 1000, 2000),
+        started_at_ns=11,
+        time_to_connect_s=0.1,
+        connecting_s=0.05,
+    )
+    return replace(result, **change)
+
+
+def test_percentiles_are_those_of_all_values() -> None:
+    draw = random.Random(3)
+    slow = [draw.randint(50 * MS, 900 * MS) for _ in range(700)]
+    fast = [draw.randint(1 * MS, 20 * MS) for _ in range(5000)]
+    both = combine(LOAD, [a_result(slow, (300, 400)), a_result(fast, (2000, 3000))])
+    assert both.latency == Histogram.of(slow + fast)
+    exact = sorted(slow + fast)[int(0.9 * 5700)]
+    assert both.latency.percentile(0.9) == pytest.approx(exact, rel=0.01)
+    assert both.latency.max == max(slow) and both.latency.min == Histogram.of(fast).min
+
+
+def test_everything_is_added_up_and_nothing_is_lost() -> None:
+    failure = WorkerFailure(9, "killed by signal 9", 4)
+    bound = ClientVerdict(True, ("too busy", "late"), 0.9, 0.2, 1000, 2000)
+    first = a_result([MS] * 5, (2, 3), notes=("one", "two"), connection_rate_max=40.0)
+    second = a_result(
+        [2 * MS] * 6, (4, 2), duration_s=2.5, notes=("two",), failures=(failure,), verdict=bound
+    )
+    third = a_result([3 * MS], (1, 0), verdict=replace(bound, reasons=("late",)))
+    total = combine(LOAD, [first, second, third])
+    assert total.windows == (7, 5) and total.window_s == 1.0 and total.duration_s == 2.5
+    assert total.measured == Counts(21, 12, {"timeout": 9}, 6, carried_in=6)
+    assert total.total == Counts(42, 33, {"timeout": 9}, 0)
+    assert total.status_codes == {200: 12} and total.bytes_received == 1200
+    assert (total.retried, total.reconnects, total.waited) == (3, 9, 0)
+    assert len(total.workers) == 3 and total.failures == (failure,)
+    assert total.notes == ("one", "two")
+    assert total.verdict.client_bound and total.verdict.reasons == ("too busy", "late")
+    assert total.verdict.non_idle == 0.9 and total.verdict.run_queue_wait == 0.2
+    assert total.connection_rate_max == 40.0
+    assert total.warmup == Warmup(0.5, True, 21)
+    assert LoadResult.from_json(total.to_json()) == total
+    assert combine(LOAD, [first]) == replace(first, verdict=total_verdict(first))
+
+
+def total_verdict(one: LoadResult) -> ClientVerdict:
+    """The medians of the verdict are those of the merged histograms."""
+    return replace(
+        one.verdict,
+        pickup_p50_ns=one.pickup.percentile(0.5),
+        latency_p50_ns=one.latency.percentile(0.5),
+    )
+
+
+def test_an_interrupted_node_counts_up_to_its_last_window() -> None:
+    whole, cut = a_result([MS] * 6, (1, 2, 3)), a_result([MS] * 3, (1, 2))
+    assert combine(LOAD, [whole, cut]).windows == (2, 4)
+    assert combine(LOAD, [cut, whole]).measured.completed == 9
+
+
+def test_an_account_that_does_not_balance_is_refused() -> None:
+    good = a_result([MS] * 6, (6,))
+    bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
+    with pytest.raises(BrokenAccount, match="measured account of all nodes"):
+        combine(LOAD, [good, bad])
+    with pytest.raises(BrokenAccount, match="latencies"):
+        combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])
+
+
+def test_what_cannot_be_combined() -> None:
+    with pytest.raises(ValueError, match="no results"):
+        combine(LOAD, [])
+    with pytest.raises(ValueError, match="different lengths"):
+        combine(LOAD, [a_result([], ()), a_result([], (), window_s=2.0)])
+    by_count = replace(LOAD, each=1)
+    both = [a_result([MS], (1,), duration_s=d, window_s=d) for d in (1.0, 1.5)]
+    assert combine(by_count, both).window_s == 1.5
+
+
+# --------------------------------------------------------------------- rates of connections
+
+
+class Counting:
+    """A connection, as far as the rates know it."""
+
+    def __init__(self) -> None:
+        self.ended_well = 0
+
+
+def test_the_highest_rate_of_one_connection() -> None:
+    one, two = Counting(), Counting()
+    rates = ConnectionRates([one, two])  # type: ignore[list-item]
+    one.ended_well = 1000  # of the warm-up
+    rates.look(5_000 * MS)
+    rates.begin(10_000 * MS)
+    one.ended_well += 4
+    two.ended_well += 7
+    rates.look(10_099 * MS)
+    assert rates.highest is None  # no interval is over
+    rates.look(10_100 * MS)
+    assert rates.highest == pytest.approx(70.0)
+    one.ended_well += 12
+    rates.look(10_220 * MS)  # late: an interval of 120 ms
+    assert rates.highest == pytest.approx(100.0)
+    two.ended_well += 3
+    rates.look(10_299 * MS)
+    two.ended_well += 50
+    rates.end()
+    rates.look(10_500 * MS)  # what had begun of an interval is left out
+    assert rates.highest == pytest.approx(100.0)
+
+
+def test_a_look_that_is_very_late_does_not_make_a_short_interval() -> None:
+    one = Counting()
+    rates = ConnectionRates([one])  # type: ignore[list-item]
+    rates.begin(0)
+    one.ended_well = 39
+    rates.look(390 * MS)
+    one.ended_well = 40
+    rates.look(400 * MS)  # 10 ms would be an interval of its own
+    assert rates.highest == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("answers", ["short path", "long path"])
+def test_the_rate_of_connections_against_the_servers_log(answers: str) -> None:
+    body = b"ok" if answers == "long path" else None
+    with serving(delay_s=0.005) as server:
+        request = Request(server.url, expect_body=body)
+        result = run_here(Load(request, connections=4, count=600, connection_rates=True))
+    assert result.total.completed == 600 == len(server.log)
+    # Of one connection, from the server's side: no 100 ms hold more than the most in any window.
+    by_peer: dict[int, list[int]] = {}
+    for exchange in server.log:
+        by_peer.setdefault(exchange.peer, []).append(exchange.answered_ns)
+    most = 0
+    for times in by_peer.values():
+        for k, begin in enumerate(times):
+            most = max(most, sum(1 for at in times[k : k + 60] if at < begin + 120 * MS))
+    assert result.connection_rate_max is not None
+    mean = result.rate / 4
+    assert 0.8 * mean <= result.connection_rate_max <= (most + 1) / 0.1
+
+
+def test_no_rates_unless_they_are_asked_for() -> None:
+    with serving() as server:
+        result = run_here(Load(Request(server.url), count=50))
+    assert result.connection_rate_max is None
+    old = result.to_json()
+    del old["connection_rate_max"]
+    assert LoadResult.from_json(old) == result
+    load = replace(LOAD, connection_rates=True)
+    assert Load.from_json(load.to_json()) == load
+    with pytest.raises(SpecError, match="connection_rates"):
+        replace(LOAD, connection_rates=True, client="aiohttp")
+    with pytest.raises(SpecError, match="connection_rates"):
+        replace(LOAD, connection_rates=True, rate=10.0)
+
+
+# --------------------------------------------------------------------------------- the gate
+
+TIMING = Timing(0.05, 0.15, windows=2, window_s=0.15)
+
+
+@pytest.mark.process
+def test_the_warm_up_goes_on_while_the_gate_is_shut() -> None:
+    """In a thread that is not the main one, as a load actor drives it."""
+    asked: list[float] = []
+    opened = threading.Event()
+    results: list[LoadResult] = []
+
+    def may_measure() -> bool:
+        asked.append(time.perf_counter())
+        return opened.is_set()
+
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url), connections=2)
+
+        def drive() -> None:
+            results.append(drive_load(load, TIMING, may_measure=may_measure))
+
+        thread = threading.Thread(target=drive)
+        thread.start()
+        deadline = time.monotonic() + 20
+        while len(asked) < 10 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        opened.set()
+        thread.join(20)
+    (result,) = results
+    assert result.warmup.seconds > asked[9] - asked[0] > TIMING.warmup_max_s
+    assert len(result.windows) == 2 and result.duration_s == pytest.approx(0.3, abs=1e-6)
+    assert result.total.sent == len(server.log)
+
+
+@pytest.mark.process
+def test_a_load_of_so_many_requests_waits_at_the_gate() -> None:
+    answers = iter([False, False, True])
+    sent: list[int] = []
+    with serving() as server:
+
+        def may_measure() -> bool:
+            sent.append(len(server.log))
+            return next(answers)
+
+        load = Load(Request(server.url), connections=3, each=4)
+        result = drive_load(load, TIMING, may_measure=may_measure)
+    assert sent == [0, 0, 0]
+    assert result.total.completed == 12 == len(server.log)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("phase", ["warmup", "measure"])
+def test_a_load_is_called_off_from_its_progress(phase: str) -> None:
+    seen: Counter[str] = Counter()
+
+    def look(progress: Progress) -> None:
+        seen[progress.phase] += 1
+        if progress.phase == phase and progress.completed:
+            raise KeyboardInterrupt
+
+    with serving(delay_s=0.002) as server:
+        load = Load(Request(server.url), connections=2)
+        timing = Timing(0.6, 0.6, windows=100, window_s=0.1)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            drive_load(load, timing, on_progress=look)
+    if phase == "warmup":
+        assert not isinstance(caught.value, LoadInterrupted) and not seen["measure"]
+    else:
+        assert isinstance(caught.value, LoadInterrupted)
+        result = caught.value.result
+        assert 1 <= len(result.windows) < 100
+        assert result.measured.completed >= sum(result.windows) > 0

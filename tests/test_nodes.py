@@ -1,0 +1,282 @@
+"""Nodes that drive a load, without Ray: their facts, the crew's words, and the actor by itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.child import Child, ChildError
+from serve_bench.load.external import ExternalResult
+from serve_bench.load_result import LoadResult, Progress
+from serve_bench.load_spec import Load, Timing
+from serve_bench.node_result import Lost, Node, node_fact
+from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
+from serve_bench.nodes.actors import LoadActor
+from serve_bench.nodes.crew import reach
+from serve_bench.nodes.result import Part, part_of, summed
+from serve_bench.request_spec import Request
+from tests.servers import serving
+from tests.test_load_combine import MS, a_result
+
+NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
+LOAD = Load(Request("http://10.1.0.2:8000/x"), connections=2)
+WRK = ExternalResult(
+    program="wrk",
+    version="4.1.0",
+    argv=("wrk",),
+    seconds=2.0,
+    completed=110,
+    rate=55.0,
+    errors={"timeout": 3},
+    non_2xx=10,
+    bytes_received=5000,
+    latency_mean_ns=2e6,
+    latency_std_ns=1e6,
+    latency_max_ns=9e6,
+    percentiles_ns={0.5: 1.5e6, 0.75: 2e6, 0.9: 3e6, 0.99: 8e6},
+    thread_rate_mean=27.0,
+    thread_rate_max=40.0,
+)
+
+
+def test_facts_of_a_node_of_ours() -> None:
+    part = a_result([MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0)
+    fact = node_fact(NODE, LOAD, part, {"interval_s": 0.2})
+    assert (fact["node"], fact["ip"], fact["hostname"]) == (NODE.node_id, "10.1.0.2", "one")
+    assert (fact["url"], fact["client"], fact["connections"]) == (LOAD.request.url, "raw", 2)
+    assert (fact["seconds"], fact["completed"], fact["rate"]) == (2.0, 100, 50.0)
+    assert fact["failed"] == {"timeout": 3} and fact["bytes_received"] == 10_000
+    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (25.0, 70.0)
+    assert fact["latency_ns"]["max"] == 100 * MS
+    assert fact["latency_ns"]["mean"] == pytest.approx(50.5 * MS, rel=0.001)
+    assert fact["latency_ns"]["p90"] == pytest.approx(90 * MS, rel=0.02)
+    assert fact["lost"] is None and fact["client_bound"] is False
+    assert fact["usage"] == {"interval_s": 0.2}
+    assert json.loads(json.dumps(fact)) == fact
+
+
+def test_facts_of_wrk() -> None:
+    wrk = replace(LOAD, client="wrk", processes=2)
+    fact = node_fact(NODE, wrk, WRK, None)
+    assert (fact["completed"], fact["failed"]) == (100, {"timeout": 3, "status": 10})
+    assert fact["rate"] == pytest.approx(50.0)
+    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (27.0, 40.0)
+    assert fact["latency_ns"] == {
+        "mean": 2e6, "max": 9e6, "p50": 1.5e6, "p75": 2e6, "p90": 3e6, "p99": 8e6,
+    }  # fmt: skip
+    # A thread with several connections tells nothing of one of them.
+    fact = node_fact(NODE, replace(wrk, processes=1), WRK, None)
+    assert fact["connection_rate_mean"] == pytest.approx(25.0)
+    assert fact["connection_rate_max"] is None
+    nothing = replace(WRK, completed=0, non_2xx=0, rate=0.0)
+    fact = node_fact(NODE, wrk, nothing, None)
+    assert set(fact["latency_ns"].values()) == {None} and fact["rate"] == 0.0
+    assert ExternalResult.from_json(json.loads(json.dumps(WRK.to_json()))) == WRK
+
+
+def test_facts_of_a_lost_node() -> None:
+    fact = node_fact(NODE, LOAD, Lost("its node has died", 500, 4, 1.5), None)
+    assert fact["lost"] == "its node has died"
+    assert (fact["completed"], fact["failed"], fact["rate"]) == (0, {"node": 504}, 0.0)
+    assert fact["last_heard"] == {"completed": 500, "failed": 4, "age_s": 1.5}
+    assert set(fact["latency_ns"]) == {"mean", "max", "p50", "p75", "p90", "p99"}
+    assert set(fact["latency_ns"].values()) == {None}
+    alive = set(node_fact(NODE, LOAD, a_result([MS], (1,)), None))
+    assert set(fact) == alive | {"last_heard"}
+
+
+def test_only_the_living_are_combined() -> None:
+    loads = {"a": LOAD, "b": LOAD, "c": LOAD}
+    parts: dict[str, Part] = {
+        "a": a_result([MS] * 4, (4,)),
+        "b": Lost("gone", 9),
+        "c": a_result([MS], (1,)),
+    }
+    result = NodesResult(parts, {"a": {"x": 1}}, 0.01)
+    total = result.combined(LOAD)
+    assert total is not None and total.measured.completed == 5
+    assert list(result.lost) == ["b"]
+    nodes = [replace(NODE, node_id=name) for name in ("c", "a", "other", "b")]
+    facts = result.node_facts(nodes, loads)
+    assert [fact["node"] for fact in facts] == ["c", "a", "b"]
+    assert [fact["usage"] for fact in facts] == [None, {"x": 1}, None]
+    assert NodesResult({"a": WRK}).combined(LOAD) is None
+
+
+def progress(phase: str, **change: Any) -> dict[str, Any]:
+    one = Progress(phase, 1.0, 2.0, 10.0, 100, 1)  # type: ignore[arg-type]
+    return {"progress": asdict(replace(one, **change)), "ended": None}
+
+
+def test_the_progress_of_all_is_that_of_the_least_far() -> None:
+    assert summed([]) is None
+    assert summed([{"progress": None, "ended": None}]) is None
+    both = summed([progress("measure"), progress("measure", rate=5.0, completed=50, failed=0)])
+    assert both is not None
+    assert (both.phase, both.rate, both.completed, both.failed) == ("measure", 15.0, 150, 1)
+    mixed = summed([progress("measure"), progress("warmup", remaining_s=3.0, completed=7)])
+    assert mixed is not None
+    assert (mixed.phase, mixed.completed, mixed.remaining_s) == ("warmup", 7, 3.0)
+    gone = {**progress("connect"), "ended": "lost"}
+    left = summed([gone, progress("drain")])
+    assert left is not None and left.phase == "drain"
+
+
+def test_what_came_of_a_node() -> None:
+    result = a_result([MS], (1,))
+    assert part_of({"kind": "load", "result": result.to_json()}) == result
+    assert part_of({"kind": "external", "result": WRK.to_json()}) == WRK
+    lost = {"kind": "lost", "reason": "r", "completed": 2, "failed": 1, "age_s": 0.5}
+    assert part_of(lost) == Lost("r", 2, 1, 0.5)
+    error = {"kind": "load_error", "error_class": "connect", "host": "h", "port": 1, "reason": "no"}
+    assert part_of(error) == Lost("connect: h:1: no")
+    assert part_of({"kind": "called_off"}) == Lost("called off before it measured")
+
+
+@pytest.mark.parametrize(
+    "address", ["ray://h:10001", "http://h:8265", "h", "h:", ":6379", "h:99999", "h:x", "local", ""]
+)
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(NodesFailed, match=r"is HOST:PORT or auto, got "):
+        reach(address)
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with pytest.raises(NodesFailed, match=r"at 127\.0\.0\.1:1: connection refused$"):
+        reach("127.0.0.1:1")
+    with pytest.raises(NodesFailed, match=r"^no Ray cluster at \[::1\]:1: "):
+        reach("[::1]:1")
+
+
+def test_loads_of_nodes_that_are_not_there(tmp_path: Path) -> None:
+    crew = NodeCrew("127.0.0.1:1", "ab12cd", tmp_path / "log")
+    crew.nodes = (NODE, replace(NODE, node_id="other"))
+    with pytest.raises(NodesFailed, match="has no node none"):
+        crew.drive({"none": LOAD}, Timing())
+    wrk = replace(LOAD, client="wrk")
+    with pytest.raises(NodesFailed, match="one client: raw, wrk"):
+        crew.drive({NODE.node_id: LOAD, "other": wrk}, Timing())
+
+
+def test_the_parents_side_imports_no_ray() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = None; import serve_bench.nodes as n; n.NodeCrew;"
+        "import serve_bench.nodes.actors; print(sorted({'rich', 'typer'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+TIMING = Timing(0.1, 0.2, windows=2, window_s=0.15)
+
+
+def drive(actor: LoadActor, load: Load, sample: bool = False) -> tuple[threading.Thread, list[Any]]:
+    """The actor drives in a thread, as it does under Ray."""
+    out: list[Any] = []
+    spec, times = load.to_json(), asdict(TIMING)
+    thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, sample)))
+    thread.start()
+    return thread, out
+
+
+def wait_for_gate(actor: LoadActor) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        state = actor.progress(1)
+        if state is not None and state["at_gate"]:
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not come to the gate")
+
+
+@pytest.mark.process
+def test_an_actor_waits_to_be_told_to_begin() -> None:
+    actor = LoadActor()
+    assert actor.progress(1) is None
+    with serving(delay_s=0.002) as server:
+        thread, out = drive(actor, Load(Request(server.url), connections=2), sample=True)
+        wait_for_gate(actor)
+        actor.begin(2)  # of another load
+        before = len(server.log)
+        time.sleep(0.3)
+        assert not out and len(server.log) > before  # it warms up on
+        assert actor.progress(2) is None
+        actor.begin(1)
+        thread.join(20)
+    (said,) = out
+    result = LoadResult.from_json(said["result"])
+    assert said["kind"] == "load" and not said["interrupted"]
+    assert result.total.sent == len(server.log) and len(result.windows) == 2
+    assert 0 <= said["opened_after_s"] < 1
+    assert "load_worker" in {one["role"] for one in said["usage"]["processes"]}
+    json.dumps(said)
+
+
+@pytest.mark.process
+def test_an_actor_is_called_off_at_the_gate_and_says_why_it_cannot() -> None:
+    actor = LoadActor()
+    with serving(delay_s=0.002) as server:
+        thread, out = drive(actor, Load(Request(server.url)))
+        wait_for_gate(actor)
+        actor.call_off(1)
+        thread.join(20)
+    assert out == [{"kind": "called_off"}]
+    thread, out = drive(actor, Load(Request(server.url)))
+    thread.join(20)
+    assert out[0]["kind"] == "load_error" and out[0]["reason"] == "connection refused"
+
+
+@pytest.mark.external
+@pytest.mark.process
+def test_wrk_that_is_called_off_says_what_it_has() -> None:
+    actor = LoadActor()
+    with serving() as server:
+        load = Load(Request(server.url), client="wrk", connections=2)
+        out: list[Any] = []
+        spec, times = load.to_json(), asdict(Timing(windows=60))
+        thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, False)))
+        thread.start()
+        wait_for_gate(actor)
+        actor.begin(1)
+        deadline = time.monotonic() + 20
+        while len(server.log) < 2000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        actor.call_off(1)
+        thread.join(20)
+    (said,) = out
+    assert (said["kind"], said["interrupted"]) == ("external", True)
+    result = ExternalResult.from_json(said["result"])
+    assert result.seconds < 30 and 1990 < result.completed <= len(server.log)
+
+
+ECHO = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    time.sleep(asked["sleep_s"])
+    said = {"event": "done", "number": asked["number"], "said": asked["say"]}
+    print(json.dumps(said), flush=True)
+"""
+
+
+@pytest.mark.process
+def test_an_answer_to_what_was_given_up_is_passed_over(tmp_path: Path) -> None:
+    child = Child(
+        [sys.executable, "-c", ECHO], log=tmp_path / "log", cwd=tmp_path, env={}, name="the echo"
+    )
+    try:
+        with pytest.raises(ChildError, match="gave no answer"):
+            child.ask("x", {"say": "late", "sleep_s": 1.5}, 0.2, number=1)
+        answer = child.ask("x", {"say": "mine", "sleep_s": 0}, 20, number=2)
+        assert answer["said"] == "mine"
+    finally:
+        child.kill()
+        child.wait()
