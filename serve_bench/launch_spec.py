@@ -16,7 +16,7 @@ from typing import Final
 from serve_bench import counts
 from serve_bench.errors import BadInput
 from serve_bench.result import VariantUsed
-from serve_bench.strays import LAUNCH_MARK, marks, run_directory
+from serve_bench.strays import LAUNCH_MARK, MARKS, marks, run_directory
 
 METRICS_INTERVAL: Final = "RAY_metrics_report_interval_ms"
 METRICS_INTERVAL_MS: Final = "1000"
@@ -26,12 +26,19 @@ Each second costs 3 to 4 % of a core with 8 replicas (docs/profiling.md): not do
 #: With direct ingress each replica has a port, and a restarted one takes another.
 PORTS_PER_REPLICA: Final = 8
 
+#: Of each kind: the range that blocks are drawn from has room for both, and for others.
+MOST_PORTS: Final = 4000
+
+#: HTTP and gRPC of its proxy, statistics and metrics of its HAProxy.
+PORTS_PER_RAYLET: Final = 4
+
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """What `Serving` needs to start a cluster.
 
-    `name` is unique in the run; `port` 0 means a free one.
+    `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
+    this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it.
     """
 
     variant: VariantUsed
@@ -42,6 +49,16 @@ class LaunchSpec:
     host: str = "127.0.0.1"
     port: int = 0
     metrics: bool = False  # export Serve's metrics often
+    raylets: int = 1
+    proxy_location: str = "HeadOnly"
+
+    @property
+    def ports(self) -> int:
+        """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, those
+        for direct ingress, and four for each further raylet."""
+        asked = PORTS_PER_REPLICA * max(8, self.most_replicas)
+        ingress = 2 * min(asked, max(MOST_PORTS, self.most_replicas))
+        return 5 + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
 
     @property
     def directory(self) -> Path:
@@ -67,7 +84,8 @@ class LaunchSpec:
 def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     """The environment of a launch: marks, the variant's flags, ports and paths of its own.
 
-    `ports`: one for HTTP, four for HAProxy and the fallback proxy, the rest for direct ingress.
+    `ports`: one for HTTP, four for HAProxy and the fallback proxy, then those for direct ingress
+    and those of further raylets.
     RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -75,7 +93,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     if spec.variant.python is None and env.get("PYTHONPATH"):
         path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
     haproxy = spec.directory / "h"
-    ingress = ports[5:]
+    ingress = ports[5 : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
     http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
     return (
         env
@@ -104,6 +122,24 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
         | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
         | dict(spec.variant.env)
     )
+
+
+def raylet_ports(spec: LaunchSpec, ports: range) -> list[list[int]]:
+    """The ports of each raylet beside the head, from the end of those of the launch."""
+    last = ports[len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1) :]
+    return [list(last[at : at + PORTS_PER_RAYLET]) for at in range(0, len(last), PORTS_PER_RAYLET)]
+
+
+def attaching_environment(path: Path) -> dict[str, str]:
+    """The environment of a program that attaches to a cluster of others: that of the shell, whose
+    token and addresses may be needed, with our applications (in `path`) to be imported from.
+
+    No marks: when the run is killed, the program has yet to leave the cluster as it was, and ends
+    by itself then. What it starts is in the cluster, and no process of this machine.
+    """
+    env = {k: v for k, v in os.environ.items() if k not in (*MARKS, counts.FOLDER)}
+    paths = [str(path), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
+    return env | {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def ignored_environment() -> list[str]:

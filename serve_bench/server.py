@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -24,13 +24,16 @@ from serve_bench.axes import Value
 from serve_bench.child import Child, ChildError, last_lines
 from serve_bench.counts import FORWARD_SUFFIX, Counts, counts_of
 from serve_bench.errors import RunFailed
-from serve_bench.launch_spec import PORTS_PER_REPLICA, child_environment
 from serve_bench.launch_spec import LaunchSpec as LaunchSpec  # what Serving is made of
+from serve_bench.launch_spec import child_environment, raylet_ports
 from serve_bench.ports import free_block, open_to_network, port_owner
 from serve_bench.proof import contradictions, role_of, without_method
 from serve_bench.strays import Reaped, reap
 
 LAUNCH_TIMEOUT_S = 120.0
+
+#: For each further raylet: cluster/raylets.py gives it 60 s to join.
+RAYLET_TIMEOUT_S = 65.0
 
 OWNER_TIMEOUT_S = 10.0
 
@@ -85,11 +88,13 @@ class Serving:
     port: int = 0
     open_files: int | None = None  # soft limit in the child, which all that it starts inherits
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
+    gcs_address: str = ""  # by which another driver joins
+    joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
     _child: Child | None = None
     _vital: dict[int, tuple[str, float]] = field(default_factory=dict)
     _closed: Reaped | None = None
 
-    def __enter__(self) -> Serving:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,8 +108,7 @@ class Serving:
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
-        width = PORTS_PER_REPLICA * max(8, self.spec.most_replicas)
-        ports = free_block(5 + 2 * width)
+        ports = free_block(self.spec.ports)
         self.port = self.spec.port or ports[0]
         for part in ("r", "h", "p", self.spec.counts_folder.name):
             (self.spec.directory / part).mkdir(parents=True)
@@ -127,15 +131,20 @@ class Serving:
             "ray_dir": str(self.spec.directory / "r"),
             "env": dict(self.spec.variant.env),
             "http_options": dict(self.spec.variant.http_options),
+            "raylets": raylet_ports(self.spec, ports),
+            "proxy_location": self.spec.proxy_location,
         }
+        timeout_s = LAUNCH_TIMEOUT_S + RAYLET_TIMEOUT_S * (self.spec.raylets - 1)
         try:
-            answer = self._child.ask("launch", body, LAUNCH_TIMEOUT_S, phase_ended)
+            answer = self._child.ask("launch", body, timeout_s, phase_ended)
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
         self.versions = answer["versions"]
         self.metrics_url = answer.get("metrics_url")
         self.http_options = answer["http_options"]
         self.open_files = answer.get("open_files")
+        self.gcs_address = answer["gcs_address"]
+        self.joining = answer["environment"]
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
         """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
@@ -262,10 +271,19 @@ class Serving:
         """Whether the child process, and with it the cluster, still runs."""
         return self._child is not None and self._child.alive()
 
-    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Callable[[str], None] = lambda phase: None,
+    ) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
-            return self._child.ask(command, body, timeout_s, broken=self.broken)
+            told = self._child.ask(
+                command, body, timeout_s, lambda name, _: report(name), broken=self.broken
+            )
+            return told
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
 

@@ -29,8 +29,8 @@ WORDS: Final = frozenset(
 MACHINES: Final = frozenset(
     """apps child clock cluster files gpu host inside launch_spec load model_needs nodes perf
     ports processes profiler profiling prometheus pyspy ranker_bench readings recording
-    requests_file rights rpc_backend rpc_needs sampler scale_needs serve_metrics server
-    settling shipped store strays""".split()
+    requests_file rights rpc_backend rpc_needs sampler scale_cluster scale_needs serve_metrics
+    server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),

@@ -1,11 +1,12 @@
 """The child process that holds one cluster: it starts Ray and Serve, deploys, and tells the proof.
 
-Protocol: JSON lines in on stdin (`launch`, `deploy`, `proof`), JSON lines out on the descriptor
-that stdout was; end of stdin means stop. Ray's own chatter goes to stderr, which the parent points
-at a log. The folder is started by path under the interpreter of the variant: its modules know each
-other by their plain names, and import beside that only the standard library, ray and starlette. It
-does not tear down: the parent ends the whole launch by its mark, because `serve.shutdown()` can
-take 30 s (Ray 2.60 with HAProxy).
+Protocol: JSON lines in on stdin (`launch` or `attach` first, then those of `Cluster`), JSON lines
+out on the descriptor that stdout was; end of stdin means stop. Ray's own chatter goes to stderr,
+which the parent points at a log. The folder is started by path under the interpreter of the
+variant: its modules know each other by their plain names, and import beside that only the standard
+library, ray and starlette. It does not tear down what it launched: the parent ends the whole launch
+by its mark, because `serve.shutdown()` can take 30 s (Ray 2.60 with HAProxy). A cluster that it
+attached to it leaves as it was, whether it is told to or its stdin ends.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from queue import Queue
 from typing import Any, TextIO
 
 import asking
+import routes
+from attaching import LEAVE_TIMEOUT_S, Attached
 from deploying import Deployer
+from graphs import Graphs
+from handles import Handles
 from refusal import Refused, one_line
 from starting import http_asked, start
 
@@ -32,16 +37,32 @@ if __name__ == "__main__":
 
 
 class Cluster:
-    """One Ray with one Serve, as asked for by `launch`."""
+    """One Ray with one Serve, as asked for by `launch` or found by `attach`."""
 
     def __init__(self, say: Callable[..., None]) -> None:
         self._say = say
         self._deployer = Deployer()
+        self._graphs = Graphs(self._phase_ended)
+        self._handles = Handles()
+        self.attached: Attached | None = None
+
+    def _phase_ended(self, name: str) -> None:
+        self._say(event="phase", name=name)
 
     def launch(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
         self._deployer.http = http_asked(spec)
-        return start(spec, lambda name: self._say(event="phase", name=name))
+        return start(spec, self._phase_ended)
+
+    def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Connects to a cluster of others. Returns what is there."""
+        self.attached = Attached(self._graphs, self._phase_ended)
+        return self.attached.attach({**spec, "give_up": self._give_up})
+
+    def _give_up(self, message: str) -> None:
+        """Where a call into Ray does not come back: the parent is told, and that is all."""
+        self._say(event="refused", message=message, detail=[])
+        os._exit(1)
 
     def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys, or changes in place what can be changed in place, and waits until it is true."""
@@ -51,11 +72,46 @@ class Cluster:
         """The flags as the Serve actors resolved them: proxy, fallback proxy, replica."""
         return asking.proof()
 
+    def put(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Deploys applications beside those that there are, and waits until they answer."""
+        if self.attached is not None:
+            self.attached.check([app["name"] for app in spec["apps"]])
+        return self._graphs.put(spec)
 
-def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
-    """Ends the process at once when stdin ends: the parent is dead, and the warden reaps."""
+    def remove(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Deletes applications that were put here, all without `apps`."""
+        return {"seconds": self._graphs.remove(spec.get("apps"))}
+
+    def proxies(self) -> dict[str, Any]:
+        """The HTTP proxy of every node."""
+        return {"proxies": routes.proxies()}
+
+    def handle_load(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Requests through a handle; what came of them."""
+        return self._handles.load(spec)
+
+    def controller(self) -> dict[str, Any]:
+        """What Serve tells about its controller."""
+        return {"controller": asking.controller()}
+
+    def leave(self) -> dict[str, Any]:
+        """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
+        return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
+
+
+def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Cluster) -> None:
+    """Ends the process at once when stdin ends: the parent is dead, and the warden reaps. A cluster
+    of others is left as it was first: nobody else would."""
     for line in source:
         commands.put(json.loads(line))
+    if cluster.attached is not None:
+        end = threading.Timer(LEAVE_TIMEOUT_S + 2.0, os._exit, (1,))
+        end.daemon = True
+        end.start()
+        try:
+            cluster.attached.leave()
+        except Exception:  # noqa: BLE001 - nobody is left to be told, but the log
+            traceback.print_exc()
     os._exit(0)
 
 
@@ -69,12 +125,15 @@ def main() -> None:
         protocol.flush()
 
     commands: Queue[dict[str, Any]] = Queue()
-    threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
     cluster = Cluster(say)
+    reader = threading.Thread(
+        target=_read_commands, args=(commands, sys.stdin, cluster), daemon=True
+    )
+    reader.start()
     actions: dict[str, Callable[..., dict[str, Any]]] = {
-        "launch": cluster.launch,
-        "deploy": cluster.deploy,
-        "proof": cluster.proof,
+        name: getattr(cluster, name)
+        for name in """launch attach deploy proof put remove proxies handle_load controller
+        leave""".split()
     }
     while True:
         command = commands.get()

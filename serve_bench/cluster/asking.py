@@ -96,6 +96,67 @@ def log_level(_: Any) -> str:
     return logging.getLevelName(logging.getLogger("ray.serve").getEffectiveLevel())
 
 
+def ask_module(replica: Any) -> str | None:
+    """The module of what a replica runs; None where it cannot tell."""
+    import ray
+
+    try:
+        return str(ask(replica, _module_of_user))
+    except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
+        return None  # its constructor has not ended yet, or it is on its way out
+
+
+def deployers(app: str) -> list[str]:
+    """The jobs of Ray that deployed an application; none where this Serve does not tell."""
+    import ray
+
+    for name, actor in serve_actors():
+        if name.startswith("SERVE_CONTROLLER"):
+            try:
+                every: dict[str, list[str]] = ask(actor, _deployers)
+                return every.get(app, [])
+            except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
+                return []
+    return []
+
+
+def controller() -> dict[str, Any]:
+    """What the controller tells of its last 100 control loops: a field is None where this Serve
+    does not tell it."""
+    told = serve_client().get_serve_details().get("controller_health_metrics") or {}
+    loop = told.get("loop_duration_s") or {}
+    return {
+        "control_loop_ms": _ms(loop.get("mean")),
+        "control_loop_max_ms": _ms(loop.get("max")),
+        "loops": told.get("num_control_loops"),
+        "loops_per_second": told.get("loops_per_second"),
+        "event_loop_delay_ms": _ms(told.get("event_loop_delay_s")),
+        "deployment_update_ms": _ms(
+            (told.get("deployment_state_update_duration_s") or {}).get("mean")
+        ),
+        "memory_mb": told.get("process_memory_mb"),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000.0 * seconds
+
+
+def _deployers(controller: Any) -> dict[str, list[str]]:
+    """Runs inside the controller: by application, the jobs that deployed its deployments."""
+    found: dict[str, list[str]] = {}
+    for deployment, state in controller.deployment_state_manager._deployment_states.items():
+        job = str(state.target_info.deployer_job_id)
+        found.setdefault(deployment.app_name, []).append(job)
+    return found
+
+
+def _module_of_user(replica: Any) -> str:
+    """Runs inside a replica: the module that its class is of."""
+    inner = getattr(replica, "_replica_impl", replica)
+    return type(inner._user_callable_wrapper._callable).__module__
+
+
 def _constants_in_force(_: Any) -> dict[str, Any]:
     """Runs inside a Serve actor: what the flags resolved to there."""
     from ray.serve._private import constants

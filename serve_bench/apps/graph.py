@@ -1,0 +1,158 @@
+"""The applications of `scale`: an echo, hops at random, and graphs whose answer is a known sum.
+
+Each builder takes what scale_request.apps_of makes. Over HTTP the answer is text; over a handle a
+graph takes and returns a number, which is 0 at the entry. Each replica counts the calls that it
+takes. Replicas ask for no CPU of Ray's, so that any number of them fits: whether there is memory
+for them is for the caller to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from .tally import Tally, folders
+
+ANSWER = "hi"
+
+#: An access log is a line per request; Ray's own benchmarks silence it too.
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
+
+#: No request is under way when an application is removed: nothing is to be waited for.
+SHUTDOWN_WAIT_S = 0.1
+SHUTDOWN_TIMEOUT_S = 2.0
+
+
+def _text(answer: Any) -> PlainTextResponse:
+    """A Response carries Content-Length; a bare string is answered chunked."""
+    return PlainTextResponse(str(answer))
+
+
+def _input(asked: Request | int) -> int:
+    """The number that came by a handle, or with a request: its parameter `input`, or 0."""
+    return int(asked.query_params.get("input", 0)) if isinstance(asked, Request) else asked
+
+
+def _deployed(made: type, name: str, args: Mapping[str, Any]) -> Any:
+    return serve.deployment(
+        made,
+        name=name,
+        num_replicas=int(args.get("num_replicas", 1)),
+        max_ongoing_requests=int(args.get("max_ongoing_requests", 100)),
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_wait_loop_s=SHUTDOWN_WAIT_S,
+        graceful_shutdown_timeout_s=SHUTDOWN_TIMEOUT_S,
+        logging_config=QUIET,
+    )
+
+
+class Echo:
+    """Answers "hi", in batches of at most so many requests."""
+
+    def __init__(self, max_batch_size: int, batch_wait_timeout_s: float) -> None:
+        self._counts = Tally(folders()[0])
+        self._counts.make_room(max_batch_size)
+        self._batched.set_max_batch_size(max_batch_size)
+        self._batched.set_batch_wait_timeout_s(batch_wait_timeout_s)
+
+    @serve.batch
+    async def _batched(self, asked: list[bool]) -> list[Any]:
+        self._counts.add(len(asked))
+        return [_text(ANSWER) if http else ANSWER for http in asked]
+
+    async def __call__(self, asked: Request | int) -> Any:
+        """The text itself to a handle."""
+        self._counts.add(0)
+        return await self._batched(isinstance(asked, Request))
+
+
+class Hop:
+    """Passes a request on to the Hop of an application drawn at random, itself among them, until
+    it has been passed on so many times: then "hi" comes back all the way."""
+
+    def __init__(self, apps: list[str], hops: int, seed: int) -> None:
+        self._apps, self._hops = apps, hops
+        # Replicas of one application must not draw the same in step.
+        self._random = random.Random(f"{seed}:{os.getpid()}")
+        self._handles: dict[str, Any] = {}
+        self._counts = Tally(folders()[0])
+
+    async def __call__(self, asked: Request | int) -> Any:
+        """The entry, which no handle call of ours has reached yet."""
+        answer = await self.hop(0)
+        return _text(answer) if isinstance(asked, Request) else answer
+
+    async def hop(self, depth: int) -> str:
+        """`depth`: how many times it has been passed on."""
+        self._counts.add(0)
+        if depth >= self._hops:
+            return ANSWER
+        app = self._random.choice(self._apps)
+        if app not in self._handles:  # it may come up later than this one
+            self._handles[app] = serve.get_app_handle(app)
+        return str(await self._handles[app].hop.remote(depth + 1))
+
+
+class Node:
+    """Adds a number, and passes the sum on where there is a next one."""
+
+    def __init__(self, plus: int, following: Any = None) -> None:
+        self._plus, self._next = plus, following
+        self._counts = Tally(folders()[0])
+
+    async def __call__(self, asked: Request | int) -> Any:
+        """The sum; as text where it was asked for by HTTP."""
+        self._counts.add(0)
+        answer = _input(asked) + self._plus
+        if self._next is not None:
+            answer = await self._next.remote(answer)
+        return _text(answer) if isinstance(asked, Request) else answer
+
+
+class Combiner:
+    """Asks all nodes beside each other, and sums up."""
+
+    def __init__(self, *nodes: Any) -> None:
+        self._nodes = nodes
+        self._counts = Tally(folders()[0])
+
+    async def __call__(self, asked: Request | int) -> Any:
+        """The sum; as text where it was asked for by HTTP."""
+        self._counts.add(0)
+        value = _input(asked)
+        answer = sum(await asyncio.gather(*(node.remote(value) for node in self._nodes)))
+        return _text(answer) if isinstance(asked, Request) else answer
+
+
+def single(args: Mapping[str, Any]) -> Any:
+    """One deployment. Args, of all builders: num_replicas, max_ongoing_requests; of this one:
+    max_batch_size, batch_wait_timeout_s."""
+    echo = _deployed(Echo, "Echo", args)
+    return echo.bind(int(args["max_batch_size"]), float(args["batch_wait_timeout_s"]))
+
+
+def multi(args: Mapping[str, Any]) -> Any:
+    """One of several applications. Args: apps (the names of all), hops, seed."""
+    hop = _deployed(Hop, "Hop", args)
+    return hop.bind(list(args["apps"]), int(args["hops"]), int(args["seed"]))
+
+
+def ensemble(args: Mapping[str, Any]) -> Any:
+    """Nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
+    nodes = [_deployed(Node, f"Node{at}", args).bind(at) for at in range(int(args["size"]))]
+    return _deployed(Combiner, "Combiner", args).bind(*nodes)
+
+
+def chain(args: Mapping[str, Any]) -> Any:
+    """Nodes in a row, each of which adds 1. Args: size."""
+    following = None
+    for at in reversed(range(int(args["size"]))):
+        following = _deployed(Node, f"Node{at}", args).bind(1, following)
+    return following

@@ -1,0 +1,360 @@
+"""The clusters of `scale` on a real Ray: their applications, proxies and loads through handles, and
+what is left of it all in a cluster of others."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from serve_bench.launch_spec import LaunchSpec
+from serve_bench.ports import free_block
+from serve_bench.scale_cluster import AttachedCluster, HandleLoad, HandleResult, OwnCluster
+from serve_bench.scale_request import ScaleApp, ScaleSuite, Workload, apps_of
+from serve_bench.server import LaunchFailed
+from serve_bench.strays import new_run, reap
+from serve_bench.variants import BUILT_IN_VARIANTS
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
+
+HERE: Final = Path(__file__).parent
+FOREIGN: Final = "of_others"
+
+
+def apps(workload: Workload) -> tuple[ScaleApp, ...]:
+    """The workload at its smallest: a replica each, two applications or three nodes."""
+    suite = ScaleSuite(workload, (BUILT_IN_VARIANTS["default"],), deployments=2, size=3)
+    return apps_of(suite, 1)
+
+
+SINGLE, MULTI, ENSEMBLE, CHAIN = (apps(name) for name in ("single", "multi", "ensemble", "chain"))
+EVERY: Final = (*SINGLE, *MULTI, *ENSEMBLE, *CHAIN)
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        assert response.headers["Content-Length"] is not None  # not chunked
+        return str(response.read().decode())
+
+
+def load_of(app: ScaleApp, **changes: Any) -> HandleLoad:
+    usual = HandleLoad(
+        app.name, 3, app.answer, warmup_s=0.2, timeout_s=30.0, windows=3, window_s=0.3
+    )
+    return dataclasses.replace(usual, **changes)
+
+
+def check_windows(result: HandleResult, clients: int = 3) -> None:
+    assert result.failed == {} and result.examples == ()
+    assert sum(result.windows) == result.completed == len(result.latencies_ns) > 0
+    assert len(result.windows) == 3 and result.seconds == pytest.approx(0.9)
+    assert result.in_flight <= clients and result.sent == result.completed + result.in_flight
+    # Clients wait for their answers: none can have been busy for longer than it was measured.
+    assert 0 < sum(result.latencies_ns) <= clients * result.seconds * 1e9
+    assert result.warmup_completed > 0
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """Two nodes, with every application on them."""
+    run = new_run()
+    spec = LaunchSpec(
+        BUILT_IN_VARIANTS["default"],
+        run,
+        "1",
+        tmp_path_factory.mktemp("own") / "log",
+        most_replicas=10,
+        raylets=2,
+        proxy_location="EveryNode",
+    )
+    try:
+        with OwnCluster(spec) as cluster:
+            cluster.start()
+            yield cluster
+        assert cluster.close().leftovers == ()
+    finally:
+        reap(run)
+
+
+def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnCluster) -> None:
+    told: list[str] = []
+    put = own.put(EVERY, told.append)
+    assert told[-2:] == ["replicas", "proxies"]
+    asked = {(app.name, name) for app in EVERY for name in app.replicas}
+    assert {(one.app, one.deployment) for one in put.replicas} == asked
+    assert len(put.replicas) == len(asked) == 10
+    assert sorted(one.pid for one in put.replicas) == sorted(own.replicas())
+    nodes = own.proxies()
+    assert len(nodes) == 2
+    for node in nodes:
+        runs_there = any(one.node_id == node.node_id for one in put.replicas)
+        assert node.healthy or not runs_there
+        assert (node.why is None) == node.healthy and node.shared_with == ()
+    healthy = [node for node in nodes if node.healthy]
+    assert len({node.url for node in healthy}) == len(healthy) >= 1  # each has its own address
+    for node in healthy:
+        assert node.pid in {process.pid for process in own.processes()}
+        for app in EVERY:
+            assert get(node.url + app.route) == app.answer
+        assert get(f"{node.url}{ENSEMBLE[0].route}?input=2") == "9"
+        assert get(f"{node.url}{CHAIN[0].route}?input=5") == "8"
+    for app in (SINGLE[0], MULTI[0], ENSEMBLE[0], CHAIN[0]):
+        check_windows(own.handle_load(load_of(app)))
+    assert own.prove()["port_owner"]["role"] == "proxy"
+    assert own.casualties() == []
+
+
+def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnCluster) -> None:
+    each = own.handle_load(load_of(CHAIN[0], windows=0, requests_each=4))
+    assert (each.windows, each.completed, each.sent, each.failed) == ((), 12, 12, {})
+    # The sum of one node more than there are: what the application answers is wrong.
+    wrong = own.handle_load(load_of(ENSEMBLE[0], windows=0, requests_each=4, expect="6"))
+    assert wrong.failed == {"body": 12} and wrong.latencies_ns == () and wrong.sent == 12
+    assert wrong.examples == ("answered 3, expected 6",)
+    wrong = own.handle_load(load_of(ENSEMBLE[0], expect="6"))
+    assert set(wrong.failed) == {"body"} and wrong.windows == (0, 0, 0)
+    slow = own.handle_load(load_of(CHAIN[0], windows=0, requests_each=1, timeout_s=1e-6))
+    assert slow.failed == {"timeout": 3}
+    told = own.controller()
+    assert told["control_loop_ms"] is not None and told["control_loop_ms"] > 0
+    assert told["loops"] is not None and told["loops"] > 1
+
+
+def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> None:
+    hops = [one.pid for one in own.put(MULTI).replicas]
+    before = sum(own.counts()[pid].requests for pid in hops)
+    result = own.handle_load(load_of(MULTI[0], warmup_s=0.0, windows=0, requests_each=5))
+    taken = sum(own.counts()[pid].requests for pid in hops) - before
+    assert result.completed == 15 and taken == 15 * (1 + 5)
+
+
+def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) -> None:
+    broken = dataclasses.replace(SINGLE[0], name="broken", route="/broken", args={})
+    with pytest.raises(LaunchFailed, match="KeyError: 'max_batch_size'"):
+        own.put([broken])
+    url = own.url + SINGLE[0].route
+    assert get(url) == "hi"
+    assert own.remove() > 0
+    assert own.replicas() == [] and own.casualties() == []
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(url)
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        own.handle_load(load_of(SINGLE[0]))
+
+
+def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
+    spec = LaunchSpec(BUILT_IN_VARIANTS["optimized"], new_run(), "1", tmp_path / "log")
+    with OwnCluster(spec) as cluster:
+        cluster.start()
+        for _ in range(2):  # a handle is used again for an application that is put again
+            cluster.put([*SINGLE, *ENSEMBLE])
+            for app in (*SINGLE, *ENSEMBLE):
+                assert get(cluster.url + app.route) == app.answer
+                check_windows(cluster.handle_load(load_of(app)))
+            (node,) = cluster.proxies()
+            assert node.healthy and node.url == cluster.url and node.why is None
+            assert cluster.prove()["port_owner"]["role"] == "haproxy"
+            cluster.remove()
+    shutil.rmtree(spec.directory.parent)
+
+
+# ------------------------------------------------------------------------ a cluster of others
+
+
+class Others:
+    """A Ray cluster that is not ours, with an application of its own."""
+
+    def __init__(self, log: Path) -> None:
+        self.port = free_block(1)[0]
+        self._directory = tempfile.mkdtemp(prefix="f", dir="/tmp")
+        program = [sys.executable, str(HERE / "foreign_cluster.py")]
+        with log.open("w") as stderr:
+            self._process = subprocess.Popen(
+                [*program, self._directory, str(self.port), FOREIGN],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        told = self._line()
+        self.address, self.mode = str(told["address"]), str(told["mode"])
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, what: str) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def end(self) -> None:
+        below = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.communicate(timeout=30)
+        for process in below:  # Ray's agents may outlive it
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        shutil.rmtree(self._directory)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
+    cluster = Others(tmp_path_factory.mktemp("others") / "log")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", cluster.mode)  # its token is where Ray looks for it
+        yield cluster
+    cluster.end()
+
+
+@contextlib.contextmanager
+def attached(address: str, tmp_path: Path, *names: str, port: int = 1) -> Iterator[AttachedCluster]:
+    """Not started yet; left and swept up at the end."""
+    run = new_run()
+    try:
+        with AttachedCluster(address, run, "1", tmp_path / "log", names, port) as cluster:
+            yield cluster
+        assert cluster.close().leftovers == () and not cluster.alive()
+    finally:
+        reap(run)
+
+
+NAME: Final = SINGLE[0].name
+
+
+@pytest.mark.parametrize(
+    ("environment", "names", "said"),
+    [
+        ({}, (FOREIGN,), f"named '{FOREIGN}' is there already and is not of serve-bench"),
+        (
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32},
+            (),
+            "does not let us in: it wants RAY_AUTH_MODE=token and its token",
+        ),
+    ],
+)
+def test_it_is_not_attached_to(
+    environment: dict[str, str],
+    names: tuple[str, ...],
+    said: str,
+    others: Others,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with (
+        attached(others.address, tmp_path, *names) as cluster,
+        pytest.raises(LaunchFailed, match=said) as refused,
+    ):
+        cluster.start()
+    assert "\n" not in str(refused.value)
+    assert others.ask("apps") == [FOREIGN]
+
+
+def test_nobody_at_the_address(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_block(1)[0]}"
+    with (
+        attached(address, tmp_path) as cluster,
+        pytest.raises(LaunchFailed, match=f"no Ray cluster can be reached at {address}"),
+    ):
+        cluster.start()
+
+
+def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
+    others: Others, tmp_path: Path
+) -> None:
+    with attached(others.address, tmp_path, NAME) as cluster:
+        cluster.start()
+        assert cluster.found["serve_was_running"] and cluster.found["applications"] == [FOREIGN]
+        assert cluster.found["replaced"] == [] and len(cluster.found["nodes"]) == 1
+        assert cluster.put(SINGLE).replicas[0].app == NAME
+        (node,) = cluster.proxies()
+        assert node.healthy and node.port == others.port
+        assert get(node.url + SINGLE[0].route) == "hi"
+        assert get(f"{node.url}/{FOREIGN}") == "foreign"
+        check_windows(cluster.handle_load(load_of(SINGLE[0])))
+        roles = [process.role for process in cluster.processes()]
+        assert roles.count("replica") == 2 and {"driver", "proxy", "controller"} <= set(roles)
+        proof = cluster.prove()
+        assert {"proxy", "replica"} <= set(proof["flags"]) and "ray" in proof["versions"]
+        cluster.remove()
+        assert others.ask("apps") == [FOREIGN]
+        cluster.put(SINGLE)
+        with (
+            attached(others.address, tmp_path, NAME) as second,
+            pytest.raises(LaunchFailed, match="is being measured by another serve-bench"),
+        ):
+            second.start()
+        assert others.ask("apps") == [FOREIGN, NAME]
+        psutil.Process(cluster.processes()[0].pid).kill()  # nobody is left to take it away
+        with pytest.raises(LaunchFailed, match="killed by signal 9"):
+            cluster.proxies()
+        assert cluster.broken() is not None
+        assert cluster.close().leftovers != ()
+        cluster._closed = dataclasses.replace(cluster.close(), leftovers=())
+    assert others.ask("apps") == [FOREIGN, NAME]
+    with attached(others.address, tmp_path, NAME) as cluster:
+        cluster.start()
+        assert cluster.found["replaced"] == [NAME]
+    assert others.ask("apps") == [FOREIGN]
+    assert get(f"http://127.0.0.1:{others.port}/{FOREIGN}") == "foreign"
+
+
+PARENT: Final = """
+import sys, time
+from pathlib import Path
+from tests.integration.test_scale_cluster import SINGLE
+from serve_bench.scale_cluster import AttachedCluster
+from serve_bench.strays import new_run, start_warden
+run = new_run()
+warden = start_warden(run)
+cluster = AttachedCluster(sys.argv[1], run, "1", Path(sys.argv[2]) / "log")
+cluster.start()
+cluster.put(SINGLE)
+print("up", flush=True)
+time.sleep(120)
+"""
+
+
+def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, others.address, str(tmp_path)],
+        cwd=HERE.parent.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None and parent.stdout.readline() == "up\n"
+    assert others.ask("apps") == [FOREIGN, NAME]
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 20
+    while others.ask("apps") != [FOREIGN] and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert others.ask("apps") == [FOREIGN]  # and that no process is left is seen by the fixture
+
+
+def test_serve_that_was_started_for_it_ends_with_it(others: Others, tmp_path: Path) -> None:
+    """The last on this cluster: it ends the Serve of others."""
+    others.ask("stop")
+    assert not [name for name in others.ask("actors") if name.startswith("SERVE_")]
+    with attached(others.address, tmp_path, port=others.port) as cluster:
+        cluster.start()
+        assert not cluster.found["serve_was_running"]
+        cluster.put(CHAIN)
+        (node,) = cluster.proxies()
+        assert get(node.url + CHAIN[0].route) == CHAIN[0].answer
+    assert not [name for name in others.ask("actors") if name.startswith("SERVE_")]
