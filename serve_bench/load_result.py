@@ -114,11 +114,18 @@ class WorkerReport:
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """A worker that did not finish. What it counted is in no figure of the result."""
+    """A worker that did not finish, or a `node` that was lost (then `pid` is 0). What it counted is
+    in no figure of the result."""
 
     pid: int
     reason: str
     completed: int
+    node: str | None = None
+
+    @property
+    def who(self) -> str:
+        """In words."""
+        return f"load worker {self.pid}" if self.node is None else f"load node {self.node}"
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,7 @@ class LoadResult:
     since 1970) of the first window's start. `time_to_connect_s`: until all connections were open,
     the start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
     requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
+    `nodes`: the share of each, where several loaded (node_result.py).
     """
 
     windows: tuple[int, ...]
@@ -195,6 +203,7 @@ class LoadResult:
     connecting_s: float = 0.0
     notes: tuple[str, ...] = ()
     connection_rate_max: float | None = None
+    nodes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def rate(self) -> float:
@@ -235,6 +244,7 @@ class LoadResult:
         given |= {
             "windows": tuple(given["windows"]),
             "notes": tuple(given["notes"]),
+            "nodes": tuple(given.get("nodes", ())),
             "warmup": Warmup(**given["warmup"]),
             "measured": Counts(**given["measured"]),
             "total": Counts(**given["total"]),

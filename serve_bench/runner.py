@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from serve_bench.agenda import Agenda
 from serve_bench.clock import now_iso as now_iso
 from serve_bench.inside import Inside, Look
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load_place import FromNodes, Here
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.observer import Observer as Observer
 from serve_bench.observer import Step as Step
@@ -60,6 +61,7 @@ class Runner:
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
     inside: Inside | None = None  # None: nothing is looked at beside the load
     requests: RequestsFile | None = None  # gets every request of every measured row
+    place: Here | FromNodes = field(default_factory=Here)  # where the load comes from
     failed: bool = False
     _done: int = 0
     _to_come: int = 0
@@ -104,6 +106,7 @@ class Runner:
             self._fail("launch", error, launch, number)
         finally:  # Ctrl-C comes this way too
             self._say(launch, None, None, "teardown")
+            self.place.close()
             self._teardown(serving, str(number))
 
     def _teardown(self, serving: Serving, launch: str) -> None:
@@ -260,7 +263,7 @@ class Runner:
         try:
             with self._looking(serving, planned, profiled) as look:
                 try:
-                    result = drive_load(
+                    result = self.place.drive(serving)(
                         load_of(self.agenda.suite, planned.row, serving.url, cell),
                         timing_of(self.agenda.suite, planned.row),
                         on_progress=progress,
@@ -308,7 +311,7 @@ class Runner:
             message = f"{one} during the trial: the figures are of a broken cluster"
             self._append_failure(Failure(what, message, now_iso(), **about))
         for lost in result.failures:
-            message = f"load worker {lost.pid} failed: {lost.reason}"
+            message = f"{lost.who} failed: {lost.reason}"
             self._append_failure(Failure("worker", message, now_iso(), **about))
         if trial.counts.completed == 0:
             classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())

@@ -1,37 +1,27 @@
-"""The cluster that `scale` measures: one of our own, or one of others that is attached to.
+"""The cluster that `scale` measures, as one of our own; one of others is attached_cluster.py.
 
 Both put whole applications on it, tell of the proxies of its nodes, load through a handle, and take
-their applications away again. Rule: a cluster of others is left as it was, and no process of it is
-ended. Nothing here imports ray; what must be asked of Ray is asked by the child of cluster/.
+their applications away again. Rule: nothing here imports ray; what must be asked of Ray is asked by
+the child of cluster/.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
-from serve_bench.child import Child, ChildError, last_lines
-from serve_bench.launch_spec import attaching_environment
-from serve_bench.processes import serve_processes
+from serve_bench.app_spec import (
+    APPS_PACKAGE,
+    DEPLOY_TIMEOUT_PER_REPLICA_S,
+    DEPLOY_TIMEOUT_S,
+)
 from serve_bench.scale_request import ScaleApp
-from serve_bench.server import LaunchFailed, Process, Serving
-from serve_bench.strays import Reaped, run_directory
+from serve_bench.scale_trial import HandleResult as HandleResult  # what a handle load gives
+from serve_bench.server import Serving
 
 ASK_TIMEOUT_S: Final = 60.0
-ATTACH_TIMEOUT_S: Final = 150.0
 REMOVE_TIMEOUT_S: Final = 150.0
-
-#: cluster/ takes 18 s at most to leave.
-LEAVE_TIMEOUT_S: Final = 25.0
-_DETAIL_LINES: Final = 12
-
-_PACKAGE: Final = Path(__file__).resolve().parent
 
 Say = Callable[[str], None]
 """Takes the name of a phase that ended, or how far one is."""
@@ -102,35 +92,6 @@ class HandleLoad:
     windows: int = 0
     window_s: float = 1.0
     requests_each: int | None = None
-
-
-@dataclass(frozen=True)
-class HandleResult:
-    """What came of it: a request counts when it ends, and sent = completed + failed + in_flight.
-
-    `windows`: completed in each; `latencies_ns` of all that completed in the measured part, which
-    took `seconds`. `failed` by class: "body" (a wrong answer), "timeout", "backpressure",
-    "replica", "unavailable", "error"; `examples`: lines about some of them.
-    """
-
-    seconds: float
-    windows: tuple[int, ...]
-    latencies_ns: tuple[int, ...]
-    failed: Mapping[str, int]
-    in_flight: int
-    warmup_completed: int
-    warmup_failed: int
-    examples: tuple[str, ...] = ()
-
-    @property
-    def completed(self) -> int:
-        """Right answers in the measured part."""
-        return len(self.latencies_ns)
-
-    @property
-    def sent(self) -> int:
-        """All requests of the measured part."""
-        return self.completed + sum(self.failed.values()) + self.in_flight
 
 
 @dataclass(frozen=True)
@@ -245,129 +206,3 @@ class OwnCluster(ScaleCluster, Serving):
 
     def _changed(self) -> None:
         self._note_vital()
-
-
-@dataclass
-class AttachedCluster(ScaleCluster):
-    """One that was there before. `names`: of the applications that will be put; `port`: of HTTP,
-    where Serve has to be started.
-
-    `found`: what was there when it was attached to: versions, nodes, whether Serve ran, its
-    options, applications, and those of a killed run of ours that were removed ("replaced").
-    """
-
-    gcs: str
-    run_id: str
-    name: str
-    log: Path
-    names: tuple[str, ...] = ()
-    port: int = 8000
-    seconds: dict[str, float] = field(default_factory=dict)
-    found: dict[str, Any] = field(default_factory=dict)
-    _child: Child | None = None
-    _closed: Reaped | None = None
-
-    def __enter__(self) -> AttachedCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start(self, report: Say = lambda phase: None) -> None:
-        """Connects, and starts Serve where it does not run. Raises LaunchFailed."""
-        directory = run_directory(self.run_id) / self.name
-        package = directory / "p" / APPS_PACKAGE
-        # A copy and no link: it is sent to every host, under the name of its folder.
-        shutil.copytree(
-            _PACKAGE / "apps", package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
-        )
-        self._child = Child(
-            [sys.executable, "-u", str(_PACKAGE / "cluster")],
-            log=self.log,
-            cwd=directory,
-            env=attaching_environment(directory / "p"),
-        )
-
-        def phase_ended(name: str, seconds: float) -> None:
-            self.seconds[name] = round(seconds, 4)
-            report(name)
-
-        body = {
-            "address": self.gcs,
-            "package": str(package),
-            "names": list(self.names),
-            "port": self.port,
-            "log": str(self.log),
-        }
-        try:
-            answer = self._child.ask("attach", body, ATTACH_TIMEOUT_S, phase_ended)
-        except ChildError as error:
-            raise self._failed(error) from None
-        self.found = {name: value for name, value in answer.items() if name != "event"}
-
-    @property
-    def address(self) -> Address:
-        """How another driver joins."""
-        return Address(self.gcs, self.found.get("environment", {}))
-
-    def prove(self) -> dict[str, Any]:
-        """What was found when it was attached to, and the flags in force as Serve's actors resolved
-        them now. The token of the cluster is no part of it."""
-        answer = self._ask("proof", {}, ASK_TIMEOUT_S)
-        told = {name: value for name, value in self.found.items() if name != "environment"}
-        return {**told, "flags": answer["flags"], "environment": answer["environment"]}
-
-    def processes(self) -> list[Process]:
-        """The child, and the Serve processes of that cluster on this host."""
-        assert self._child is not None, "start() first"
-        found = [Process(self._child.pid, "driver", "serve-bench cluster")]
-        for one in serve_processes():
-            if one.cluster == self.found.get("session"):
-                found.append(Process(one.pid, one.role, one.title))
-        return found
-
-    def alive(self) -> bool:
-        """Whether the child process, and with it the connection, still runs."""
-        return self._child is not None and self._child.alive()
-
-    def broken(self) -> str | None:
-        """Why nothing more can be done with it; None while something can."""
-        return None if self.alive() else "the connection to the cluster ended"
-
-    def close(self) -> Reaped:
-        """Leaves the cluster as it was; the same answer twice. `leftovers`: what stays there."""
-        if self._closed is None:
-            began, left = time.monotonic(), []
-            if self._child is not None:
-                # One that gave up connecting has ended, and there is nothing to be left.
-                if self.found or self._child.alive():
-                    left = self._leave(self._child)
-                self._child.kill()
-                self._child.wait()
-            shutil.rmtree(run_directory(self.run_id) / self.name, ignore_errors=True)
-            self._closed = Reaped(0, time.monotonic() - began, tuple(left))
-        return self._closed
-
-    def _leave(self, child: Child) -> list[str]:
-        try:
-            left: list[str] = child.ask("leave", {}, LEAVE_TIMEOUT_S)["leftovers"]
-            return left
-        except ChildError as error:
-            return [f"what was put on cluster {self.gcs} ({error})"] if self.found else []
-
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        report: Say = lambda phase: None,
-    ) -> dict[str, Any]:
-        assert self._child is not None, "start() first"
-        try:
-            return self._child.ask(command, body, timeout_s, lambda name, _: report(name))
-        except ChildError as error:
-            raise self._failed(error) from None
-
-    def _failed(self, error: ChildError) -> LaunchFailed:
-        detail = error.detail or last_lines(self.log, _DETAIL_LINES)
-        return LaunchFailed(str(error), detail[-_DETAIL_LINES:], self.log)

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from serve_bench.attached_cluster import AttachedCluster
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.inside import keep_samples
@@ -30,7 +31,6 @@ from serve_bench.request_spec import Request
 from serve_bench.result import PlannedTrial, Trial
 from serve_bench.sampler import Sampler, Watched
 from serve_bench.scale_cluster import (
-    AttachedCluster,
     HandleLoad,
     NodeProxy,
     OwnCluster,
@@ -259,6 +259,8 @@ class Rows:
         for proxy in proxies:
             if not proxy.healthy or proxy.node_id not in here:
                 continue
+            if loads.keys() & set(proxy.shared_with):
+                continue  # it cannot be asked by itself: the kernel deals connections out to all
             app = draw.choice(apps)
             request = Request(
                 url=proxy.url + app.route,

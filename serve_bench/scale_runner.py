@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field
 
+from serve_bench.attached_cluster import AttachedCluster
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.observer import Observer, Step
 from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Teardown, Trial, VariantUsed
-from serve_bench.scale_cluster import AttachedCluster, OwnCluster, Put
+from serve_bench.scale_cluster import OwnCluster, Put
 from serve_bench.scale_request import (
     AS_IT_IS,
     ScaleCell,

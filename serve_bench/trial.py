@@ -106,6 +106,8 @@ def trial_of(
     evidence = result.to_json()
     kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
     client = {name: evidence[name] for name in (*kept, "total", "notes")}
+    if result.nodes:
+        client["nodes"] = evidence["nodes"]
     return Trial(
         key=planned.key,
         launch=launch,

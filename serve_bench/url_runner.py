@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from serve_bench.climb import Climb, throughput_of
@@ -19,6 +19,7 @@ from serve_bench.ladder import Ladder
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load_place import Drive, FromNodes, Here
 from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.load_spec import Load, Timing
@@ -70,6 +71,7 @@ class UrlLadders:
     each: int | None = None  # requests of each client, where they end a step
     timeout_s: float = 30.0
     requests: RequestsFile | None = None
+    place: Here | FromNodes = field(default_factory=Here)  # where the load comes from
     _done: int = 0
 
     def run(self) -> bool:
@@ -138,7 +140,9 @@ class UrlLadders:
         samples = self.folder.path if self.sample else None
         log = None if self.requests is None else RequestLog()
         try:
-            driven = drive_url(load, self.timing, planned, self.run_id, progress, samples, log)
+            driven = drive_url(
+                load, self.timing, planned, self.run_id, progress, samples, log, self.place.drive()
+            )
         except LoadError as error:
             self._fail("trial", planned, str(error))
             return None
@@ -187,12 +191,13 @@ def drive_url(
     progress: Callable[[LoadProgress], None],
     samples: Path | None = None,
     log: RequestLog | None = None,
+    drive: Drive = drive_load,
 ) -> Driven:
     """A load against a server that is already there. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
     `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
-    `log` gets every request.
+    `log` gets every request. `drive`: where our own clients load from.
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
@@ -204,12 +209,12 @@ def drive_url(
             trial, measured_s = _external_trial(planned, started_at, told), told.seconds
         else:
             try:
-                result = drive_load(load, timing, on_progress=progress, mark=marks(run_id), log=log)
+                result = drive(load, timing, on_progress=progress, mark=marks(run_id), log=log)
             except LoadInterrupted as early:
                 result, interrupted = early.result, True
             trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
             began_ns, measured_s = result.started_at_ns, result.duration_s
-            lost = tuple(f"load worker {one.pid} failed: {one.reason}" for one in result.failures)
+            lost = tuple(f"{one.who} failed: {one.reason}" for one in result.failures)
     if sampler is not None and samples is not None:
         trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
         try:

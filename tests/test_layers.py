@@ -27,10 +27,10 @@ WORDS: Final = frozenset(
     verdict""".split()
 )
 MACHINES: Final = frozenset(
-    """apps child clock cluster files gpu host inside launch_spec load model_needs nodes perf
-    ports processes profiler profiling prometheus pyspy ranker_bench readings recording
-    requests_file rights rpc_backend rpc_needs sampler scale_cluster scale_needs serve_metrics
-    server settling shipped store strays""".split()
+    """apps attached_cluster child clock cluster files gpu host inside launch_spec load
+    load_place model_needs nodes perf ports processes profiler profiling prometheus pyspy
+    ranker_bench readings recording requests_file rights rpc_backend rpc_needs sampler
+    scale_cluster scale_needs serve_metrics server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),

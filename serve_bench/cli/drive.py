@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from serve_bench.cli.measure import run_mark, signals
+from serve_bench.cli.measure import place_of, run_mark, signals
 from serve_bench.cli.progress import PLAIN_EVERY_S, clock
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import print_report
@@ -17,6 +17,7 @@ from serve_bench.errors import BadInput, RunFailed
 from serve_bench.histogram import Histogram
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
+from serve_bench.load_place import LoadOn
 from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import SpecError
@@ -37,6 +38,7 @@ def run(
     hgrm: Path | None,
     as_json: bool,
     sample: bool = True,
+    load_on: LoadOn | None = None,
 ) -> int:
     """Drives the load, keeps its record, prints the summary. 1 when no request succeeded."""
     cell, row = {"url": asked.request.url}, row_of(asked)
@@ -47,9 +49,13 @@ def run(
         folder.append(this_run)
         samples = folder.path if sample else None
         show = LoadLine(sys.stderr, asked.count)
+        place = place_of(load_on, folder.path, run_id)
         try:
             with show:
-                driven = drive_url(asked, timing, planned, run_id, show.update, samples)
+                from_there = place.drive()
+                driven = drive_url(
+                    asked, timing, planned, run_id, show.update, samples, drive=from_there
+                )
         except SpecError as error:
             raise BadInput(str(error)) from None
         except KeyboardInterrupt:
@@ -59,6 +65,8 @@ def run(
         except (LoadError, ExternalError) as error:
             folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
             raise RunFailed(str(error)) from None
+        finally:
+            place.close()
         trial = driven.trial
         result, troubles = _keep(folder, this_run, driven)
         if hgrm is not None:

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
+from serve_bench.cli.measure import FAILED, INTERRUPTED, place_of, run_mark, signals
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import Shown
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
+from serve_bench.load_place import LoadOn
 from serve_bench.load_spec import Timing
 from serve_bench.requests_file import requests_file
 from serve_bench.store import RunFolder, StoreError, read
@@ -34,6 +35,7 @@ class UrlWish:
     each: int | None = None
     timeout_s: float = 30.0
     log_requests: Path | None = None
+    load_on: LoadOn | None = None
 
 
 def run_urls(wish: UrlWish, shown: Shown) -> int:
@@ -59,6 +61,7 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
                 "requests_per_client": wish.each,
                 "max_row_s": wish.timing.window_s,
                 "timeout_s": wish.timeout_s,
+                "load_on": None if wish.load_on is None else asdict(wish.load_on),
             }
             plan = tuple(planned for planned in first if planned is not None)
             folder.append(run_record(folder, wish.command, plan, suite))
@@ -73,6 +76,7 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
                 each=wish.each,
                 timeout_s=wish.timeout_s,
                 requests=requests,
+                place=place_of(wish.load_on, folder.path, run_id),
             )
             try:
                 ladders.run()
@@ -81,6 +85,8 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
             except StoreError as error:  # a full disk: what is there is reported all the same
                 print(f"serve-bench: {error}", file=sys.stderr)
                 ladders.failed = True
+            finally:
+                ladders.place.close()
         result = read(folder.path)
         shown.show(result, folder.path)
         draw_plots(folder.path, result, published=shown.published)

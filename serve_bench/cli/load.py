@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from serve_bench.cli import options
+
 if TYPE_CHECKING:
     from serve_bench.load_spec import Load, Timing
 
@@ -100,6 +102,8 @@ def load(
     no_sample: Annotated[
         bool, typer.Option("--no-sample", help="No CPU and memory beside the load.")
     ] = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print the records' figures as JSON.")
     ] = False,
@@ -122,9 +126,11 @@ def load(
     )
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
+    from serve_bench.load_place import read_load_on
     from serve_bench.load_spec import Load
     from serve_bench.request_spec import Request, SpecError
 
+    nodes = read_load_on(load_on, load_nodes)
     targets = paths_of(paths)
     _check_together(
         (count is not None and duration is not None, "-n: give a number of requests or -d"),
@@ -140,6 +146,11 @@ def load(
         (cacert is not None and not url.startswith("https:"), "--cacert: is for https://"),
         (client in ("wrk", "ab") and hgrm is not None, f"--hgrm: {client} tells no histogram"),
         (client in ("wrk", "ab") and warmup is not None, f"--warmup: {client} has none"),
+        (
+            nodes is not None and client in ("wrk", "ab"),
+            f"--load-on: nodes load with raw or aiohttp, not {client} (see scale --client wrk)",
+        ),
+        (nodes is not None and profile is not None, "--profile: does not go with --load-on"),
     )
     if hgrm is not None:
         check_target(hgrm, "--hgrm")
@@ -182,7 +193,9 @@ def load(
         raise BadInput(in_flags(str(error))) from None
     _check_here(asked, timing)
     if profile is None:
-        return drive.run(asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample)
+        return drive.run(
+            asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample, load_on=nodes
+        )
     from serve_bench.cli import load_profile
 
     chosen = load_profile.processes_behind(asked.request.url, profile)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -27,6 +27,7 @@ from serve_bench.host import fingerprint
 from serve_bench.inside import Inside
 from serve_bench.ladder import LEAST_GAIN
 from serve_bench.launch_spec import check_interpreter, ignored_environment
+from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
 from serve_bench.model_needs import with_device
 from serve_bench.profiling import parse_targets
 from serve_bench.pyspy import py_spy
@@ -56,6 +57,7 @@ class Sitting:
     sample: bool = True  # CPU, memory and GPU beside each load
     metrics: bool = False  # Serve's own metrics around each load
     profile: tuple[str, ...] = ()  # targets of a profiled repetition of each row
+    load_on: LoadOn | None = None  # the nodes of a Ray cluster; None: this host
 
     @property
     def agenda(self) -> Agenda:
@@ -87,8 +89,11 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
         )
     if earlier.run.command in ("rpc", "scale", "ranker", "load"):
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    suite = Suite.from_json(earlier.run.suite)
-    return Sitting(earlier.run.command, suite, folder, earlier)
+    told = dict(earlier.run.suite)
+    load_on = told.pop("load_on", None)
+    suite = Suite.from_json(told)
+    place = None if load_on is None else LoadOn(**load_on)
+    return Sitting(earlier.run.command, suite, folder, earlier, load_on=place)
 
 
 def _inside(sitting: Sitting, folder: RunFolder, run_id: str) -> Inside:
@@ -115,6 +120,15 @@ def looking_inside(
         if reason is not None:
             raise BadInput(f"--profile: {reason}")
     return replace(sitting, sample=not no_sample, profile=targets, metrics=serve_metrics)
+
+
+def loading_on(sitting: Sitting, text: str | None, nodes: int | None) -> Sitting:
+    """The sitting with what `--load-on` and `--load-nodes` ask for; a resumed one has its own.
+
+    Raises BadInput.
+    """
+    asked = read_load_on(text, nodes)
+    return sitting if asked is None else replace(sitting, load_on=asked)
 
 
 def print_plan(sitting: Sitting) -> None:
@@ -246,6 +260,7 @@ def _measure(
                 after_cell=after_cell,
                 inside=_inside(sitting, folder, run_id),
                 requests=requests,
+                place=place_of(sitting.load_on, folder.path, run_id),
             )
             try:
                 runner.run()
@@ -255,6 +270,11 @@ def _measure(
                 print(f"serve-bench: {error}", file=sys.stderr)
                 runner.failed = True
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
+
+
+def place_of(asked: LoadOn | None, folder: Path, run_id: str) -> Here | FromNodes:
+    """Where the load of a run comes from; what Ray says goes to a log in its folder."""
+    return Here() if asked is None else FromNodes(asked, run_id, folder / "logs" / "nodes.log")
 
 
 def _next_launch(folder: Path) -> int:
@@ -273,7 +293,10 @@ def _folder(sitting: Sitting) -> Iterator[RunFolder]:
     else:
         folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
         planned = tuple(t for one in plan(sitting.suite) for _, ts in one.cells for t in ts)
-        folder.append(run_record(folder, sitting.command, planned, sitting.suite.to_json()))
+        told = sitting.suite.to_json()
+        if sitting.load_on is not None:
+            told |= {"load_on": asdict(sitting.load_on)}
+        folder.append(run_record(folder, sitting.command, planned, told))
     with folder:
         yield folder
 

@@ -71,6 +71,8 @@ def micro(
         typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
     ] = None,
     no_sample: options.NoSample = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
@@ -95,6 +97,7 @@ def micro(
     else:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -74,6 +74,13 @@ Out: TypeAlias = Annotated[Path | None, typer.Option(help="Folder of the run [re
 ResumeFrom: TypeAlias = Annotated[
     Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
 ]
+LoadOn: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="ray: load from nodes of that cluster; or HOST:PORT of another one."),
+]
+LoadNodes: TypeAlias = Annotated[
+    int | None, typer.Option(help="With --load-on: from so many nodes [all].")
+]
 NoSample: TypeAlias = Annotated[
     bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
 ]

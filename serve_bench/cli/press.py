@@ -30,7 +30,7 @@ WITH_URL = (
         "max_row_seconds",
     ),
     *("log_requests", "exclude_connect", "quick", "out", "format", "published", "perf_metrics"),
-    "no_sample",
+    *("no_sample", "load_on", "load_nodes"),
 )
 
 #: Flags that make a product, and those that hold in every cell, by the axis that each sets.
@@ -106,6 +106,8 @@ def press(
     out: options.Out = None,
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
@@ -128,6 +130,8 @@ def press(
         raise BadInput("-H: is for --url")
     if log_requests is not None:
         check_target(log_requests, "--log-requests")
+        if load_on is not None:
+            raise BadInput("--log-requests: needs the load of this host; not with --load-on")
         if log_requests.exists():
             raise BadInput(f"--log-requests: {log_requests} exists already; it takes a new file")
     if url:
@@ -151,6 +155,7 @@ def press(
             )
     check_reach(sitting.suite.ladder, "--clients")
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -23,6 +23,7 @@ def press_urls(given: dict[str, object], shown: Shown) -> int:
     from serve_bench.cli.ladder_flags import services_of
     from serve_bench.cli.ladder_url import UrlWish, run_urls
     from serve_bench.ladder import COLLAPSE_RUNS, PRESS, Ladder
+    from serve_bench.load_place import read_load_on
     from serve_bench.press_request import bodies
     from serve_bench.trial import JSON, row_timing
 
@@ -41,7 +42,7 @@ def press_urls(given: dict[str, object], shown: Shown) -> int:
         )
         for one in services_of(urls, headers, users=False)
     )
-    out, log = given["out"], given["log_requests"]
+    out, log, place = given["out"], given["log_requests"], given["load_on"]
     wish = UrlWish(
         command="press",
         services=services,
@@ -52,12 +53,17 @@ def press_urls(given: dict[str, object], shown: Shown) -> int:
         each=int(_number(given["requests_per_client"], EACH)),
         timeout_s=_number(given["timeout_ms"], TIMEOUT_MS) / 1000.0,
         log_requests=log if isinstance(log, Path) else None,
+        load_on=read_load_on(None if place is None else str(place), _whole(given["load_nodes"])),
     )
     return run_urls(wish, shown)
 
 
 def _texts(value: object) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _number(value: object, default: float) -> float:

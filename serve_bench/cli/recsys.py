@@ -18,7 +18,7 @@ LATER_TOO = (
 )
 WITH_URL = (
     *("url", "header", "users", "duration", "quick", "out"),
-    *("format", "published", "perf_metrics", "no_sample"),
+    *("format", "published", "perf_metrics", "no_sample", "load_on", "load_nodes"),
 )
 
 
@@ -46,6 +46,8 @@ def recsys(
     out: options.Out = None,
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
@@ -74,11 +76,20 @@ def recsys(
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
         from serve_bench.cli.ladder_url import UrlWish, run_urls
+        from serve_bench.load_place import read_load_on
 
         services = services_of(url, header or [], users=True)
         ladder = ladder_of(users or "auto", quick)
         timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
-        wish = UrlWish("recsys", services, ladder, timing, out, not no_sample)
+        wish = UrlWish(
+            "recsys",
+            services,
+            ladder,
+            timing,
+            out,
+            not no_sample,
+            load_on=read_load_on(load_on, load_nodes),
+        )
         return run_urls(wish, shown)
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "recsys", but=LATER_TOO))
@@ -87,6 +98,7 @@ def recsys(
         if sitting.suite.app.name != "recsys" or sitting.suite.ladder is None:
             raise BadInput(f'--suite: {suite} needs app = "recsys", and users in its [load]')
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LATER_TOO = ("resume", "format", "perf_metrics", "dry_run", "no_sample", "serve_metrics")
 WITH_URL = (
     *("url", "header", "users", "duration", "quick", "out"),
-    *("format", "perf_metrics", "no_sample"),
+    *("format", "perf_metrics", "no_sample", "load_on", "load_nodes"),
 )
 
 #: Flags that make a product, and those that hold in every cell.
@@ -47,6 +47,8 @@ def sweep(
     out: options.Out = None,
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     serve_metrics: options.ServeMetrics = False,
     dry_run: options.DryRun = False,
     format: options.Format = "table",
@@ -73,17 +75,27 @@ def sweep(
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         from serve_bench.cli.ladder_url import UrlWish, run_urls
+        from serve_bench.load_place import read_load_on
 
         ladder = ladder_of(users or "auto", quick, start=1, runs=COLLAPSE_RUNS)
         timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
         services = services_of(url, header or [], users=False)
-        wish = UrlWish("sweep", services, ladder, timing, out, not no_sample)
+        wish = UrlWish(
+            "sweep",
+            services,
+            ladder,
+            timing,
+            out,
+            not no_sample,
+            load_on=read_load_on(load_on, load_nodes),
+        )
         return run_urls(wish, shown)
     if resume is not None:
         sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
     else:
         sitting = measure.fresh("sweep", suite, _overrides(given), out)
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

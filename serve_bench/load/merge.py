@@ -62,7 +62,7 @@ def merge(
 def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
     """One line for each worker that was lost: the figures lack its share of the load."""
     return tuple(
-        f"load worker {lost.pid} was lost ({lost.reason}): its {lost.completed:,} completed "
+        f"{lost.who} was lost ({lost.reason}): its {lost.completed:,} completed "
         "requests are in no figure"
         for lost in failures
     )

@@ -160,6 +160,9 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
     if absent is not None:
         notes.append(absent)
     notes += _hints(parts)
+    if (place := result.run.suite.get("load_on")) is not None:
+        whose = place.get("address") or "that is measured"
+        notes.append(f"load: from actors on nodes of a Ray cluster ({whose})")
     if missing:
         notes.append(f"incomplete: {len(missing)} of {len(planned)} rows not measured in full")
     return Page(

@@ -20,9 +20,10 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from serve_bench.attached_cluster import AttachedCluster
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.ports import free_block
-from serve_bench.scale_cluster import AttachedCluster, HandleLoad, HandleResult, OwnCluster
+from serve_bench.scale_cluster import HandleLoad, HandleResult, OwnCluster
 from serve_bench.scale_request import ScaleApp, ScaleSuite, Workload, apps_of
 from serve_bench.server import LaunchFailed
 from serve_bench.strays import new_run, reap
@@ -318,7 +319,7 @@ PARENT: Final = """
 import sys, time
 from pathlib import Path
 from tests.integration.test_scale_cluster import SINGLE
-from serve_bench.scale_cluster import AttachedCluster
+from serve_bench.attached_cluster import AttachedCluster
 from serve_bench.strays import new_run, start_warden
 run = new_run()
 warden = start_warden(run)
