@@ -254,7 +254,7 @@ class Rows:
         apps = apps_of(suite, cell.replicas)
         draw = random.Random(f"{suite.seed} {self.launch} {cell.replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
-        loads = {}
+        loads: dict[str, Load] = {}
         proxies = sorted(self.cluster.proxies(), key=lambda one: one.node_id)
         for proxy in proxies:
             if not proxy.healthy or proxy.node_id not in here:
