@@ -33,23 +33,22 @@ class Host:
     pid: int
     holder: subprocess.Popen[bytes]
 
-    def words(self, *command: str) -> list[str]:
-        """The command, to be run on this host."""
-        inside = ("nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-i", "-p", "--")
-        return [*inside, *command]
+    def words(self, *command: str, cwd: Path | None = None) -> list[str]:
+        """The command, to be run on this host; entering its mounts leaves the folder behind."""
+        inside = ("nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-i", "-p")
+        return [*inside, f"--wdns={cwd or Path.cwd()}", "--", *command]
 
     def start(
         self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.Popen[str]:
         """Starts a command on this host; its output is one pipe."""
         return subprocess.Popen(
-            self.words(*command),
+            self.words(*command, cwd=cwd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=env,
-            cwd=cwd,
         )
 
     def run(
@@ -61,13 +60,12 @@ class Host:
     ) -> str:
         """Runs a command on this host to its end; its output. CalledProcessError when it fails."""
         ran = subprocess.run(
-            self.words(*command),
+            self.words(*command, cwd=cwd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=env,
-            cwd=cwd,
             timeout=timeout_s,
             check=False,
         )

@@ -124,7 +124,7 @@ def test_every_node_loads_its_own_proxy_and_the_cluster_is_left_as_it_was(
     assert all(node["completed"] > 0 and node["lost"] is None for node in nodes)
     assert sum(node["completed"] for node in nodes) == trial["counts"]["completed"]  # type: ignore[index]
     roles = [{one["role"] for one in node["usage"]["processes"]} for node in nodes]
-    assert all({"proxy", "replica"} <= one for one in roles)
+    assert all("proxy" in one for one in roles) and sum("replica" in one for one in roles) >= 2
     (launch,) = records(tmp_path / "r", "launch")
     owners = {one["node_ip"]: one["status"] for one in launch["proof"]["proxies"]}  # type: ignore[index]
     assert owners == {f"10.77.0.{number}": "HEALTHY" for number in (1, 2, 3)}
