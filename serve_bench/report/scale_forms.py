@@ -23,7 +23,7 @@ from serve_bench.report.scale_tables import (
     published_text,
     spread_text,
 )
-from serve_bench.report.scale_words import asked, notes
+from serve_bench.report.scale_words import asked, flags_of, notes
 from serve_bench.report.texts import cell_title, remark
 from serve_bench.result import Result
 from serve_bench.scale_figures import Figure
@@ -37,7 +37,7 @@ def scale_markdown(result: Result, published: bool = False, where: str | None = 
     lines += [f"- **{text}**" for text in page.invalid]
     lines += [f"- {line}" for line in asked(page.run.suite, page.workload)]
     for part in page.variants:
-        flags = " ".join(part.env) or "no flags"
+        flags = flags_of(part.name, part.env)
         lines.append(f"- variant {part.name}: {flags}{f'; {part.engaged}' * bool(part.engaged)}")
     lines.append("")
     tables = _curves(page) if page.workload == "curve" else _metrics(page)

@@ -19,7 +19,7 @@ from serve_bench.report.scale_tables import (
     node_lines,
     rows_rows,
 )
-from serve_bench.report.scale_words import asked, compared_note, notes, replicas_words
+from serve_bench.report.scale_words import asked, compared_note, flags_of, notes, replicas_words
 from serve_bench.report.texts import cell_title, remark
 from serve_bench.result import Result
 
@@ -49,7 +49,7 @@ def scale_text(
 
 
 def _variant(page: ScalePage, part: ScaleVariant, width: int) -> Iterator[str]:
-    flags = " ".join(part.env) or "no flags"
+    flags = flags_of(part.name, part.env)
     engaged = f"; {part.engaged}" if part.engaged else ""
     yield from wrapped(f"VARIANT {part.name}: {flags}{engaged}", width)
     for warning in part.warnings:

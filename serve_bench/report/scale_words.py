@@ -5,14 +5,14 @@ Rule: lines of plain text, unbroken; the forms break them. What is not in the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.report.texts import number
 from serve_bench.result import Trial
 from serve_bench.scale_figures import Invalid
 from serve_bench.scale_nodes import ScaleNode
-from serve_bench.scale_request import GRAPHS
+from serve_bench.scale_request import AS_IT_IS, GRAPHS
 from serve_bench.statistics import Line
 
 
@@ -24,6 +24,13 @@ def short_label(of: Trial | Line) -> str:
 
 def replicas_words(count: int) -> str:
     return f"{count:,} replica{'' if count == 1 else 's'}"
+
+
+def flags_of(variant: str, env: Sequence[str]) -> str:
+    """The flags of a variant; a cluster that was there has its own."""
+    if variant == AS_IT_IS:
+        return "the flags that the cluster has"
+    return " ".join(env) or "no flags"
 
 
 def lost_line(node: ScaleNode, launches: bool = False) -> str:
