@@ -152,15 +152,13 @@ class _NodeDrive:
             for node, one in result.lost.items()
         )
         nodes = tuple(result.node_facts(self.crew.nodes, loads))
-        came = (
-            f"the load came from {len(loads)} node{'' if len(loads) == 1 else 's'} of a Ray cluster"
-        )
+        count = f"load from {len(loads)} node{'' if len(loads) == 1 else 's'} of a Ray cluster"
         shares = ", ".join(f"{one['ip']} {one['completed']:,}" for one in nodes)
         return replace(
             combined,
             failures=(*combined.failures, *lost),
             nodes=nodes,
-            notes=(*combined.notes, f"{came}; completed by each: {shares}", *losses(lost)),
+            notes=(*combined.notes, f"{count}; completed by each: {shares}", *losses(lost)),
         )
 
 

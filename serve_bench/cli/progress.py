@@ -81,10 +81,13 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     """One line on a measured trial."""
     rates = trial.metrics["throughput"].windows or (0.0,)
     spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
-    histogram = trial.metrics["latency"].histogram
+    told = trial.metrics.get("latency")  # wrk tells none
+    histogram = None if told is None else told.histogram
     p50 = Histogram.decode(histogram).percentile(0.5) if histogram else None
     latency = f", p50 {p50 / 1e6:.2f} ms" if p50 is not None else ""
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
+    if trial.flags.get("invalid"):
+        errors += ", INVALID"
     if trial.flags.get("interrupted"):
         errors += ", interrupted"
     elif trial.flags.get("cut"):

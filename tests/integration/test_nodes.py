@@ -28,10 +28,11 @@ from serve_bench.load_spec import Load, Timing
 from serve_bench.node_result import Lost
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
 from serve_bench.request_spec import Request
+from serve_bench.store import read
 from serve_bench.strays import _holds_file_under, _mark_of
 from tests.servers import serving
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a" * 64
@@ -209,6 +210,7 @@ from pathlib import Path
 from serve_bench.load_spec import Load, Timing
 from serve_bench.nodes import NodeCrew
 from serve_bench.request_spec import Request
+from serve_bench.store import read
 address, log, url, client = sys.argv[1:]
 crew = NodeCrew(address, "ab12cf", Path(log))
 crew.start()
@@ -289,6 +291,39 @@ def test_what_cannot_be_joined_is_one_line(
         r"use an interpreter with the cluster's",
         refusal(cluster.address, str(other)),
     )
+
+
+def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    with serving() as server:
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "serve_bench", "load", server.url, "-c", "5", "-d", "0.6s"),
+                *("--load-on", cluster.address, "--load-nodes", "3", "--json", "--out", "r"),
+            ],
+            cwd=tmp_path,
+            env={**cluster.env, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert ran.returncode == 0, ran.stderr
+        (trial,) = read(tmp_path / "r").trials
+        assert len(server.log) == trial.client["total"]["sent"]
+    nodes = trial.client["nodes"]
+    assert sorted(node["connections"] for node in nodes) == [1, 2, 2]
+    assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
+    assert any("load from 3 nodes of a Ray cluster" in note for note in trial.client["notes"])
+    too_many = ("--load-on", cluster.address, "--load-nodes", "9", "--out", "r2")
+    ran = subprocess.run(
+        [sys.executable, "-m", "serve_bench", "load", "http://127.0.0.1:9/", *too_many],
+        cwd=tmp_path,
+        env={**cluster.env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ran.returncode == 1 and "--load-nodes 9: 4 nodes alive" in ran.stderr
+    assert cluster.left() == {}
 
 
 def test_nodes_that_die_or_hang_are_lost_and_the_rest_goes_on(

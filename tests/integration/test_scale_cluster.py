@@ -29,7 +29,7 @@ from serve_bench.server import LaunchFailed
 from serve_bench.strays import new_run, reap
 from serve_bench.variants import BUILT_IN_VARIANTS
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(170)]
 
 HERE: Final = Path(__file__).parent
 FOREIGN: Final = "of_others"

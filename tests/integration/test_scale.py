@@ -1,0 +1,151 @@
+"""scale on a real Ray and Serve on this machine: sums, metric names, nodes, curve, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.result import Result
+from serve_bench.scale_nodes import NODE_NAMES
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_for_line
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+GRAPH_NAMES = ("throughput_mean_tps", "throughput_std_tps", "latency_mean_ms", "latency_std_ms")
+
+
+def measured(folder: Path, *command: str, code: int = 0) -> Result:
+    """The run of a command that ends with this exit code."""
+    ran = run_to_end([*command, "--out", "r"], folder)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return read(folder / "r")
+
+
+def perf_metrics(file: Path) -> dict[str, float]:
+    told = json.loads(file.read_text())["perf_metrics"]
+    return {one["perf_metric_name"]: one["perf_metric_value"] for one in told}
+
+
+def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> None:
+    sizes = ("--fanout", "3", "--duration", "1s", "--warmup", "0.5s", "--requests", "5")
+    result = measured(tmp_path, "scale", "ensemble", *sizes, "--perf-metrics", "p.json")
+    rows = {trial.row.label.partition(", ")[2]: trial for trial in result.trials}
+    assert list(rows) == [
+        *("handle, throughput", "handle, latency"),
+        *("HTTP, throughput", "HTTP, latency"),
+    ]
+    for trial in rows.values():  # every answer was compared with the sum
+        assert trial.counts.completed > 0 and trial.counts.failed == {}
+        assert trial.usage["processes"]
+    assert [rows[f"{way}, latency"].counts.completed for way in ("handle", "HTTP")] == [20, 20]
+    told = perf_metrics(tmp_path / "p.json")
+    assert {*GRAPH_NAMES, *(f"http_{name}" for name in GRAPH_NAMES)} <= set(told)
+    assert told["throughput_mean_tps"] > 0 and told["latency_mean_ms"] > 0
+
+
+@pytest.mark.long
+def test_each_raylet_with_a_proxy_is_loaded_and_all_published_names_are_told(
+    tmp_path: Path,
+) -> None:
+    sizes = ("--replicas", "4", "--nodes", "2", "--duration", "2s", "--warmup", "1s")
+    command = ("scale", "single", *sizes, "--perf-metrics", "p.json", "--published")
+    result = measured(tmp_path, *command)
+    (trial,), (launch,) = result.trials, result.launches
+    healthy = {one["node_id"] for one in launch.proof["proxies"] if one["status"] == "HEALTHY"}
+    nodes = trial.client["nodes"]
+    assert {node["node"] for node in nodes} == healthy and 1 <= len(healthy) <= 2
+    assert len({node["url"] for node in nodes}) == len(nodes)
+    assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
+    assert trial.row.connections == 10 * len(nodes)
+    told = perf_metrics(tmp_path / "p.json")
+    for name in NODE_NAMES:
+        timeouts = name == "cluster_total_timeout_requests"
+        assert told[name] == 0 if timeouts else told[name] > 0, name
+    assert told["cluster_total_requests"] == told["cluster_total_thoughput"]
+
+
+@pytest.mark.long
+@pytest.mark.external
+def test_a_curve_tells_what_each_number_of_replicas_costs(tmp_path: Path) -> None:
+    sizes = ("--replicas", "1,2,3", "--duration", "1s", "--client", "wrk")
+    result = measured(tmp_path, "scale", "curve", *sizes)
+    assert [trial.cell["num_replicas"] for trial in result.trials] == [1, 2, 3]
+    for trial in result.trials:
+        values = {name: metric.windows for name, metric in trial.metrics.items()}
+        names = ("deploy_time", "memory_per_replica", "cpu_per_request", "controller_loop")
+        for name in (*names, "teardown_time", "throughput"):
+            (value,) = values[name] or ()
+            assert value > 0, name
+        assert trial.client["nodes"][0]["client"] == "wrk"
+        replicas = next(one for one in result.deploys if one.cell == trial.cell).proof["replicas"]
+        assert len(replicas) == trial.cell["num_replicas"]
+    assert (tmp_path / "r" / "scale.png").read_bytes().startswith(b"\x89PNG")
+    text = run_to_end(["report", "r"], tmp_path).stdout
+    assert "memory per replica" in text and "exponent" in text
+
+
+@pytest.mark.long
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> None:
+    sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
+    running = start("scale", "single", *sizes, cwd=tmp_path)
+    wait_for_line(running, "starting a load actor")
+    _wait_for_load_worker(running.pid)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    assert "go on with: serve-bench scale single --resume r" in out
+    (trial,) = read(tmp_path / "r").trials
+    assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
+
+
+def _wait_for_load_worker(owner: int, measuring_s: float = 4.0) -> None:
+    import time
+
+    import psutil
+
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        lines = []
+        for one in psutil.Process(owner).children(recursive=True):
+            try:
+                lines.append(" ".join(one.cmdline()))
+            except psutil.Error:
+                continue
+        if any("load.worker" in line for line in lines):
+            time.sleep(measuring_s)
+            return
+        time.sleep(0.2)
+    pytest.fail("no load came")
+
+
+@pytest.mark.long
+def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
+    """What is left is looked for by the fixture that all tests here have."""
+    sizes = ("--replicas", "2", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
+    running = start("scale", "single", *sizes, cwd=tmp_path)
+    _wait_for_load_worker(running.pid)
+    os.kill(running.pid, signal.SIGKILL)
+    running.communicate(timeout=20)
+    assert running.returncode == -signal.SIGKILL
+
+
+@pytest.mark.long
+def test_the_load_of_micro_can_come_from_the_nodes_of_its_cluster(tmp_path: Path) -> None:
+    cell = ("--num-replicas", "1", "--max-batch-size", "1", "--max-concurrent-queries", "100")
+    row = ("--clients", "raw:4", "--quick", "--load-on", "ray")
+    result = measured(tmp_path, "micro", *cell, *row)
+    (trial,) = result.trials
+    nodes: list[dict[str, Any]] = trial.client["nodes"]
+    assert [node["connections"] for node in nodes] == [4]
+    assert nodes[0]["completed"] == trial.counts.completed > 0
+    assert result.run.suite["load_on"] == {"address": None, "nodes": None}
+    again = run_to_end(["report", "r"], tmp_path).stdout
+    assert "load: from actors on nodes of a Ray cluster (that is measured)" in " ".join(
+        again.split()
+    )
