@@ -294,6 +294,7 @@ def test_what_cannot_be_joined_is_one_line(
 
 
 def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    before = cluster.ours()
     with serving() as server:
         ran = subprocess.run(
             [
@@ -323,7 +324,7 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) ->
         timeout=90,
     )
     assert ran.returncode == 1 and "--load-nodes 9: 4 nodes alive" in ran.stderr
-    assert cluster.left() == {}
+    assert cluster.left(before) == {}
 
 
 def test_nodes_that_die_or_hang_are_lost_and_the_rest_goes_on(

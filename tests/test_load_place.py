@@ -1,0 +1,74 @@
+"""Where a load comes from: what is asked for by flag, and what cannot be had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
+
+Refuses = Callable[[str, str], None]
+
+BAD = [
+    ("--load-nodes 2", "--load-nodes: goes with --load-on ray"),
+    ("--load-on ray --load-nodes 0", "--load-nodes: 0 is not allowed; it takes 1 to 10,000"),
+    ("--load-on there", "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray"),
+    ("--load-on a:x", "--load-on: 'a:x' is not allowed"),
+    ("--load-on a:70000", "--load-on: 'a:70000' is not allowed"),
+    ("--load-on :1", "--load-on: ':1' is not allowed"),
+]
+COMMANDS = (
+    "load http://127.0.0.1:9/",
+    "micro --quick",
+    "sweep",
+    "sweep --url a=http://127.0.0.1:9/",
+    "press",
+    "press --url a=http://127.0.0.1:9/",
+    "recsys --url a=http://127.0.0.1:9/",
+)
+
+
+@pytest.mark.parametrize(("flags", "message"), BAD, ids=[flags for flags, _ in BAD])
+def test_bad_input_is_one_line(flags: str, message: str, refuses: Refuses) -> None:
+    refuses(f"{COMMANDS[0]} {flags}", message)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses: Refuses) -> None:
+    refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("load http://a/ --load-on ray --client wrk", "--load-on: nodes load with raw or aiohttp"),
+        ("load http://a/ --load-on ray --profile proxy", "--profile: does not go with --load-on"),
+        ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
+        ("micro --resume . --load-on ray", "it does not go with --load-on"),
+    ],
+)
+def test_what_does_not_go_together(line: str, message: str, refuses: Refuses) -> None:
+    refuses(line, message)
+
+
+def test_the_flags_are_read() -> None:
+    assert read_load_on(None, None) is None
+    assert read_load_on("ray", 3) == LoadOn(None, 3)
+    assert read_load_on("10.0.0.1:6379", None) == LoadOn("10.0.0.1:6379", None)
+    assert read_load_on("[::1]:6379", None) == LoadOn("[::1]:6379", None)
+
+
+def test_from_here_is_the_load_of_this_host() -> None:
+    assert Here().drive() is drive_load
+
+
+def test_a_cluster_that_is_not_there_is_an_error_of_the_load(tmp_path: Path) -> None:
+    place = FromNodes(LoadOn("127.0.0.1:9", None), "0" * 6, tmp_path / "logs" / "nodes.log")
+    with pytest.raises(LoadError, match=r"no Ray cluster at 127\.0\.0\.1:9: connection refused"):
+        place.drive()
+    place.close()
+    assert os.listdir(tmp_path) == []
