@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from serve_bench import scale_needs
 from serve_bench.cli import run
 from serve_bench.jsonl import to_line
+from serve_bench.load_place import read_load_on
 from serve_bench.result import Run
 from serve_bench.shipped import read_toml, suite_file
 from serve_bench.suite import read_suite
@@ -26,6 +29,13 @@ BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
 _SHOWN = r"^    (serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$"
 COMMANDS = re.findall(_SHOWN, README, re.MULTILINE)
 RECSYS = re.findall(_SHOWN, (ROOT / "docs" / "recsys.md").read_text(), re.MULTILINE)
+
+
+SCALE = re.findall(
+    r"^    (serve-bench scale .*?)(?: +#.*)?$",
+    (ROOT / "docs" / "scale.md").read_text(),
+    re.MULTILINE,
+)
 
 
 def planned(lines: list[str]) -> list[object]:
@@ -60,6 +70,21 @@ def test_micro_and_recsys_commands_are_understood(
     assert "trials of" in captured.out
 
 
+@pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench scale")] + SCALE)
+def test_scale_commands_are_understood(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
+    monkeypatch.setattr(scale_needs, "free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    code = run([*shlex.split(line)[1:], "--dry-run"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert "launch " in captured.out and "about " in captured.out
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("line", [c for c in COMMANDS if c.startswith("serve-bench report")])
 def test_report_commands_work(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -79,6 +104,9 @@ def test_load_commands_work(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "--load-on" in line:  # needs a Ray cluster: tests/integration/test_nodes.py
+        assert read_load_on(line.split("--load-on ")[1], None) is not None
+        return
     with serving() as server:
         words = shlex.split(line.replace("http://127.0.0.1:8000/noop", server.url))[1:]
         words = words[: words.index("-d")] if "-d" in words else words
@@ -109,6 +137,8 @@ def test_every_command_is_shown() -> None:
         "recsys",
         "sweep",
         "report",
+        "rpc",
+        "scale",
         "clean",
     }
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
