@@ -184,6 +184,8 @@ def _little(trial: Trial) -> Iterator[Warning]:
         return
     windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
     measured_s = trial.window_s * len(windows or ())
+    if trial.flags.get("interrupted"):  # in the middle of a window
+        measured_s = trial.seconds.get("measured", measured_s)
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
         return

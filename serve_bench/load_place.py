@@ -23,6 +23,7 @@ from serve_bench.load_spec import Load, Timing
 from serve_bench.load_split import parts_of
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.request_spec import SpecError
+from serve_bench.scale_needs import reachable
 
 RAY: Final = "ray"
 """The word for the cluster that is measured; without one, for that which Ray finds here."""
@@ -96,7 +97,7 @@ class FromNodes:
             try:
                 crew.start()
             except NodesFailed as error:
-                raise _as_load_error(error) from None
+                raise NodesError(str(error)) from None
             self._crew = crew
         return _NodeDrive(self._crew, self.asked.nodes)
 
@@ -131,7 +132,7 @@ class _NodeDrive:
         except NodesInterrupted as early:
             raise LoadInterrupted(self._whole(load, loads, early.result)) from early
         except NodesFailed as error:
-            raise _as_load_error(error) from None
+            raise NodesError(str(error)) from None
         return self._whole(load, loads, result)
 
     def _dealt(self, load: Load) -> dict[str, Load]:
@@ -140,7 +141,7 @@ class _NodeDrive:
         wanted = len(alive) if self.nodes is None else self.nodes
         if not alive or wanted > len(alive):
             how = f"{len(alive)} node{'' if len(alive) == 1 else 's'}"
-            raise LoadError("worker", "the nodes", 0, f"--load-nodes {wanted}: {how} alive")
+            raise NodesError(f"--load-nodes {wanted}: the cluster has {how} alive")
         return dict(zip(sorted(alive), parts_of(load, wanted), strict=False))
 
     def _whole(self, load: Load, loads: Mapping[str, Load], result: NodesResult) -> LoadResult:
@@ -162,8 +163,12 @@ class _NodeDrive:
         )
 
 
-def _as_load_error(error: NodesFailed) -> LoadError:
-    return LoadError("worker", "the nodes", 0, str(error))
+class NodesError(LoadError):
+    """The nodes cannot drive the load: one line, which names what is wrong by itself."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("worker", "the nodes", 0, reason)
+        self.args = (reason,)
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
@@ -176,9 +181,8 @@ def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
         raise BadInput(f"--load-nodes: {nodes} is not allowed; it takes 1 to {MOST_NODES:,}")
     if text == RAY:
         return LoadOn(None, nodes)
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if ":" not in text:
         raise BadInput(
             f"--load-on: {text!r} is not allowed; it takes ray, or HOST:PORT of a Ray cluster"
         )
-    return LoadOn(text, nodes)
+    return LoadOn(reachable(text, "--load-on"), nodes)

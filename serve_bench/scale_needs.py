@@ -54,13 +54,13 @@ def checked(suite: ScaleSuite) -> ScaleSuite:
     return suite
 
 
-def reachable(address: str) -> str:
-    """HOST:PORT of a cluster that takes connections. BadInput otherwise."""
+def reachable(address: str, flag: str = "--address") -> str:
+    """HOST:PORT of a cluster that takes connections. BadInput that names the flag otherwise."""
     host, colon, port = address.rpartition(":")
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
     if not colon or not host or "/" in address or not 1 <= number <= 65535:
         raise BadInput(
-            f"--address: {address!r} is not allowed; it takes HOST:PORT of the cluster's head, as "
+            f"{flag}: {address!r} is not allowed; it takes HOST:PORT of the cluster's head, as "
             "`ray start --head` prints it (its port is 6379 unless told otherwise)"
         )
     try:
@@ -68,7 +68,7 @@ def reachable(address: str) -> str:
             return address
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(f"--address: no Ray cluster at {address}: {reason}") from None
+        raise BadInput(f"{flag}: no Ray cluster at {address}: {reason}") from None
 
 
 def needed_bytes(suite: ScaleSuite, replicas: int) -> int:

@@ -87,6 +87,12 @@ class Rows:
             if not self.cluster.alive() or (why := self.cluster.broken()):
                 self._ended = RunFailed(f"{why or 'the cluster ended'}: it can do nothing more")
             return None
+        if isinstance(self.cluster, OwnCluster):
+            for one in self.cluster.casualties():
+                message = f"{one} during the trial: the figures are of a broken cluster"
+                self.note("trial", message, self.launch, planned)
+            if (why := self.cluster.broken()) is not None and self._ended is None:
+                self._ended = RunFailed(f"{why}: the cluster can do nothing more")
         trial = judged(trial)
         if (told := why_invalid(trial)) is not None:
             self.note("trial", told, self.launch, planned)
@@ -182,19 +188,24 @@ class Rows:
         crew = self._nodes(cell)
         loads = self._loads(crew, cell)
         planned = on_nodes(planned, len(loads))
-        started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
-        attached = self.suite.address is not None
+        started_at, began, suite = now_iso(), time.monotonic(), self.suite
+        attached = suite.address is not None
 
         def progress(now: LoadProgress) -> None:
             self.say(cell, now.phase, planned, now.rate)
 
+        if suite.client == "wrk":  # it has no warm-up of its own
+            warm = {node: replace(load, client="raw") for node, load in loads.items()}
+            least = Timing(self._timing().warmup_min_s, suite.warmup_s, 1, 0.05, DRAIN_S)
+            crew.drive(warm, least, on_progress=progress)
+            self.say(cell, "measure by wrk", planned)
         with self._sampling() as sampler:
             try:
                 result = crew.drive(
                     loads,
                     self._timing(),
                     on_progress=progress,
-                    sample=attached and self.suite.sample,
+                    sample=attached and suite.sample,
                 )
             except NodesInterrupted as early:
                 result, self._ended = early.result, early
@@ -205,8 +216,8 @@ class Rows:
             if node.get("lost"):
                 who = node.get("hostname") or node.get("ip") or node["node"]
                 self.note("node", f"node {who}: {node['lost']}", self.launch, planned)
-        trial = self._with_usage(trial, sampler, at_ns or began_ns)
-        if self.suite.workload == "curve":
+        trial = self._with_usage(trial, sampler, at_ns)
+        if suite.workload == "curve":
             trial = self._with_costs(trial, put)
         return trial
 
@@ -219,15 +230,14 @@ class Rows:
         result: NodesResult,
         total_s: float,
     ) -> tuple[Trial, int]:
-        """The record, and when its measured part began (ns since the epoch; 0: not told)."""
-        nodes, at_ns = result.node_facts(crew.nodes, loads), 0
+        """The record, and when its measured part began (ns since the epoch)."""
+        nodes, at_ns = result.node_facts(crew.nodes, loads), min(result.began_at_ns.values())
         if planned.row.client == "wrk":
             trial = external_trial(planned, str(self.launch), started_at, nodes, total_s)
         else:
             load = replace(next(iter(loads.values())), connections=planned.row.connections)
             combined = result.combined(load)
             assert combined is not None, "where all nodes are lost, the crew has raised"
-            at_ns = combined.started_at_ns
             trial = nodes_trial(planned, str(self.launch), started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
         if self._ended is not None:

@@ -14,9 +14,16 @@ from serve_bench.scale_keys import KEYS
 
 scale = typer.Typer(
     rich_markup_mode=None,
-    no_args_is_help=True,
+    invoke_without_command=True,
     help="Ray's nightly Serve benchmarks, on this machine or on a Ray cluster.",
 )
+
+
+@scale.callback()
+def _alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
 
 Text = str | None
 
@@ -29,10 +36,10 @@ def _flag(text: str, *spelt: str) -> Any:
 SIZES: Final[dict[str, Any]] = {
     "fanout": _flag("Nodes of the ensemble, each a deployment."),
     "length": _flag("Nodes of the chain, each a deployment."),
-    "replicas": _flag("Replicas of each deployment; of a curve several, with commas."),
+    "replicas": _flag("Replicas of each deployment (curve: several, with commas)."),
     "deployments": _flag("Deployments, each an application with an endpoint."),
     "hops": _flag("Nested calls of a request."),
-    "max_batch_size": _flag("Of serve.batch."),
+    "max_batch_size": _flag("Most requests in a batch of serve.batch."),
     "batch_wait_timeout_s": options.BatchWait,
     "max_concurrent_queries": _flag(
         "Requests that one replica takes at once.",
@@ -43,12 +50,12 @@ SIZES: Final[dict[str, Any]] = {
     "clients": _flag("Clients beside each other, of the handle and of HTTP."),
     "requests": _flag("Requests of each client for the latency, one after the other."),
     "duration": _flag("Measured, such as 20s or 10m.", "-d", "--duration"),
-    "warmup": _flag("At most, until the rate is steady."),
-    "timeout": _flag("Of a request."),
+    "warmup": _flag("Longest warm-up; it ends once the rate is steady."),
+    "timeout": _flag("How long a request may take."),
     "client": _flag("raw, or wrk where it is installed on each node."),
     "nodes": _flag("Raylets to start on this machine [1]."),
     "launches": _flag("Fresh clusters of each variant, each the whole plan."),
-    "seed": _flag("Of what is drawn."),
+    "seed": _flag("Seed of everything that is drawn."),
 }
 
 COMMON: Final[dict[str, tuple[Any, Any]]] = {

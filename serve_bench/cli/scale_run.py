@@ -105,6 +105,12 @@ def print_plan(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> None:
             typer.echo("  " + ", ".join(f"{name}={value}" for name, value in cell.cell.items()))
             for planned in cell.rows:
                 typer.echo(f"    {planned.row.label} ({planned.row.client})")
+    if not launches:
+        typer.echo("nothing is left to be measured")
+        return
+    where = f"the one at {suite.address}" if suite.address else "started for each launch"
+    nodes = f", {suite.nodes} raylets on this machine" if suite.nodes > 1 else ""
+    typer.echo(f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row")
     minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
     about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     length = f"{suite.windows} windows of {suite.window_s:g} s"

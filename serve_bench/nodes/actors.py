@@ -118,7 +118,8 @@ class LoadActor:
                 "detail": detail,
             }
         usage = None if sampler is None else sampler.summary(began_ns, seconds)
-        return {**told, "usage": usage, "opened_after_s": drive.opened_after_s}
+        out = {**told, "usage": usage, "opened_after_s": drive.opened_after_s}
+        return {**out, "began_at_ns": began_ns}
 
     def progress(self, number: int) -> dict[str, Any] | None:
         """How this drive stands; None before it has begun."""

@@ -244,7 +244,8 @@ class NodeCrew:
                 )
         parts = {node: part_of(one) for node, one in outcomes.items()}
         usage = {node: one["usage"] for node, one in outcomes.items() if one.get("usage")}
-        return NodesResult({**lost, **parts}, usage, skew_s)
+        began = {node: one["began_at_ns"] for node, one in outcomes.items() if "began_at_ns" in one}
+        return NodesResult({**lost, **parts}, usage, skew_s, began)
 
     def _all_lost(self, lost: Mapping[str, Lost]) -> NodesFailed:
         first, *others = (f"{self._name_of(node)}: {one.reason}" for node, one in lost.items())

@@ -26,12 +26,14 @@ class NodesResult:
 
     `skew_s`: no two nodes began to measure further apart than this; None when it is not known
     (called off before that, or one node alone). `usage`: the summary of the Serve processes of a
-    node, where it was asked for.
+    node, where it was asked for. `began_at_ns`: when a node began to measure, by its own clock
+    (since the epoch).
     """
 
     parts: Mapping[str, Part]
     usage: Mapping[str, JsonObject] = field(default_factory=dict)
     skew_s: float | None = None
+    began_at_ns: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lost(self) -> dict[str, Lost]:

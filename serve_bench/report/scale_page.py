@@ -154,14 +154,15 @@ class ScalePage:
 
     @property
     def uses(self) -> tuple[tuple[str, NodeUse], ...]:
-        """CPU of each row that was sampled on one node, over its launches, with its name."""
+        """CPU of each row that was sampled on one machine, over its launches, with its name."""
         found = []
         for entry in self.entries:
             for line in entry.size.lines:
                 use = use_of([one for trial in line.trials for one in usages_of(trial)])
                 names = [entry.title] if len(self.entries) > 1 else []
                 names += [short_label(line)] if len(entry.size.lines) > 1 else []
-                if use is not None and all(len(nodes_of(one)) < 2 for one in line.trials):
+                here = all(one.usage or len(nodes_of(one)) < 2 for one in line.trials)
+                if use is not None and here:
                     found.append((", ".join(names), use))
         return tuple(found)
 

@@ -191,15 +191,17 @@ def node_lines(entry: ScaleEntry, width: int) -> Iterator[str]:
     why a node was lost may be as long as it is."""
     if not entry.size.nodes:
         return
+    known = any(node.usage for node in entry.size.nodes)
+    every = [one for one in _NODE if known or one not in (_PROXY, _REPLICAS)]
     for count in range(len(_LEFT_OUT_FIRST) + 1):
-        shown = [one for one in _NODE if one not in _LEFT_OUT_FIRST[:count]]
+        shown = [one for one in every if one not in _LEFT_OUT_FIRST[:count]]
         left = (0, 1) if _HOSTNAME in shown else (0,)
         names, rows = [one.name for one in shown], node_rows(entry.size, shown)
         lines = list(columns(names, rows, left, width))
         if max(len(line) for line in lines if "  lost: " not in line) <= width:
             break
     yield from lines
-    gone = [one.name for one in _NODE if one not in shown]
+    gone = [one.name for one in every if one not in shown]
     if gone:
         yield from wrapped(f"left out, too wide: {', '.join(gone)}; json has them", width)
 
@@ -212,10 +214,16 @@ def node_rows(size: ScaleSize, shown: Sequence[_Column] = _NODE) -> list[Texts]:
             rows.append((f"launch {launch}:",))
         for node in (one for one in size.nodes if one.launch == launch):
             if node.lost is None:
-                rows.append([column.text(node) for column in shown])
+                rows.append([_named(node, size), *(column.text(node) for column in shown[1:])])
             else:
-                rows.append((f"{node.ip}  lost: {node.lost}",))
+                rows.append((f"{_named(node, size)}  lost: {node.lost}",))
     return rows
+
+
+def _named(node: ScaleNode, size: ScaleSize) -> str:
+    """A node by its address; where several have one, with the beginning of its id."""
+    others = [one.node for one in size.nodes if one.ip == node.ip and one.node != node.node]
+    return f"{node.ip} {node.node[:6]}" if others else node.ip
 
 
 NODE_COLUMNS: Final = tuple(one.name for one in _NODE)

@@ -96,6 +96,8 @@ def asked(suite: Mapping[str, Any], workload: str) -> Iterator[str]:
     }.get(workload, workload)
     client, launches = str(suite.get("client") or "?"), int(suite.get("launches") or 1)
     windows = f"{told('windows')} windows of {told('window_s')} s"
+    seconds = float(suite.get("windows") or 0) * float(suite.get("window_s") or 0)
+    length = f"{seconds:g} s" if client == "wrk" else windows  # wrk has no windows
     warmup = f"after {told('warmup_s')} s of warm-up"
     several = f"; {launches} launches" if launches > 1 else ""
     if workload in GRAPHS:
@@ -107,11 +109,11 @@ def asked(suite: Mapping[str, Any], workload: str) -> Iterator[str]:
     else:
         yield (
             "load: from every node with a healthy proxy, against that proxy: "
-            f"{told('connections')} connections each, {client}; {windows} {warmup}{several}"
+            f"{told('connections')} connections each, {client}; {length} {warmup}{several}"
         )
     address, nodes = suite.get("address"), int(suite.get("nodes") or 1)
     if address:
-        yield f"cluster: at {address}, there before and after"
+        yield f"cluster: the one at {address}, left as it was"
     elif nodes > 1:
         yield f"cluster: started for each launch, {nodes} raylets on one machine"
 
