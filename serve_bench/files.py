@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
+
+from serve_bench.errors import BadInput
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -29,3 +34,24 @@ def check_writable(path: Path) -> None:
 def why(error: OSError) -> str:
     """The reason in words."""
     return (error.strerror or str(error)).lower()
+
+
+def make_room(out: Path) -> tuple[Path, ...]:
+    """Makes the folders of a file, and sees that it can be written: the folders that are new, the
+    innermost first. Raises BadInput."""
+    folders = (out.parent, *out.parent.parents)
+    new = tuple(takewhile(lambda folder: not folder.exists(), folders))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(out)
+    except OSError as error:
+        remove_empty(new)
+        raise BadInput(f"{out}: cannot be written: {why(error)}") from None
+    return new
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Removes folders, the innermost first; the first that holds anything stays, and all above."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

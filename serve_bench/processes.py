@@ -7,12 +7,14 @@ reads process tables and asks nobody; so it needs no address, no token and no ra
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import psutil
 
 from serve_bench.proof import role_of
+from serve_bench.readings import cpu_ns, rss_bytes
 
 SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")
 
@@ -81,6 +83,29 @@ def chosen(
         and (one.role != "replica" or app in (None, one.app))
         and (one.role != "replica" or deployment in (None, one.deployment))
     ]
+
+
+@dataclass(frozen=True)
+class InUse:
+    """A process, and what it used lately. `cpu`: % of a core."""
+
+    process: ServeProcess
+    cpu: float
+    rss_bytes: int
+
+
+def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUse]:
+    """What each uses, looked at for so many seconds; those that end meanwhile are left out."""
+    found = list(processes)
+    before, began = {one.pid: cpu_ns(one.pid) for one in found}, time.perf_counter_ns()
+    time.sleep(seconds if found else 0.0)
+    out = []
+    for one in found:
+        then, now, rss = before[one.pid], cpu_ns(one.pid), rss_bytes(one.pid)
+        if then is not None and now is not None and rss is not None:
+            share = 100.0 * (now - then) / (time.perf_counter_ns() - began)
+            out.append(InUse(one, share, rss))
+    return out
 
 
 def _cluster_of(process: psutil.Process) -> str | None:

@@ -17,12 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from serve_bench.errors import BadInput
-from serve_bench.files import check_writable, why, write_whole
+from serve_bench.files import make_room, remove_empty, why, write_whole
 from serve_bench.pyspy import Options, ProfileFailed, explain, py_spy
 from serve_bench.readings import threads_of
 from serve_bench.stacks import by_thread_ran, parse_raw, shortened, to_raw
@@ -85,34 +83,43 @@ class Recording:
 
     def start(self) -> None:
         """Starts py-spy. Raises BadInput without one, or when the file cannot be made."""
-        folders = (self.out.parent, *self.out.parent.parents)
-        self._new_folders = tuple(takewhile(lambda folder: not folder.exists(), folders))
-        try:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            check_writable(self.out)
-        except OSError as error:
-            raise BadInput(f"{self.out}: cannot be written: {why(error)}") from None
+        self._make_room()
         self._process = subprocess.Popen(
-            [
-                *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
-                *("--output", str(self._draft), *self._words()),
-                *("--duration", str(math.ceil(self.longest_s) + _AFTER_S)),
-            ],
+            self._command(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=os.environ | dict(self.mark),
+            env=self._environment(),
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
-    def wait_ready(self) -> bool:
+    def _make_room(self) -> None:
+        """Sees that the file can be made. Raises BadInput."""
+        self._new_folders = make_room(self.out)
+
+    def _command(self) -> list[str]:
+        return [
+            *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
+            *("--output", str(self._draft), *self._words()),
+            *("--duration", str(math.ceil(self.longest_s) + _AFTER_S)),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | dict(self.mark)
+
+    def wait_ready(self, seconds: float = READY_S) -> bool:
         """Waits until it samples. False when it ended first, or took too long: `stop` says why."""
-        self._ready.wait(READY_S)
+        self._ready.wait(seconds)
         return bool(self._began)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it samples, or ended before it did."""
+        return self._ready.is_set()
 
     @property
     def started(self) -> bool:
@@ -150,9 +157,7 @@ class Recording:
         """Leaves no draft, and no folder that was made for a file which did not come."""
         if self.started:
             self._draft.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # the first that holds anything stays, and all above
-            for folder in self._new_folders:
-                folder.rmdir()
+        remove_empty(self._new_folders)
 
     def _end(self, seconds: float) -> Recorded:
         assert self._process is not None and self._reader is not None
@@ -185,10 +190,7 @@ class Recording:
         content = self._draft.read_bytes()
         if self.format == "raw":
             content = self._refined(content.decode(errors="replace"), ran).encode()
-        try:
-            write_whole(self.out, content)
-        except OSError as error:
-            raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
+        self._keep(content)
         notes = []
         if "because process exited" in said:
             notes.append(f"process {self.pid} ended after {seconds:.1f} s; kept what was sampled")
@@ -197,6 +199,13 @@ class Recording:
         if errors > samples:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
+
+    def _keep(self, content: bytes) -> None:
+        """Puts what was recorded in its place. Raises ProfileFailed."""
+        try:
+            write_whole(self.out, content)
+        except OSError as error:
+            raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
 
     def _refined(self, text: str, ran: Mapping[int, float]) -> str:
         """Raw stacks as they are kept: file names from the package on, waiting threads marked."""

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from serve_bench import perf
 from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import why, write_whole
+from serve_bench.files import make_room, remove_empty, why, write_whole
+from serve_bench.node_names import file_name
+from serve_bench.node_result import Node
 from serve_bench.processes import ServeProcess
 from serve_bench.profiler import Recorded, Recording, record
 from serve_bench.pyspy import FORMATS, Options
@@ -22,6 +24,9 @@ from serve_bench.readings import cpu_ns
 from serve_bench.shipped import read_toml, shipped
 from serve_bench.stack_layers import LayerRules, read_rules
 from serve_bench.stacks import Stacks, merged, parse_raw, to_raw
+
+if TYPE_CHECKING:
+    from serve_bench.nodes.watch_crew import WatchCrew
 
 RAW_SUFFIX: Final = FORMATS["raw"]
 DERIVED: Final = ("flamegraph", "raw")
@@ -44,20 +49,23 @@ class Wish:
             return ".html"
         return FORMATS[self.format]
 
-    def place(self, role: str, pid: int, several: bool) -> Path:
-        """The file of one process. With several, role and pid come into each name."""
+    def place(self, role: str, pid: int, several: bool, host: str = "") -> Path:
+        """The file of one process. With several, role and pid come into each name, and before them
+        the `host` of a process of another node."""
+        own = f"{host}-{role}" if host else role
         if self.out is None:
-            return Path(f"profile-{role}-{pid}{self.suffix}")
+            return Path(f"profile-{own}-{pid}{self.suffix}")
         if not several:
             return self.out
         stem = self.out.name.removesuffix(self.suffix).removesuffix(self.out.suffix)
-        named = stem if stem == role or stem.endswith(f"-{role}") else f"{stem}-{role}"
+        first = stem[: -len(role)].removesuffix("-") if f"-{stem}".endswith(f"-{role}") else stem
+        named = f"{first}-{own}" if first else own
         return self.out.with_name(f"{named}-{pid}{self.suffix}")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What came of one process: `stacks` None for py-spy's own formats."""
+    """What came of one process: `stacks` None for py-spy's own formats. `host`: of another node."""
 
     pid: int
     role: str
@@ -65,6 +73,12 @@ class Profile:
     stacks: Stacks | None
     notes: tuple[str, ...] = ()
     samples: int = 0
+    host: str = ""
+
+    @property
+    def who(self) -> str:
+        """The process in a title or a table."""
+        return f"{self.pid} on {self.host}" if self.host else str(self.pid)
 
 
 @dataclass(frozen=True)
@@ -103,6 +117,63 @@ def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool
     stacks = read_stacks(recorded.path) if raw else None
     place = wish.place(role, recorded.pid, several)
     return Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the files of a process of a node go: `out` what is brought, `drawn` what is shown."""
+
+    host: str
+    role: str
+    drawn: Path
+    out: Path
+
+
+def record_on_nodes(
+    crew: WatchCrew,
+    processes: Sequence[tuple[Node, ServeProcess]],
+    wish: Wish,
+    on_progress: Callable[[float], None],
+    folder: Path,
+) -> Profiles:
+    """Records processes of nodes that `crew` watches at once, and leaves the files as `record_all`
+    does. What comes from the nodes comes into `folder` first. Raises BadInput when a file cannot be
+    made."""
+    raw = wish.format in DERIVED
+    pids: dict[Node, list[int]] = {}
+    places: dict[tuple[Node, int], _Place] = {}
+    for node, process in processes:
+        pids.setdefault(node, []).append(process.pid)
+        host = file_name(node, [one for one in crew.nodes if one.alive])
+        drawn = wish.place(process.role, process.pid, len(processes) > 1, host)
+        out = raw_beside(drawn) if raw else drawn
+        places[node, process.pid] = _Place(host, process.role, drawn, out)
+    new = make_room(next(iter(places.values())).out)
+    try:
+        format = "raw" if raw else wish.format
+        told = crew.record(pids, wish.options, format, wish.duration_s, folder, on_progress)
+        done = []
+        for one in told.done:
+            place = places[one.node, one.pid]
+            _keep(place.out, one.file)
+            stacks = read_stacks(place.out) if raw else None
+            done.append(
+                Profile(
+                    one.pid, place.role, place.drawn, stacks, one.notes, one.samples, place.host
+                )
+            )
+    finally:
+        remove_empty(new)
+    return Profiles(tuple(done), told.failed, told.interrupted)
+
+
+def _keep(place: Path, brought: Path) -> None:
+    """Moves what was brought to its place. Raises RunFailed."""
+    try:
+        write_whole(place, brought.read_bytes())
+    except OSError as error:
+        raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+    brought.unlink()
 
 
 def raw_beside(place: Path) -> Path:

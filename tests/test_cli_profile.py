@@ -47,6 +47,13 @@ def burning() -> Iterator[int]:
         ),
         (["diff", "a", "b", "--target", "all"], "--target: 'all' is not allowed"),
         (["--pid", str(os.getpid()), "-o", "."], "-o: . is a folder; it takes a file"),
+        (["--node", "x", "--list"], "--node: it names a node of the cluster at --address"),
+        (["--address", "h:1", "--pid", "1"], "--pid: each node counts its own: add --node"),
+        (["--address", "h:1", "--target", "x"], "--target: 'x' is not allowed; it takes proxy"),
+        (["--address", "h:1", "--target", "haproxy"], "--target haproxy: perf has to run on the"),
+        (["--address", "h:x", "--target", "all"], "--address: 'h:x' is not allowed; it takes HOST"),
+        (["--address", "h", "--list"], "--address: 'h' is not allowed; it takes HOST:PORT"),
+        (["--address", "127.0.0.1:1", "--list"], "--address: no Ray cluster at 127.0.0.1:1: conn"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -20,7 +20,7 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec load_split node_result pacing press_compare press_figures
+    load_result load_spec load_split node_names node_result pacing press_compare press_figures
     press_request press_rows proof ranker_figures recipes request_spec result rpc_figures
     rpc_request scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request
     scale_suite scale_trial scenario stack_layers stacks statistics suite trial usage variants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ BAD = [
     ("--load-on there", "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray"),
     ("--load-on a:x", "--load-on: 'a:x' is not allowed"),
     ("--load-on a:70000", "--load-on: 'a:70000' is not allowed"),
+    ("--load-on 127.0.0.1:9", "--load-on: no Ray cluster at 127.0.0.1:9: connection refused"),
+    ("--load-on ray://127.0.0.1:10001", "--load-on: 'ray://127.0.0.1:10001' is not allowed"),
     ("--load-on :1", "--load-on: ':1' is not allowed"),
 ]
 COMMANDS = (
@@ -58,8 +61,9 @@ def test_what_does_not_go_together(line: str, message: str, refuses: Refuses) ->
 def test_the_flags_are_read() -> None:
     assert read_load_on(None, None) is None
     assert read_load_on("ray", 3) == LoadOn(None, 3)
-    assert read_load_on("10.0.0.1:6379", None) == LoadOn("10.0.0.1:6379", None)
-    assert read_load_on("[::1]:6379", None) == LoadOn("[::1]:6379", None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert read_load_on(address, None) == LoadOn(address, None)
 
 
 def test_from_here_is_the_load_of_this_host() -> None:

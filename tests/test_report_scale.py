@@ -142,7 +142,7 @@ def test_what_is_too_wide_is_left_out_and_named() -> None:
     nodes = [
         scale_node(
             at,
-            ip="2001:db8:85a3:8d3:1319:8a2e:370:7348",
+            ip=f"2001:db8:85a3:8d3:1319:8a2e:370:734{at}",
             hostname="a-worker-with-a-long-name",
             usage=usage(),
         )
@@ -152,6 +152,12 @@ def test_what_is_too_wide_is_left_out_and_named() -> None:
     assert "left out, too wide: hostname" in flat(text)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "left out" not in render(one(nodes=nodes), width=140)
+
+
+def test_nodes_of_one_address_are_told_apart() -> None:
+    nodes = [scale_node(1, ip="10.1.0.9"), scale_node(2, ip="10.1.0.9")]
+    text = flat(render(one(nodes=nodes)))
+    assert all(f"10.1.0.9 {node['node'][:6]} " in text for node in nodes)
 
 
 def test_an_invalid_result_says_so_before_anything_else() -> None:
@@ -292,8 +298,9 @@ def test_cpu_is_told_by_node_and_the_limit_only_where_one_machine_bore_all() -> 
     assert "10.1.0.1 host1 300 101.0 20.0 30.0 0 80 45 10.1.0.2 host2" in flat(text)
     assert "limited by" not in text
     both = [scale_node(1), scale_node(2)]
-    head = one(nodes=both, usage=usage(proxy=99.0, host=120.0))  # of the machine of the tool alone
-    assert "limited by" not in render(head) and "CPU, % of a core" not in render(head)
+    here = render(one(nodes=both, usage=usage(proxy=99.0, host=120.0)))  # all are on one machine
+    assert "limited by" not in here and "CPU, % of a core: proxy 99" in here
+    assert " proxy replicas" not in flat(here).partition("node hostname")[2].partition("10.1")[0]
     alone = shown(one(nodes=[scale_node(1, usage=usage(proxy=99.0, host=120.0))]))
     assert "limited by: proxy CPU 99 % of a core" in alone
     assert "CPU, % of a core: proxy 99, replicas 45 (busiest 30), controller 6, others 4, " in alone
@@ -327,7 +334,7 @@ def test_sequential_requests_of_a_graph_raise_no_false_doubt() -> None:
 
 def test_an_attached_cluster_and_several_raylets_are_named() -> None:
     attached = scale_suite(address="10.0.0.1:6379")
-    assert "cluster: at 10.0.0.1:6379, there before and after" in shown(scale_result(attached))
+    assert "cluster: the one at 10.0.0.1:6379, left as it was" in shown(scale_result(attached))
     several = scale_suite(nodes=3)
     assert "cluster: started for each launch, 3 raylets on one machine" in shown(
         scale_result(several)

@@ -21,9 +21,16 @@ profile = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 def record(
     context: typer.Context,
     pid: Annotated[int | None, typer.Option(help="A process, by its pid.")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of a Ray cluster: all its nodes, not this machine."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Only this node: its IP, hostname, or how its id begins.")
+    ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="proxy, replica, controller, haproxy or all, on this machine."),
+        typer.Option(help="proxy, replica, controller, haproxy or all."),
     ] = None,
     app: Annotated[str | None, typer.Option(help="Only replicas of this application.")] = None,
     deployment: Annotated[
@@ -32,9 +39,7 @@ def record(
     recipe: Annotated[
         str | None, typer.Option(help="A recipe of profiles/; other flags win over it.")
     ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Show the Serve processes of this machine.")
-    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show the Serve processes.")] = False,
     dump: Annotated[bool, typer.Option("--dump", help="Print the stacks now.")] = False,
     duration: Annotated[float | None, typer.Option(help="Seconds to record [30].")] = None,
     rate: Annotated[int | None, typer.Option(help="Samples a second [100].")] = None,
@@ -58,6 +63,7 @@ def record(
 ) -> int | None:
     """Record flamegraphs of proxy, replicas or any Python process with py-spy.
 
+    Of this machine; with --address, of all nodes of a Ray cluster.
     A flamegraph (-o x.svg, or x.html with its tables) comes with the raw stacks beside it.
 
     Example: serve-bench profile --target replica --duration 10 -o replica.svg
@@ -69,10 +75,10 @@ def record(
     from serve_bench.errors import BadInput
     from serve_bench.recipes import FLAGS
 
+    if node is not None and address is None:
+        raise BadInput("--node: it names a node of the cluster at --address HOST:PORT")
     if list_:
-        from serve_bench.cli.serve_list import serve_list
-
-        return serve_list()
+        return _list(address, node)
     if recipe is not None and pid is None and target is None:
         target = _recipe(recipe).target
     if (pid is None) == (target is None):
@@ -81,11 +87,19 @@ def record(
         )
     given = dict(zip(FLAGS, (native, gil, idle, threads, subprocesses, nonblocking), strict=True))
     wish = _wish(recipe, duration, rate, given, out, format)
+    if out is not None and (out.is_dir() or not out.name):
+        raise BadInput(f"-o: {out} is a folder; it takes a file")
+    if address is not None:
+        from serve_bench.cli import profile_nodes
+
+        aim = profile_nodes.Aim(address, node, pid, target, app, deployment)
+        profile_nodes.check(aim)
+        if dump:
+            return profile_nodes.dump_on_nodes(aim, native)
+        return profile_nodes.record_on_nodes(aim, wish)
     processes = _processes(pid, target, app, deployment)
     if dump:
         return print_stacks(processes, native)
-    if out is not None and (out.is_dir() or not out.name):
-        raise BadInput(f"-o: {out} is a folder; it takes a file")
     if target == "haproxy":
         return record_haproxy(processes, wish)
     return record_processes(processes, wish)
@@ -131,6 +145,18 @@ def diff(
 
 
 # -------------------------------------------------------------------------------- choosing
+
+
+def _list(address: str | None, node: str | None) -> int:
+    if address is None:
+        from serve_bench.cli.serve_list import serve_list
+
+        return serve_list()
+    from serve_bench.cli import profile_nodes
+
+    aim = profile_nodes.Aim(address, node)
+    profile_nodes.check(aim, listed=True)
+    return profile_nodes.list_nodes(aim)
 
 
 def _recipe(name: str) -> Recipe:

@@ -11,22 +11,29 @@ import typer
 
 if TYPE_CHECKING:
     from serve_bench.processes import ServeProcess
-    from serve_bench.recording import Profile, Wish
+    from serve_bench.recording import Profile, Profiles, Wish
     from serve_bench.stack_layers import LayerRules
 
 
 def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """Records Python processes with py-spy, draws and prints what came. The exit code."""
     from serve_bench.cli.measure import run_mark, signals
-    from serve_bench.errors import RunFailed
-    from serve_bench.recording import by_role, layer_rules, record_all
-    from serve_bench.report.stack_tables import profile_text, reading_of
-    from serve_bench.stacks import merged
+    from serve_bench.recording import record_all
     from serve_bench.strays import marks
 
-    show = _Progress(len(processes), wish.duration_s)
+    show = RecordProgress(len(processes), wish.duration_s)
     with signals(), run_mark() as run_id, show as progress:
         profiles = record_all(processes, wish, progress.at, marks(run_id))
+    return tell(profiles, wish)
+
+
+def tell(profiles: Profiles, wish: Wish) -> int:
+    """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
+    from serve_bench.errors import RunFailed
+    from serve_bench.recording import by_role, layer_rules
+    from serve_bench.report.stack_tables import profile_text, reading_of
+    from serve_bench.stacks import merged
+
     for failure in profiles.failed if profiles.done else ():
         print(f"serve-bench: {failure}", file=sys.stderr)
     if not profiles.done:
@@ -38,7 +45,7 @@ def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
     for one in profiles.done:
         _keep(one, wish, rules)
     for role, group in by_role(profiles.done).items():
-        name = f"{role} {', '.join(str(one.pid) for one in group)}"
+        name = f"{role} {', '.join(one.who for one in group)}"
         stacks = merged(one.stacks for one in group if one.stacks is not None)
         text = profile_text(reading_of(name, stacks, rules, keep_idle=wish.options.idle), rules)
         typer.echo(text, nl=False)
@@ -53,7 +60,7 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
 
     for note in one.notes:
         print(f"note: {note}", file=sys.stderr)
-    title = f"{one.role} {one.pid}"
+    title = f"{one.role} {one.who}"
     files = [one.place]
     if one.stacks is not None and wish.format == "flamegraph":
         reading = reading_of(title, one.stacks, rules, keep_idle=wish.options.idle)
@@ -95,16 +102,16 @@ def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     return 0
 
 
-class _Progress:
+class RecordProgress:
     """How far a recording is, on a terminal; a single line elsewhere."""
 
-    def __init__(self, count: int, duration_s: float) -> None:
+    def __init__(self, count: int, duration_s: float, where: str = "") -> None:
         what = f"{count} process{'es' if count != 1 else ''}"
-        self._text = f"recording {what} for {duration_s:g} s"
+        self._text = f"recording {what}{where} for {duration_s:g} s"
         self._duration_s = duration_s
         self._live = sys.stderr.isatty()
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> RecordProgress:
         print(self._text, end="" if self._live else "\n", file=sys.stderr, flush=True)
         return self
 

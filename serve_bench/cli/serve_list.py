@@ -8,47 +8,43 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.processes import ServeProcess
+    from serve_bench.processes import InUse, ServeProcess
+
+HEAD = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
 
 
 def serve_list() -> int:
     """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
-    import time
-
-    from serve_bench.processes import serve_processes
-    from serve_bench.readings import cpu_ns, rss_bytes
+    from serve_bench.processes import in_use, serve_processes
 
     found = serve_processes()
     if not found:
         typer.echo("no Serve process runs on this machine")
         return 0
-    before, began = {one.pid: cpu_ns(one.pid) for one in found}, time.perf_counter_ns()
-    time.sleep(0.5)
-    rows: list[tuple[str, ...]] = [
-        ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
-    ]
+    rows: list[tuple[str, ...]] = [HEAD]
     cluster = ""
-    for one in found:
-        then, now, rss = before[one.pid], cpu_ns(one.pid), rss_bytes(one.pid)
-        if then is None or now is None or rss is None:
-            continue  # ended meanwhile
-        share = 100.0 * (now - then) / (time.perf_counter_ns() - began)
-        if one.cluster != cluster:
-            cluster = one.cluster
+    for one in in_use(found):
+        if one.process.cluster != cluster:
+            cluster = one.process.cluster
             rows.append((f"cluster {cluster}",))
-        rows.append(
-            (str(one.pid), one.role, one.app or "", one.deployment or "", f"{share:.0f}",
-             f"{rss / 1e6:.0f}", _how(one))
-        )  # fmt: skip
-    _print_columns(rows)
+        rows.append(row_of(one, _how(one.process)))
+    print_columns(rows)
     return 0
+
+
+def row_of(one: InUse, how: str) -> tuple[str, ...]:
+    """A process as a row below HEAD."""
+    process = one.process
+    named = (str(process.pid), process.role, process.app or "", process.deployment or "")
+    return (*named, f"{one.cpu:.0f}", f"{one.rss_bytes / 1e6:.0f}", how)
 
 
 def _how(one: ServeProcess) -> str:
     return "--target haproxy (C: perf)" if one.role == "haproxy" else f"--pid {one.pid}"
 
 
-def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows in columns; one of a single text stands by itself, and sets no width."""
     whole = [row for row in rows if len(row) > 1]
     widths = [max(len(row[at]) for row in whole) for at in range(len(whole[0]))]
     for row in rows:

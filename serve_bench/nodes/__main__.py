@@ -1,8 +1,8 @@
-"""The program of NodeCrew: a driver of a Ray cluster that holds the load actors.
+"""The program of NodeCrew: a driver of a Ray cluster that holds the actors on its nodes.
 
-Protocol: JSON lines in on stdin (`join`, `nodes`, `hire`, `drive`, `status`, `collect`, `call_off`,
-`stop`), JSON lines out on the descriptor that stdout was; each answer carries the number of what
-was asked. End of stdin means stop: Ray ends the actors of a driver that is gone.
+Protocol: JSON lines in on stdin (each names a method of Program), JSON lines out on the descriptor
+that stdout was; each answer carries the number of what was asked. End of stdin means stop: Ray ends
+the actors of a driver that is gone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from queue import Queue
 from typing import Any, TextIO
 
 from serve_bench.nodes import joining
 from serve_bench.nodes.conductor import Conductor
+from serve_bench.nodes.lookout import Lookout
 
 
 class Program:
@@ -25,6 +27,7 @@ class Program:
 
     def __init__(self) -> None:
         self._conductor = Conductor()
+        self._lookout = Lookout()
 
     def join(self, address: str, namespace: str) -> dict[str, Any]:
         """Connect to the cluster."""
@@ -57,9 +60,38 @@ class Program:
         self._conductor.call_off()
         return {}
 
+    def watch(self, nodes: list[str], timeout_s: float) -> dict[str, Any]:
+        """A watching actor on each node."""
+        return {"hands": self._lookout.hire(nodes, None, timeout_s)}
+
+    def each(
+        self, method: str, bodies: dict[str, dict[str, Any]], timeout_s: float
+    ) -> dict[str, Any]:
+        """Have each of these watching actors do something short."""
+        return {"nodes": self._lookout.each(method, bodies, timeout_s)}
+
+    def record(self, **orders: Any) -> dict[str, Any]:
+        """Start recording; `recording` tells how it stands."""
+        self._lookout.record(**orders)
+        return {}
+
+    def recording(self) -> dict[str, Any]:
+        """How the recording stands."""
+        return self._lookout.status()
+
+    def end_recording(self) -> dict[str, Any]:
+        """End it early: what was sampled is kept."""
+        self._lookout.call_off()
+        return {}
+
+    def bring(self, folder: str) -> dict[str, Any]:
+        """What was recorded, its files in this folder."""
+        return {"outcomes": self._lookout.bring(Path(folder))}
+
     def stop(self) -> dict[str, Any]:
         """Dismiss the actors."""
         self._conductor.stop()
+        self._lookout.stop()
         return {}
 
 
@@ -79,8 +111,7 @@ def main() -> None:
     threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
     program = Program()
     actions: dict[str, Callable[..., dict[str, Any]]] = {
-        name: getattr(program, name)
-        for name in ("join", "nodes", "hire", "drive", "status", "collect", "call_off", "stop")
+        name: getattr(program, name) for name in vars(Program) if not name.startswith("_")
     }
     while True:
         command = commands.get()

@@ -23,8 +23,7 @@ from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Timing
-from serve_bench.processes import serve_processes
-from serve_bench.proof import role_of
+from serve_bench.nodes.watching import processes_here
 from serve_bench.sampler import Sampler, Watched
 
 
@@ -160,30 +159,6 @@ def _carry_out(
 
 
 def _sampler() -> Sampler:
-    watched = _serve_here()
+    watched = [Watched(one.pid, one.role, one.title) for one in processes_here()]
     managers = {one.pid: "haproxy" for one in watched if one.role == "haproxy_manager"}
     return Sampler(watched, parents=managers)
-
-
-def _serve_here() -> list[Watched]:
-    """The Serve processes of this node: below the raylet that started this actor, since a machine
-    may hold several nodes."""
-    import psutil
-
-    above = [
-        p.pid for p in psutil.Process().parents() if role_of(" ".join(p.cmdline())) == "raylet"
-    ]
-    return [
-        Watched(one.pid, one.role, one.title)
-        for one in serve_processes()
-        if above and above[0] in _parents(one.pid)
-    ]
-
-
-def _parents(pid: int) -> set[int]:
-    import psutil
-
-    try:
-        return {one.pid for one in psutil.Process(pid).parents()}
-    except psutil.NoSuchProcess:
-        return set()

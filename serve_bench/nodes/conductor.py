@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -65,6 +65,9 @@ class Hand:
 class Conductor:
     """All load actors, and the load that is under way."""
 
+    actor_class: ClassVar[type] = LoadActor
+    called: ClassVar[str] = "load actor"
+
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
         self._numbers = 0
@@ -80,7 +83,7 @@ class Conductor:
     def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
         after so many seconds."""
-        remote = ray.remote(LoadActor)
+        remote: Any = ray.remote(self.actor_class)
         former = set(self._actors)
         for node in nodes:
             if node not in self._actors:
@@ -103,7 +106,7 @@ class Conductor:
             greeting: dict[str, Any] = ray.get(answer, timeout=0)
             return greeting
         except ray.exceptions.GetTimeoutError:
-            reason = f"its load actor did not come up in {timeout_s:.0f} s"
+            reason = f"its {self.called} did not come up in {timeout_s:.0f} s"
         except ray.exceptions.RayError as error:
             reason = why(error)
         self._dismiss(node)
@@ -262,7 +265,7 @@ def why(error: BaseException) -> str:
     """Ray's reason in one line: without ids and the traceback around it."""
     if isinstance(error, ray.exceptions.ActorUnavailableError):
         found = re.search(r"RPC error: (.+?)(?: rpc_code|$)", str(error), re.MULTILINE)
-        return f"the connection to its load actor broke{f' ({found[1]})' if found else ''}"
+        return f"the connection to its actor broke{f' ({found[1]})' if found else ''}"
     lines = [line for line in str(error).splitlines() if line.strip() and line[0] not in "\t "]
     text = lines[-1].strip() if lines else type(error).__name__
     for mark in (" Node Id:", " The worker ", " Worker exit", ": Worker", " Reference"):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import serve_bench
 from serve_bench.child import Child, ChildError, last_lines
@@ -82,7 +82,7 @@ class NodeCrew:
         self._child: Child | None = None
         self._number = 0
 
-    def __enter__(self) -> NodeCrew:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

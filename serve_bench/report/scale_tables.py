@@ -222,7 +222,8 @@ def node_rows(size: ScaleSize, shown: Sequence[_Column] = _NODE) -> list[Texts]:
 
 def _named(node: ScaleNode, size: ScaleSize) -> str:
     """A node by its address; where several have one, with the beginning of its id."""
-    others = [one.node for one in size.nodes if one.ip == node.ip and one.node != node.node]
+    same = (one for one in size.nodes if (one.launch, one.ip) == (node.launch, node.ip))
+    others = [one.node for one in same if one.node != node.node]
     return f"{node.ip} {node.node[:6]}" if others else node.ip
 
 

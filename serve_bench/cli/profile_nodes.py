@@ -1,0 +1,192 @@
+"""`serve-bench profile --address`: the Serve processes of every node of a Ray cluster.
+
+They are listed, dumped and recorded by an actor on each node, and told here as those of this
+machine are. Rule: a node that cannot be looked at is one line, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from serve_bench.errors import RunFailed
+    from serve_bench.node_result import Node
+    from serve_bench.nodes.watch_crew import WatchCrew
+    from serve_bench.processes import ServeProcess
+    from serve_bench.recording import Wish
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Which processes of which nodes are meant. `node` None: of all nodes."""
+
+    address: str
+    node: str | None = None
+    pid: int | None = None
+    target: str | None = None
+    app: str | None = None
+    deployment: str | None = None
+
+
+def check(aim: Aim, *, listed: bool = False) -> None:
+    """Refuses what cannot be done on nodes. Raises BadInput; starts nothing."""
+    from serve_bench.errors import BadInput
+    from serve_bench.launch_spec import own_ray_version
+    from serve_bench.processes import TARGETS
+    from serve_bench.recipes import one_of
+    from serve_bench.scale_needs import reachable
+
+    if not listed:
+        if aim.pid is not None and aim.node is None:
+            raise BadInput("--pid: each node counts its own: add --node (--list shows both)")
+        if aim.target is not None:
+            one_of(aim.target, tuple(TARGETS), "--target")
+        if aim.target == "haproxy":
+            raise BadInput(
+                "--target haproxy: perf has to run on the node itself: use "
+                "serve-bench profile --target haproxy there, without --address"
+            )
+    own_ray_version()
+    reachable(aim.address)
+
+
+def list_nodes(aim: Aim) -> int:
+    """Prints the Serve processes of each node. The exit code."""
+    from serve_bench.cli.serve_list import HEAD, print_columns, row_of
+    from serve_bench.node_names import flag_name
+
+    with _watching(aim) as (crew, nodes, failed, _):
+        found, more = crew.processes(nodes)
+        alive = [node for node in crew.nodes if node.alive]
+        rows: list[tuple[str, ...]] = [HEAD]
+        for node in nodes:
+            if node.node_id not in found:
+                continue
+            none = "" if found[node.node_id] else ": no Serve process"
+            rows.append((f"{crew.named(node)}{', head' if node.is_head else ''}{none}",))
+            at = f"--address {aim.address} --node {flag_name(node, alive)}"
+            for one in found[node.node_id]:
+                haproxy = one.process.role == "haproxy"
+                how = "there: --target haproxy (C: perf)" if haproxy else f"--pid {one.process.pid}"
+                rows.append(row_of(one, how if haproxy else f"{at} {how}"))
+        _say_or_raise((*failed, *more), anything=bool(found))
+        if any(found.values()):
+            print_columns(rows)
+        else:
+            typer.echo(f"no Serve process runs on the nodes of {aim.address}")
+    return 0
+
+
+def dump_on_nodes(aim: Aim, native: bool) -> int:
+    """Prints the stacks of each process now. The exit code."""
+    with _watching(aim) as (crew, nodes, failed, _):
+        processes, more = _processes(crew, nodes, aim, failed)
+        pids: dict[Node, list[int]] = {}
+        for node, process in processes:
+            pids.setdefault(node, []).append(process.pid)
+        roles = {(node, process.pid): process.role for node, process in processes}
+        dumped, wrong = crew.dump(pids, native=native)
+        _say_or_raise((*more, *wrong), anything=bool(dumped))
+        for one in dumped:
+            if len(dumped) > 1:
+                typer.echo(f"== {roles[one.node, one.pid]} {one.pid}, {crew.named(one.node)}")
+            typer.echo(one.text, nl=False)
+    return 0
+
+
+def record_on_nodes(aim: Aim, wish: Wish) -> int:
+    """Records with py-spy on every node, draws and prints what came. The exit code."""
+    from dataclasses import replace
+
+    from serve_bench.cli.record import RecordProgress, tell
+    from serve_bench.recording import record_on_nodes as record
+
+    with _watching(aim) as (crew, nodes, failed, folder):
+        processes, more = _processes(crew, nodes, aim, failed)
+        count = len({node for node, _ in processes})
+        where = f" on {count} node{'' if count == 1 else 's'}"
+        with RecordProgress(len(processes), wish.duration_s, where) as progress:
+            profiles = record(crew, processes, wish, progress.at, folder)
+    return tell(replace(profiles, failed=(*more, *profiles.failed)), wish)
+
+
+# -------------------------------------------------------------------------------- choosing
+
+
+@contextlib.contextmanager
+def _watching(
+    aim: Aim,
+) -> Iterator[tuple[WatchCrew, tuple[Node, ...], tuple[RunFailed, ...], Path]]:
+    """The crew, the nodes that are meant and can be looked at, why others cannot, and a folder
+    that goes with the run."""
+    from serve_bench.cli.measure import run_mark, signals
+    from serve_bench.errors import BadInput
+    from serve_bench.node_names import node_of
+    from serve_bench.nodes import NodesFailed
+    from serve_bench.nodes.watch_crew import WatchCrew
+    from serve_bench.strays import run_directory
+
+    with signals(), run_mark() as run_id:
+        folder = run_directory(run_id)
+        with WatchCrew(aim.address, run_id, folder / "nodes.log") as crew:
+            try:
+                crew.start()
+            except NodesFailed as error:
+                raise BadInput(f"--address: {error}") from None
+            wanted = tuple(node for node in crew.nodes if node.alive)
+            if aim.node is not None:
+                wanted = (node_of(aim.node, crew.nodes),)
+            nodes, failed = crew.watch(wanted)
+            if not nodes:
+                _say_or_raise(failed, anything=False)
+            yield crew, nodes, failed, folder
+
+
+def _processes(
+    crew: WatchCrew, nodes: Sequence[Node], aim: Aim, failed: tuple[RunFailed, ...]
+) -> tuple[list[tuple[Node, ServeProcess]], tuple[RunFailed, ...]]:
+    """The processes that are meant, and what went wrong. BadInput when there is none."""
+    from serve_bench.errors import BadInput
+    from serve_bench.processes import ServeProcess, chosen
+
+    found, more = crew.processes(nodes)
+    failed = (*failed, *more)
+    out: list[tuple[Node, ServeProcess]] = []
+    for node in nodes:
+        here = [one.process for one in found.get(node.node_id, ())]
+        if aim.pid is not None:
+            known = [one for one in here if one.pid == aim.pid]
+            meant = known or [ServeProcess(aim.pid, "process", "", "")]
+        else:
+            assert aim.target is not None, "a pid or a target"
+            meant = chosen(here, aim.target, aim.app, aim.deployment)
+        out += [(node, one) for one in meant]
+    if not out:
+        _say_or_raise(failed, anything=bool(found))
+        narrowed = "".join(
+            f" of {name} {value}"
+            for name, value in (("app", aim.app), ("deployment", aim.deployment))
+            if value is not None
+        )
+        where = crew.named(nodes[0]) if aim.node is not None else f"any node of {aim.address}"
+        raise BadInput(
+            f"--target {aim.target}: no such Serve process{narrowed} on {where} (--list)"
+        )
+    return out, failed
+
+
+def _say_or_raise(failed: Sequence[RunFailed], *, anything: bool) -> None:
+    """What went wrong: on stderr, or raised where nothing went well."""
+    from serve_bench.errors import RunFailed
+
+    if failed and not anything:
+        raise RunFailed(str(failed[0]), tuple(str(other) for other in failed[1:]))
+    for failure in failed:
+        print(f"serve-bench: {failure}", file=sys.stderr)
