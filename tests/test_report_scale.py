@@ -24,7 +24,7 @@ from serve_bench.report.perf_metrics import perf_metrics
 from serve_bench.report.published import NIGHTLY, published_notes, reference
 from serve_bench.report.scale_page import scale_page
 from serve_bench.report.scale_use import use_of
-from serve_bench.result import Failure, Result
+from serve_bench.result import Failure, Launch, Result, VariantUsed
 from serve_bench.scale_figures import GRAPH_NAMES
 from serve_bench.scale_nodes import NODE_NAMES
 from serve_bench.scale_request import Workload
@@ -152,6 +152,23 @@ def test_what_is_too_wide_is_left_out_and_named() -> None:
     assert "left out, too wide: hostname" in flat(text)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "left out" not in render(one(nodes=nodes), width=140)
+
+
+def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
+    proxies = [
+        {"node_id": "a" * 56, "node_ip": "10.1.0.1", "status": "HEALTHY", "why": None},
+        {
+            "node_id": "b" * 56,
+            "node_ip": "10.1.0.2",
+            "status": "NONE",
+            "why": "no replica runs there",
+        },
+    ]
+    was = Launch("1", VariantUsed("default"), 1, AT, proof={"proxies": proxies})
+    result = one()
+    text = flat(render(replace(result, launches=(was,))))
+    assert "node 10.1.0.2 bbbbbb: not loaded: no replica runs there" in text
+    assert "10.1.0.1 aaaaaa: not loaded" not in text
 
 
 def test_nodes_of_one_address_are_told_apart() -> None:

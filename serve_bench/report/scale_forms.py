@@ -39,6 +39,7 @@ def scale_markdown(result: Result, published: bool = False, where: str | None = 
     for part in page.variants:
         flags = flags_of(part.name, part.env)
         lines.append(f"- variant {part.name}: {flags}{f'; {part.engaged}' * bool(part.engaged)}")
+        lines += [f"- {line}" for line in part.unloaded]
     lines.append("")
     tables = _curves(page) if page.workload == "curve" else _metrics(page)
     for table in tables:

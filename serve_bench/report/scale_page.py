@@ -15,7 +15,13 @@ from serve_bench.checks import Warning, checks
 from serve_bench.report.page import engaged_of, env_of
 from serve_bench.report.published import scale_notes, scale_published
 from serve_bench.report.scale_use import NodeUse, use_of
-from serve_bench.report.scale_words import invalid_line, lost_line, replicas_words, short_label
+from serve_bench.report.scale_words import (
+    invalid_line,
+    lost_line,
+    replicas_words,
+    short_label,
+    unloaded,
+)
 from serve_bench.report.texts import host_line, limited_line, remark
 from serve_bench.result import Failure, Result, Run, Trial, cell_slug
 from serve_bench.scale_curve import Grown, growths
@@ -98,6 +104,7 @@ class ScaleVariant:
     failures: tuple[Failure, ...]
     entries: tuple[ScaleEntry, ...]
     grown: tuple[Grown, ...]
+    unloaded: tuple[str, ...] = ()  # nodes without a proxy of their own, and why
 
 
 @dataclass(frozen=True)
@@ -223,6 +230,7 @@ def _variant(
         ),
         entries=entries,
         grown=grown.get(name, ()),
+        unloaded=() if own and own[0].workload in GRAPHS else unloaded(launches),
     )
 
 

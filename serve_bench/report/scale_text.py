@@ -56,6 +56,8 @@ def _variant(page: ScalePage, part: ScaleVariant, width: int) -> Iterator[str]:
         yield from wrapped(f"! {remark(warning)}", width)
     for one in part.failures:
         yield from wrapped(f"failed: {one.what}: {one.message}", width)
+    for line in part.unloaded:
+        yield from wrapped(line, width)
     if page.workload == "curve":
         yield from _curve(part, width)
         return

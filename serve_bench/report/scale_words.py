@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.report.texts import number
-from serve_bench.result import Trial
+from serve_bench.result import Launch, Trial
 from serve_bench.scale_figures import Invalid
 from serve_bench.scale_nodes import ScaleNode
 from serve_bench.scale_request import AS_IT_IS, GRAPHS
@@ -31,6 +31,19 @@ def flags_of(variant: str, env: Sequence[str]) -> str:
     if variant == AS_IT_IS:
         return "the flags that the cluster has"
     return " ".join(env) or "no flags"
+
+
+def unloaded(launches: Sequence[Launch]) -> tuple[str, ...]:
+    """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
+    told: dict[str, None] = {}
+    for launch in launches:
+        for one in launch.proof.get("proxies", ()):
+            if one["status"] == "HEALTHY" and not one.get("shared_with"):
+                continue
+            which = f", launch {launch.id}" if len(launches) > 1 else ""
+            why = one.get("why") or f"its proxy is {one['status']}"
+            told[f"node {one['node_ip']} {one['node_id'][:6]}{which}: not loaded: {why}"] = None
+    return tuple(told)
 
 
 def lost_line(node: ScaleNode, launches: bool = False) -> str:
