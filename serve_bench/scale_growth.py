@@ -75,6 +75,8 @@ class Growth:
         b = self.exponent
         if self.high - b > WIDE:
             return "not told: the points scatter, or are too few"
+        if sum(self.low <= one <= self.high for one in NAMED) > 1:
+            return "not told: more than one kind of growth fits"
         named = min(NAMED, key=lambda one: abs(one - b))
         if self.low <= named <= self.high or abs(named - b) <= NEAR:
             return NAMED[named]
