@@ -7,9 +7,12 @@ the child of cluster/.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+import psutil
 
 from serve_bench.app_spec import (
     APPS_PACKAGE,
@@ -22,6 +25,9 @@ from serve_bench.server import Serving
 
 ASK_TIMEOUT_S: Final = 60.0
 REMOVE_TIMEOUT_S: Final = 150.0
+
+#: A replica that Serve has let go ends within a second.
+END_TIMEOUT_S: Final = 5.0
 
 Say = Callable[[str], None]
 """Takes the name of a phase that ended, or how far one is."""
@@ -195,6 +201,16 @@ class OwnCluster(ScaleCluster, Serving):
         """How another driver joins."""
         return Address(self.gcs_address, self.joining)
 
+    def remove(self) -> float:
+        """The same, until the processes of the replicas are gone, too: Serve does not wait for it,
+        and one that is just ending would later count as lost."""
+        going = self.replicas()
+        seconds, began = super().remove(), time.monotonic()
+        while any(map(_runs, going)) and time.monotonic() - began < END_TIMEOUT_S:
+            time.sleep(0.01)
+        self._changed()
+        return seconds + time.monotonic() - began
+
     def _ask(
         self,
         command: str,
@@ -206,3 +222,10 @@ class OwnCluster(ScaleCluster, Serving):
 
     def _changed(self) -> None:
         self._note_vital()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import shutil
 import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, RunFailed
 from serve_bench.host import memory_limit_bytes
 from serve_bench.launch_spec import check_interpreter, own_ray_version
 from serve_bench.scale_request import ScaleSuite, processes_of
@@ -72,9 +73,11 @@ def reachable(address: str, flag: str = "--address") -> str:
 
 
 def needed_bytes(suite: ScaleSuite, replicas: int) -> int:
-    """About what a cluster with so many replicas of each deployment takes."""
-    raylets = (suite.nodes - 1) * RAYLET_BYTES
-    return BASE_BYTES + raylets + processes_of(suite, replicas) * REPLICA_BYTES
+    """About what so many replicas of each deployment take, and the cluster where it is ours."""
+    own = processes_of(suite, replicas) * REPLICA_BYTES
+    if suite.address is not None:
+        return own
+    return own + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
 
 
 def free_bytes() -> int:
@@ -83,17 +86,34 @@ def free_bytes() -> int:
     return free if limit is None else min(free, limit)
 
 
+def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
+    Ray says it (`memory_bytes` of each)."""
+    known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
+    if len(known) == len(nodes):
+        lacking = _lacking(suite, sum(known), f"the cluster's {len(nodes)} nodes give out")
+        if lacking is not None:
+            raise RunFailed(lacking)
+
+
 def _check_memory(suite: ScaleSuite) -> None:
-    free, most = free_bytes(), max(suite.replicas)
+    lacking = _lacking(suite, free_bytes(), "free here:")
+    if lacking is not None:
+        raise BadInput(lacking)
+
+
+def _lacking(suite: ScaleSuite, free: int, where: str) -> str | None:
+    """What does not fit, and what does; None where all fits."""
+    most = max(suite.replicas)
     if needed_bytes(suite, most) <= free:
-        return
+        return None
     count, needed = processes_of(suite, most), needed_bytes(suite, most)
     flag = f"--{_SIZE.get(suite.workload, 'replicas')}"
     fit = _largest(suite, free)
     way = f"{flag} {fit} fits" if fit else "not even the smallest fits"
-    raise BadInput(
+    return (
         f"{flag}: memory: {count:,} replicas in all take about {needed / 1e9:.1f} GB, "
-        f"{free / 1e9:.1f} GB is free; {way}"
+        f"{where} {free / 1e9:.1f} GB; {way}"
     )
 
 

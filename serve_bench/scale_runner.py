@@ -16,6 +16,7 @@ from serve_bench.launch_spec import LaunchSpec
 from serve_bench.observer import Observer, Step
 from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Teardown, Trial, VariantUsed
 from serve_bench.scale_cluster import OwnCluster, Put
+from serve_bench.scale_needs import check_cluster
 from serve_bench.scale_request import (
     AS_IT_IS,
     ScaleCell,
@@ -66,6 +67,8 @@ class ScaleRunner:
         try:
             self.say(None, "starting Ray and Serve" if self.suite.address is None else "attaching")
             cluster.start(lambda phase: self.say(None, f"launch: {phase}"))
+            if isinstance(cluster, AttachedCluster):
+                check_cluster(self.suite, cluster.found["nodes"])
             proven = False
             for cell in launch.cells:
                 put = self._put(cluster, number, cell)

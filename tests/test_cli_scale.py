@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from serve_bench import scale_needs
 from serve_bench.cli import run
-from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES
+from serve_bench.errors import RunFailed
+from serve_bench.result import VariantUsed
+from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES, check_cluster
+from serve_bench.scale_request import ScaleSuite
 
 Refuses = Callable[[str, str], None]
 
@@ -81,9 +85,9 @@ def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
     ("line", "message"),
     [
         ("single --replicas 1000", "--replicas: memory: 1,000 replicas in all take about 101.3 GB"),
-        ("single --replicas 1000", "2.0 GB is free; --replicas 7 fits"),
+        ("single --replicas 1000", "free here: 2.0 GB; --replicas 7 fits"),
         ("multi --replicas 100", "--replicas: memory: 1,000 replicas in all"),
-        ("multi --replicas 100", "2.0 GB is free; not even the smallest fits"),
+        ("multi --replicas 100", "free here: 2.0 GB; not even the smallest fits"),
         ("ensemble --fanout 100", "--fanout: memory: 101 replicas in all take about 11.4 GB"),
         ("ensemble --fanout 100", "--fanout 6 fits"),
         ("chain --length 100", "--length 7 fits"),
@@ -96,6 +100,19 @@ def test_too_many_replicas_are_refused_with_the_largest_that_fits(
     free = BASE_BYTES + 7 * REPLICA_BYTES
     monkeypatch.setattr(scale_needs, "free_bytes", lambda: free)
     refuses(f"scale {line}", message)
+
+
+def test_a_cluster_that_is_there_must_have_the_memory() -> None:
+    suite = ScaleSuite("single", (VariantUsed("as-it-is"),), replicas=(100,), address="a:1")
+    nodes = [{"memory_bytes": 4 * 10**9}, {"memory_bytes": 3 * 10**9}]
+    with pytest.raises(RunFailed) as refused:
+        check_cluster(suite, nodes)
+    assert str(refused.value) == (
+        "--replicas: memory: 100 replicas in all take about 10.0 GB, the cluster's 2 nodes give "
+        "out 7.0 GB; --replicas 70 fits"
+    )
+    check_cluster(replace(suite, replicas=(70,)), nodes)
+    check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
 
 
 def test_without_wrk_the_package_is_named(

@@ -27,6 +27,7 @@ BAD = [
 COMMANDS = (
     "load http://127.0.0.1:9/",
     "micro --quick",
+    "noop",
     "sweep",
     "sweep --url a=http://127.0.0.1:9/",
     "press",

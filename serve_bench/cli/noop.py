@@ -57,6 +57,8 @@ def noop(
         bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
     ] = False,
     serve_metrics: options.ServeMetrics = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
 ) -> int:
     """Deploy the no-op at /noop, fire the warm-up queries, print their latency and how to load it.
@@ -87,6 +89,7 @@ def noop(
     sitting = measure.fresh("noop", "noop", flags, out)
     sitting = replace(sitting, suite=replace(sitting.suite, requests=num_queries))
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
     check_port(host, port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:

@@ -73,7 +73,7 @@ def joining_environment() -> dict[str, str]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes that are alive."""
+    """The nodes that are alive. `memory_bytes`: what Ray gives out on each; None: not said."""
     import ray
 
     state: Any = ray  # without types
@@ -82,6 +82,7 @@ def nodes() -> list[dict[str, Any]]:
             "node_id": node["NodeID"],
             "node_ip": node["NodeManagerAddress"],
             "hostname": node["NodeManagerHostname"],
+            "memory_bytes": int(node["Resources"].get("memory", 0)) or None,
         }
         for node in state.nodes()
         if node["Alive"]

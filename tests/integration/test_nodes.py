@@ -323,7 +323,7 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) ->
         text=True,
         timeout=90,
     )
-    assert ran.returncode == 1 and "--load-nodes 9: 4 nodes alive" in ran.stderr
+    assert ran.returncode == 1 and "--load-nodes 9: the cluster has 4 nodes alive" in ran.stderr
     assert cluster.left(before) == {}
 
 
