@@ -91,7 +91,8 @@ def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None
     Ray says it (`memory_bytes` of each)."""
     known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
     if len(known) == len(nodes):
-        lacking = _lacking(suite, sum(known), f"the cluster's {len(nodes)} nodes give out")
+        count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+        lacking = _lacking(suite, sum(known), f"memory that the cluster gives out ({count}):")
         if lacking is not None:
             raise RunFailed(lacking)
 

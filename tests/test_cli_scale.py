@@ -108,8 +108,8 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
     with pytest.raises(RunFailed) as refused:
         check_cluster(suite, nodes)
     assert str(refused.value) == (
-        "--replicas: memory: 100 replicas in all take about 10.0 GB, the cluster's 2 nodes give "
-        "out 7.0 GB; --replicas 70 fits"
+        "--replicas: memory: 100 replicas in all take about 10.0 GB, memory that the cluster gives "
+        "out (2 nodes): 7.0 GB; --replicas 70 fits"
     )
     check_cluster(replace(suite, replicas=(70,)), nodes)
     check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say

@@ -108,7 +108,8 @@ def asked(suite: Mapping[str, Any], workload: str) -> Iterator[str]:
         "curve": f"curve: one deployment that {echo}, with {each}, one size after the other",
     }.get(workload, workload)
     client, launches = str(suite.get("client") or "?"), int(suite.get("launches") or 1)
-    windows = f"{told('windows')} windows of {told('window_s')} s"
+    many = "" if suite.get("windows") == 1 else "s"
+    windows = f"{told('windows')} window{many} of {told('window_s')} s"
     seconds = float(suite.get("windows") or 0) * float(suite.get("window_s") or 0)
     length = f"{seconds:g} s" if client == "wrk" else windows  # wrk has no windows
     warmup = f"after {told('warmup_s')} s of warm-up"
