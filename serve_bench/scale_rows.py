@@ -46,7 +46,7 @@ from serve_bench.scale_trial import (
     why_invalid,
     with_values,
 )
-from serve_bench.store import RunFolder
+from serve_bench.store import RunFolder, StoreError
 from serve_bench.strays import marks
 from serve_bench.trial import trial_of
 
@@ -318,7 +318,10 @@ class Rows:
         if sampler is None:
             return trial
         usage = sampler.summary(began_ns, trial.seconds["measured"])
-        keep_samples(self.folder.path, sampler.samples(trial.key))
+        try:
+            keep_samples(self.folder.path, sampler.samples(trial.key))
+        except StoreError as error:  # the figures are worth more than the samples beside them
+            self._ended = self._ended or error
         return replace(trial, usage=usage)
 
     def _with_costs(self, trial: Trial, put: Put) -> Trial:
