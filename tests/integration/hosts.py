@@ -89,7 +89,7 @@ class Hosts:
             self._bridge("link", "set", "br0", "up")
             for number in range(1, self._count + 1):
                 self.hosts.append(self._new_host(number))
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no host must stay
             self.close()
             raise
         return self
