@@ -14,6 +14,7 @@ from typing import Final
 
 from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
+from serve_bench.scale_request import HANDLE
 from serve_bench.statistics import MAIN, merged
 
 OBSERVER: Final = "observer"
@@ -94,6 +95,8 @@ def _client(trial: Trial) -> Iterator[Warning]:
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
+    if trial.row.client == HANDLE:
+        return  # as published, its warm-up is of a fixed length
     if trial.row.requests is None and not trial.warmup.steady:
         message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)

@@ -22,7 +22,7 @@ from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.inside import keep_samples
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load_result import LoadResult
+from serve_bench.load_result import LoadResult, Warmup
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
@@ -194,10 +194,13 @@ class Rows:
         def progress(now: LoadProgress) -> None:
             self.say(cell, now.phase, planned, now.rate)
 
+        warmup = None
         if suite.client == "wrk":  # it has no warm-up of its own
             warm = {node: replace(load, client="raw") for node, load in loads.items()}
             least = Timing(self._timing().warmup_min_s, suite.warmup_s, 1, 0.05, DRAIN_S)
-            crew.drive(warm, least, on_progress=progress)
+            before = crew.drive(warm, least, on_progress=progress)
+            whole = before.combined(next(iter(warm.values())))
+            warmup = None if whole is None else whole.warmup
             self.say(cell, "measure by wrk", planned)
         with self._sampling() as sampler:
             try:
@@ -211,7 +214,7 @@ class Rows:
                 result, self._ended = early.result, early
                 self.note("trial", "interrupted", self.launch, planned)
         total_s = time.monotonic() - began
-        trial, at_ns = self._nodes_trial(crew, planned, started_at, loads, result, total_s)
+        trial, at_ns = self._nodes_trial(crew, planned, started_at, loads, result, warmup, total_s)
         for node in trial.client["nodes"]:
             if node.get("lost"):
                 who = node.get("hostname") or node.get("ip") or node["node"]
@@ -228,12 +231,20 @@ class Rows:
         started_at: str,
         loads: Mapping[str, Load],
         result: NodesResult,
+        warmup: Warmup | None,
         total_s: float,
     ) -> tuple[Trial, int]:
         """The record, and when its measured part began (ns since the epoch)."""
         nodes, at_ns = result.node_facts(crew.nodes, loads), min(result.began_at_ns.values())
         if planned.row.client == "wrk":
-            trial = external_trial(planned, str(self.launch), started_at, nodes, total_s)
+            trial = external_trial(
+                planned,
+                str(self.launch),
+                started_at,
+                nodes,
+                warmup or Warmup(0.0, False, 0),
+                total_s,
+            )
         else:
             load = replace(next(iter(loads.values())), connections=planned.row.connections)
             combined = result.combined(load)

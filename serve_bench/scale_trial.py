@@ -12,13 +12,10 @@ from typing import Any, Final
 
 from serve_bench.histogram import Histogram
 from serve_bench.load_result import Counts, LoadResult, Warmup
+from serve_bench.node_result import NODE
 from serve_bench.result import JsonObject, Metric, PlannedTrial, Trial
 from serve_bench.scale_request import invalid_share
 from serve_bench.trial import trial_of
-
-NODE_LOST: Final = "node"
-"""The class of requests that were sent from a node which was then lost."""
-
 
 SERVING: Final = (
     *("replica", "proxy", "fallback_proxy", "haproxy", "haproxy_manager", "controller"),
@@ -80,7 +77,7 @@ def handle_trial(
         row=planned.row,
         started_at=started_at,
         window_s=window_s,
-        warmup=Warmup(warmup_s, True, told.warmup_completed),
+        warmup=Warmup(warmup_s, False, told.warmup_completed),  # of fixed length: not judged
         metrics={
             "throughput": Metric("requests/s", "higher", windows=rates or (0.0,)),
             "latency": Metric("ns", "lower", histogram=latency.encode()),
@@ -115,10 +112,11 @@ def external_trial(
     launch: str,
     started_at: str,
     nodes: Sequence[JsonObject],
+    warmup: Warmup,
     total_s: float,
 ) -> Trial:
     """The record of a load from several nodes by wrk, which tells neither windows nor a histogram:
-    the throughput is one value, the sum over the nodes."""
+    the throughput is one value, the sum over the nodes. `warmup`: that of our client before it."""
     living = [node for node in nodes if node.get("lost") is None]
     completed = sum(int(node["completed"]) for node in living)
     failed = _added(node["failed"] for node in living)
@@ -133,7 +131,7 @@ def external_trial(
         row=planned.row,
         started_at=started_at,
         window_s=seconds,
-        warmup=Warmup(0.0, True, 0),
+        warmup=warmup,
         metrics={"throughput": Metric("requests/s", "higher", windows=(rate,))},
         counts=Counts(
             sent=completed + sum(failed.values()), completed=completed, failed=failed, in_flight=0
@@ -144,10 +142,10 @@ def external_trial(
 
 
 def _with_nodes(trial: Trial, nodes: Sequence[JsonObject]) -> Trial:
-    lost = sum(int(node["failed"].get(NODE_LOST, 0)) for node in nodes if node.get("lost"))
+    lost = sum(int(node["failed"].get(NODE, 0)) for node in nodes if node.get("lost"))
     counts = trial.counts
     if lost:
-        failed = {**counts.failed, NODE_LOST: lost}
+        failed = {**counts.failed, NODE: lost}
         counts = replace(counts, sent=counts.sent + lost, failed=failed)
     return replace(
         trial, counts=counts, client={**trial.client, "nodes": [dict(node) for node in nodes]}

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from serve_bench.checks import checks
 from serve_bench.histogram import Histogram
-from serve_bench.result import VariantUsed
+from serve_bench.load_result import Warmup
+from serve_bench.result import Result, Run, VariantUsed
 from serve_bench.scale_request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.scale_trial import (
     HandleResult,
@@ -19,6 +21,7 @@ from serve_bench.scale_trial import (
     with_values,
 )
 
+WARM = Warmup(1.5, True, 300)
 DEFAULT = (VariantUsed("default"),)
 HANDLE_ROW = scale_plan(ScaleSuite("chain", DEFAULT))[0].cells[0].rows[0]
 NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT, client="wrk"))[0].cells[0].rows[0], 3)
@@ -43,6 +46,10 @@ def test_a_handle_row_holds_windows_and_every_latency() -> None:
     assert latency is not None and Histogram.decode(latency).count == 5
     assert trial.counts.balanced and trial.counts.sent == 6 and trial.counts.failed == {"body": 1}
     assert trial.row.client == "handle" and trial.window_s == 1.0
+    # Its warm-up is of a fixed length: nobody says that it was steady, and nobody doubts it.
+    assert not trial.warmup.steady and trial.warmup.seconds == 1.0
+    run = Run("r", (), "scale", "now", "0", plan=(HANDLE_ROW,))
+    assert "unsteady-warmup" not in {one.code for one in checks(Result(run, trials=(trial,)))}
 
 
 def test_requests_one_after_the_other_have_one_rate() -> None:
@@ -54,7 +61,8 @@ def test_requests_one_after_the_other_have_one_rate() -> None:
 def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None:
     nodes = [node(), node(rate=50.0, completed=500, failed={"timeout": 2})]
     nodes.append(node(lost="gone", completed=0, rate=0.0, failed={"node": 7}))
-    trial = external_trial(NODE_ROW, "1", "now", nodes, 12.0)
+    trial = external_trial(NODE_ROW, "1", "now", nodes, WARM, 12.0)
+    assert trial.warmup == WARM
     assert trial.metrics["throughput"].windows == (150.0,) and "latency" not in trial.metrics
     assert trial.counts.completed == 1500 and trial.counts.balanced
     assert trial.counts.failed == {"timeout": 2, "node": 7}
@@ -75,12 +83,12 @@ def test_a_result_with_too_many_failures_is_marked(
 ) -> None:
     failed = {"timeout": timeouts} if timeouts else {}
     nodes = [node(completed=completed, failed=failed)]
-    trial = judged(external_trial(NODE_ROW, "1", "now", nodes, 1.0))
+    trial = judged(external_trial(NODE_ROW, "1", "now", nodes, WARM, 1.0))
     assert trial.flags.get("invalid", False) is (why is not None) and why_invalid(trial) == why
 
 
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
-    trial = external_trial(NODE_ROW, "1", "now", [node()], 12.0)
+    trial = external_trial(NODE_ROW, "1", "now", [node()], WARM, 12.0)
     processes = [
         {"role": "replica", "cpu_percent": 60.0},
         {"role": "proxy", "cpu_percent": 40.0},
@@ -94,7 +102,7 @@ def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
 
 
 def test_what_is_not_known_makes_no_metric() -> None:
-    trial = external_trial(NODE_ROW, "1", "now", [node()], 12.0)
+    trial = external_trial(NODE_ROW, "1", "now", [node()], WARM, 12.0)
     more = with_values(trial, {"deploy_time": ("s", 2.5), "controller_loop": ("ms", None)})
     assert more.metrics["deploy_time"].windows == (2.5,)
     assert more.metrics["deploy_time"].unit == "s" and "controller_loop" not in more.metrics
