@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from serve_bench.clock import now_iso
 from serve_bench.observer import Observer, Step
-from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Teardown, VariantUsed
+from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, VariantUsed
 from serve_bench.rpc_backend import People, RpcBackend, RpcFailed
 from serve_bench.rpc_episodes import Measuring
 from serve_bench.rpc_request import RpcLaunch, RpcSuite, World, expected_s, x_of
 from serve_bench.scenario import LaunchPlan
 from serve_bench.store import RunFolder
+from serve_bench.teardown import record_teardown
 
 
 @dataclass
@@ -80,18 +81,7 @@ class RpcRunner:
         self.folder.append(record)
 
     def _teardown(self, backend: RpcBackend, number: int) -> None:
-        reaped = backend.close()
-        record = Teardown(
-            launch=str(number),
-            seconds=round(reaped.seconds, 4),
-            killed=reaped.killed,
-            clean=not reaped.leftovers,
-            leftovers=reaped.leftovers,
-        )
-        self.folder.append(record)
-        if reaped.leftovers:
-            message = f"something of the launch is left: {', '.join(reaped.leftovers)}"
-            self._append_failure(Failure("teardown", message, now_iso(), launch=str(number)))
+        record_teardown(self.folder, str(number), backend.close(), self._append_failure)
 
     def _world(
         self,

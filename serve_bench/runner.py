@@ -29,7 +29,6 @@ from serve_bench.result import (
     Launch,
     PlannedTrial,
     Row,
-    Teardown,
     Trial,
 )
 from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of, step_row
@@ -37,6 +36,7 @@ from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.settling import Settling
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
+from serve_bench.teardown import record_teardown
 from serve_bench.trial import load_of, timing_of, trial_of
 
 #: What is done next when a phase of a launch has ended.
@@ -110,19 +110,7 @@ class Runner:
             self._teardown(serving, str(number))
 
     def _teardown(self, serving: Serving, launch: str) -> None:
-        reaped = serving.close()
-        self.folder.append(
-            Teardown(
-                launch=launch,
-                seconds=round(reaped.seconds, 4),
-                killed=reaped.killed,
-                clean=not reaped.leftovers,
-                leftovers=reaped.leftovers,
-            )
-        )
-        if reaped.leftovers:
-            message = f"something of the launch is left: {', '.join(reaped.leftovers)}"
-            self._append_failure(Failure("teardown", message, now_iso(), launch=launch))
+        record_teardown(self.folder, launch, serving.close(), self._append_failure)
 
     def _work_off(
         self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str

@@ -14,7 +14,7 @@ from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.observer import Observer, Step
-from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Teardown, Trial, VariantUsed
+from serve_bench.result import Deploy, Failure, Launch, PlannedTrial, Trial, VariantUsed
 from serve_bench.scale_cluster import OwnCluster, Put
 from serve_bench.scale_needs import check_cluster
 from serve_bench.scale_request import (
@@ -30,6 +30,7 @@ from serve_bench.scale_rows import Rows
 from serve_bench.scale_trial import with_values
 from serve_bench.scenario import LaunchPlan
 from serve_bench.store import RunFolder
+from serve_bench.teardown import record_teardown
 
 
 @dataclass
@@ -193,19 +194,7 @@ class ScaleRunner:
         )
 
     def _teardown(self, cluster: OwnCluster | AttachedCluster, number: int) -> None:
-        reaped = cluster.close()
-        self.folder.append(
-            Teardown(
-                launch=str(number),
-                seconds=round(reaped.seconds, 4),
-                killed=reaped.killed,
-                clean=not reaped.leftovers,
-                leftovers=reaped.leftovers,
-            )
-        )
-        if reaped.leftovers:
-            message = f"something of the launch is left: {', '.join(reaped.leftovers)}"
-            self.append_failure(Failure("teardown", message, now_iso(), launch=str(number)))
+        record_teardown(self.folder, str(number), cluster.close(), self.append_failure)
 
     def fail(self, what: str, error: RunFailed, number: int, cell: ScaleCell | None = None) -> None:
         """Records what kept a launch, or a size of it, from being measured."""

@@ -42,6 +42,7 @@ LAYERS: Final = {
     "rpc_runner": "runner",
     "scale_rows": "runner",
     "scale_runner": "runner",
+    "teardown": "runner",
     "url_runner": "runner",
     "cli": "cli",
     "__main__": "cli",

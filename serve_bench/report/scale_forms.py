@@ -50,7 +50,10 @@ def scale_markdown(result: Result, published: bool = False, where: str | None = 
     ]
     lines += [f"- {note}" for note in page.notes]
     if any(entry.measured for entry in page.entries):
-        lines += [f"- {one}" for one in notes(page.workload, str(page.run.suite.get("client")))]
+        lines += [
+            f"- {one}"
+            for one in notes(page.workload, str(page.run.suite.get("client")), page.sampled)
+        ]
     lines.append(f"- host: {page.host}")
     if where is not None:
         lines.append(f"- records: `{where}`")

@@ -160,6 +160,11 @@ class ScalePage:
         return tuple(said)
 
     @property
+    def sampled(self) -> bool:
+        """Whether nodes told what their processes used."""
+        return any(node.usage for entry in self.entries for node in entry.size.nodes)
+
+    @property
     def uses(self) -> tuple[tuple[str, NodeUse], ...]:
         """CPU of each row that was sampled on one machine, over its launches, with its name."""
         found = []

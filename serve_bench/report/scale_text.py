@@ -122,7 +122,7 @@ def _closing(page: ScalePage) -> Iterator[str]:
         yield f"CPU, % of a core{f', {name}' if name else ''}: {use.words}"
     yield from page.notes
     if any(entry.measured for entry in page.entries):
-        yield from notes(page.workload, str(page.run.suite.get("client")))
+        yield from notes(page.workload, str(page.run.suite.get("client")), page.sampled)
         if len(page.variants) > 1:
             yield compared_note()
     yield f"host: {page.host}"

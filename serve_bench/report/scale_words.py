@@ -137,7 +137,7 @@ def asked(suite: Mapping[str, Any], workload: str) -> Iterator[str]:
 _STD: Final = "±: the std over launches (ddof 1), - for one."
 
 
-def notes(workload: str, client: str) -> Iterator[str]:
+def notes(workload: str, client: str, sampled: bool) -> Iterator[str]:
     """What the figures mean, a line each."""
     if workload in GRAPHS:
         yield (
@@ -171,7 +171,7 @@ def notes(workload: str, client: str) -> Iterator[str]:
         "a node that was lost is in no mean, maximum or total of nodes; the requests that it was "
         "last known to have sent count as failed (class node)."
     )
-    if workload != "curve":
+    if sampled and workload != "curve":
         yield "proxy, replicas: CPU of those on the node, % of a core; - where it was not sampled."
 
 
