@@ -6,6 +6,7 @@ in place go to `deployments`; what needs a rebuild goes to `args`.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from serve_bench import press_request
 from serve_bench.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
 from serve_bench.errors import BadInput
+from serve_bench.own_app import APP_NAME, OwnApp, checks_of, deployments_of
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
 #: that nothing else of ours gets on the path of the variant's interpreter).
@@ -53,9 +55,25 @@ class AppSpec:
     paths: tuple[str, ...] = ()
     front: str | None = None
     bodies: Callable[[Mapping[str, Value]], tuple[bytes, ...]] | None = None
+    own: OwnApp | None = None  # the user's, and none of those that come with the tool
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders in which Python must find the app, beside ours."""
+        return () if self.own is None else (self.own.folder,)
+
+    def cpus(self, cell: Mapping[str, Value]) -> float:
+        """Logical CPUs of Ray that its replicas ask for: one each, unless its code says more."""
+        return float(self.replicas(cell)) if self.own is None else self.own.cpus(cell)
+
+    def to_json(self) -> Any:
+        """Its name; of the user's own app all that is known."""
+        return self.name if self.own is None else self.own.to_json()
 
     def replicas(self, cell: Mapping[str, Value]) -> int:
         """Replicas of all deployments of this cell."""
+        if self.own is not None:
+            return self.own.replicas(cell)
         measured = int(cell["num_replicas"])
         beside = measured * int(cell.get("ingress_per_ranker", 0))
         return measured + beside + (1 if cell.get("intermediate_handle") else 0)
@@ -110,6 +128,19 @@ def app_named(name: str, where: str) -> AppSpec:
     return APPS[name]
 
 
+def own_spec(app: OwnApp) -> AppSpec:
+    """The user's own app as one to be deployed and asked."""
+    route = app.asked.route
+    return AppSpec(
+        app.target, app.import_path, route, app.ingress, answer=None, prefix="/", own=app
+    )
+
+
+def app_from_json(data: Any) -> AppSpec:
+    """The reverse of `AppSpec.to_json`. Raises BadInput, KeyError or TypeError."""
+    return app_named(data, "suite") if isinstance(data, str) else own_spec(OwnApp.from_json(data))
+
+
 def check_cell(cell: Mapping[str, Value]) -> None:
     """BadInput on a cell whose settings do not go together."""
     handler, size = cell.get("callable", "async"), int(cell["max_batch_size"])
@@ -122,6 +153,9 @@ def check_cell(cell: Mapping[str, Value]) -> None:
 
 def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
+    timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell)
+    if app.own is not None:
+        return _own_deploy_spec(app.own, cell, timeout_s)
     check_cell(cell)
     replicas = int(cell["num_replicas"])
     batch_size = int(cell["max_batch_size"])
@@ -165,16 +199,48 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
         "name": app.name,
         "import_path": app.import_path,
         "route_prefix": app.prefix or app.route,
-        "ready_path": app.route,
-        "ready_body": None if bodies is None else bodies[0].decode(),
+        "ready": {
+            "path": app.route,
+            "method": "GET" if bodies is None else "POST",
+            "headers": {} if bodies is None else {"Content-Type": "application/json"},
+            "body": None if bodies is None else _base64(bodies[0]),
+            "statuses": [200],
+        },
         "system_log_level": cell.get("log_level"),  # None: as Serve has it
-        "measured": app.measured,
         "args": _args(cell),
         "deployments": deployments,
-        "expect": expect,
-        "expect_replicas": replicas,
-        "timeout_s": DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell),
+        "checks": [
+            {"deployment": app.measured, "replicas": replicas, "expect": expect, "told": {}}
+        ],
+        "own": False,
+        "timeout_s": timeout_s,
     }
+
+
+def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
+    asked = app.asked
+    return {
+        "name": APP_NAME,
+        "import_path": app.import_path,
+        "route_prefix": "/",
+        "ready": {
+            "path": asked.route,
+            "method": asked.method,
+            "headers": dict(asked.headers),
+            "body": _base64(asked.body) if asked.body else None,
+            "statuses": list(asked.expect_status),  # none: any 2xx
+        },
+        "system_log_level": None,
+        "args": {},
+        "deployments": deployments_of(app, cell),
+        "checks": checks_of(app, cell),
+        "own": True,
+        "timeout_s": timeout_s,
+    }
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _args(cell: Mapping[str, Value]) -> dict[str, Any]:

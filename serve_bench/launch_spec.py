@@ -7,6 +7,7 @@ interpreter which Ray it has.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ class LaunchSpec:
     """What `Serving` needs to start a cluster.
 
     `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
-    this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it.
+    this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
+    where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all.
     """
 
     variant: VariantUsed
@@ -51,6 +53,8 @@ class LaunchSpec:
     metrics: bool = False  # export Serve's metrics often
     raylets: int = 1
     proxy_location: str = "HeadOnly"
+    folders: tuple[str, ...] = ()
+    cpus: float = 0.0
 
     @property
     def ports(self) -> int:
@@ -68,7 +72,7 @@ class LaunchSpec:
     @property
     def logical_cpus(self) -> int:
         """What Ray counts: enough that the replicas fit on any machine, and two to spare."""
-        return max(self.most_replicas + 2, os.cpu_count() or 1)
+        return max(self.most_replicas + 2, math.ceil(self.cpus) + 2, os.cpu_count() or 1)
 
     @property
     def counts_folder(self) -> Path:
@@ -89,7 +93,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    path = [str(spec.directory / "p")]
+    path = [str(spec.directory / "p"), *spec.folders]
     if spec.variant.python is None and env.get("PYTHONPATH"):
         path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
     haproxy = spec.directory / "h"

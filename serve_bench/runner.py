@@ -84,7 +84,8 @@ class Runner:
         return not self.failed
 
     def _launch(self, launch: LaunchPlan, number: int) -> None:
-        most = max(self.agenda.suite.app.replicas(cell) for cell, _ in launch.cells)
+        app = self.agenda.suite.app
+        most = max(app.replicas(cell) for cell, _ in launch.cells)
         log = f"logs/launch-{number}.log"
         spec = LaunchSpec(
             launch.variant,
@@ -95,6 +96,8 @@ class Runner:
             host=self.host,
             port=self.port,
             metrics=self.inside is not None and self.inside.metrics,
+            folders=app.folders,
+            cpus=max(app.cpus(cell) for cell, _ in launch.cells),
         )
         started_at = now_iso()
         serving = Serving(spec)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from serve_bench.app_spec import AppSpec, app_named
+from serve_bench.app_spec import AppSpec, app_from_json
 from serve_bench.axes import AXES, Value
 from serve_bench.errors import BadInput
 from serve_bench.ladder import Ladder
@@ -48,7 +48,7 @@ class Suite:
         """Plain content for the Run record."""
         out = asdict(self)
         out["cells"] = [dict(cell) for cell in self.cells]
-        out["app"] = self.app.name
+        out["app"] = self.app.to_json()
         return out
 
     @classmethod
@@ -56,7 +56,7 @@ class Suite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
         given = dict(data)
         try:
-            given["app"] = app_named(given["app"], "suite")
+            given["app"] = app_from_json(given["app"])
             given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
             given["cells"] = tuple(given["cells"])
             given["rows"] = tuple(Row(**row) for row in given["rows"])
@@ -158,13 +158,13 @@ PUBLISHED_AXES: Final = ("max_batch_size", "max_concurrent_queries", "num_replic
 
 
 def label_of(cell: Cell) -> dict[str, Value]:
-    """A cell as it is recorded: the published axes, those that always name it, then whatever
-    differs from its default."""
-    label = {name: cell[name] for name in PUBLISHED_AXES}
+    """A cell as it is recorded: the published axes, those that always name it, whatever differs
+    from its default, then the options of an app of the user's own."""
+    label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
     for name, axis in AXES.items():
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
             label[name] = cell[name]
-    return label
+    return label | {name: value for name, value in cell.items() if name not in AXES}
 
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:

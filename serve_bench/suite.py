@@ -11,14 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.app_spec import app_named, check_cell
+from serve_bench.app_spec import AppSpec, app_named, check_cell
 from serve_bench.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
 from serve_bench.errors import BadInput
 from serve_bench.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.load_spec import MAX_TIMEOUT_S
+from serve_bench.own_app import Option
 from serve_bench.result import Row, VariantUsed
 from serve_bench.scenario import Cell, Suite, parse_row
-from serve_bench.variants import BUILT_IN_VARIANTS, only_keys, read_variant, with_env
+from serve_bench.variants import (
+    BUILT_IN_VARIANTS,
+    only_keys,
+    read_variant,
+    with_env,
+    with_http_options,
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,9 @@ class Overrides:
     timeout_s: float | None = None
     app: str | None = None
     ladder: Ladder | None = None
+    own: AppSpec | None = None  # the user's app, in place of one that comes with the tool
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of it, to be swept
+    http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
 
 
 _TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
@@ -69,21 +79,22 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     load = _table(data, "load", file)
     only_keys(load, _LOAD, f"{file}: load")
     where = "--app" if flags.app is not None else f"{file}: app"
-    app = app_named(flags.app or str(data.get("app", "noop")), where)
+    app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
     ladder = _ladder(load, flags, file)
     each = _requests_per_client(load, flags, file, ladder)
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
-    cells = _cells(data, flags, file, app.name)
-    for cell in cells:
+    cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
+    for cell in cells if app.own is None else ():
         check_cell(cell)
+    variants = variants_of(data, file, flags.variants, flags.env)
     return Suite(
         name=_text(data, "name", "suite", file),
         app=app,
-        variants=variants_of(data, file, flags.variants, flags.env),
+        variants=tuple(with_http_options(one, flags.http_options) for one in variants),
         cells=cells,
-        rows=() if ladder is not None else _rows(load, flags, file, app.name),
+        rows=() if ladder is not None else _rows(load, flags, file, app),
         ladder=ladder,
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
         window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
@@ -112,14 +123,15 @@ def _requests_per_client(
     return int(_number(load, "requests_per_client", 100, f"{file}: load", low=1))
 
 
-def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Row, ...]:
+def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec) -> tuple[Row, ...]:
     data_size = flags.data_size or str(
         AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
     )
-    if app != "noop" and body_bytes(data_size):
+    if app.name != "noop" and body_bytes(data_size):
         where = "--data-size" if flags.data_size else f"{file}: load.data_size"
-        its = "takes no body" if app_named(app, where).bodies is None else "has a body of its own"
-        raise BadInput(f"{where}: the app {app} {its}")
+        no_body = app.bodies is None and app.own is None
+        its = "takes no body" if no_body else "has a body of its own"
+        raise BadInput(f"{where}: the app {app.name} {its}")
     where = "--clients" if flags.clients else f"{file}: load.clients"
     texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
     rows = [parse_row(text, data_size, where) for text in texts]
@@ -199,6 +211,25 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
     ]
     _no_twins([str(cell) for cell in cells], f"{file}: cells")
     return tuple(cells)
+
+
+def _own_cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, ...]:
+    """The options of the user's app in all combinations; one cell, the app as it is, without."""
+    for key in ("cell", "cells", "matrix"):
+        if key in data:
+            raise BadInput(f"{file}: {key} is for the apps that come with the tool; use [options]")
+    names = sorted(flags.options, key=_cheapness)
+    chosen = itertools.product(*(flags.options[name] for name in names))
+    cells = [dict(zip(names, values, strict=True)) for values in chosen]
+    return tuple({name: cell[name] for name in flags.options} for cell in cells)
+
+
+def _cheapness(option: str) -> int:
+    """What changes in place changes most often; what starts all replicas anew the least."""
+    name = option.partition(".")[2]
+    if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
+        return 2
+    return 1 if name == "num_replicas" else 0
 
 
 def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:

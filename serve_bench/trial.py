@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from serve_bench.app_spec import AppSpec
 from serve_bench.axes import body_bytes
 from serve_bench.load_result import LoadResult
 from serve_bench.load_spec import Load, Timing
@@ -30,26 +31,39 @@ CUT_DRAIN_S: Final = 2.0
 
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """The load of a row on a cell, against a server at `url` (without a path)."""
-    size = body_bytes(row.data_size)
-    bodies = suite.app.bodies(cell) if suite.app.bodies is not None else ()
-    request = Request(
-        url=url + suite.app.route,
-        method="POST" if size or bodies else "GET",
-        headers=JSON if bodies else (),
-        body=b"a" * size,
-        bodies=bodies,
-        expect_status=(200,),
-        expect_body=suite.app.answer,
-        paths=suite.app.paths,
-    )
     return Load(
-        request,
+        request_of(suite.app, row, url, cell),
         client="aiohttp" if row.client == "aiohttp" else "raw",
         connections=row.connections,
         processes=row.processes,
         count=suite.requests,
         each=row.requests_each,
         timeout_s=suite.timeout_s,
+    )
+
+
+def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
+    """What a row asks of an app at `url`, and what its response must be."""
+    if app.own is not None:
+        asked = app.own.asked
+        return Request(
+            url=url + asked.route,
+            method=asked.method,
+            headers=asked.headers,
+            body=asked.body,
+            expect_status=asked.expect_status,
+        )
+    size = body_bytes(row.data_size)
+    bodies = app.bodies(cell) if app.bodies is not None else ()
+    return Request(
+        url=url + app.route,
+        method="POST" if size or bodies else "GET",
+        headers=JSON if bodies else (),
+        body=b"a" * size,
+        bodies=bodies,
+        expect_status=(200,),
+        expect_body=app.answer,
+        paths=app.paths,
     )
 
 

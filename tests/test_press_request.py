@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -96,11 +97,15 @@ def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None
     spec = deploy_spec(app, cell)
     (press,) = spec["deployments"]
     assert press["logging_config"] == {"log_level": "ERROR", "enable_access_log": False}
-    assert press["max_queued_requests"] == 48 and press["name"] == spec["measured"] == "Press"
+    assert (
+        press["max_queued_requests"] == 48
+        and press["name"] == spec["checks"][0]["deployment"] == "Press"
+    )
     assert spec["system_log_level"] == "ERROR"
-    assert spec["ready_body"].encode() == bodies(cell)[0]
+    assert base64.b64decode(spec["ready"]["body"]) == bodies(cell)[0]
+    assert spec["ready"]["method"] == "POST"
     told = {"log_level": "ERROR", "callable": "sync", "max_queued_requests": 48, "device": "cpu"}
-    assert spec["expect"].items() >= told.items()
+    assert spec["checks"][0]["expect"].items() >= told.items()
     assert spec["args"].items() >= {"features": ["user", "item"], "debug": False}.items()
     info = deploy_spec(app, {**cell, "log_level": "INFO"})
     assert info["args"] == spec["args"]  # changed in place
@@ -111,15 +116,15 @@ def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None
 def test_the_app_without_a_model_needs_nothing_of_one() -> None:
     spec = deploy_spec(app_named("press_noop", "test"), cell_of("press_noop"))
     assert set(spec["args"]) == {"callable", "features", "debug"}
-    assert not {"ranker", "device", "threads"} & set(spec["expect"])
+    assert not {"ranker", "device", "threads"} & set(spec["checks"][0]["expect"])
     assert "device" not in cell_defaults("press_noop")
 
 
 def test_other_apps_are_told_as_before() -> None:
     spec = deploy_spec(app_named("recsys", "test"), cell_defaults("recsys"))
-    assert spec["system_log_level"] is None and spec["ready_body"] is None
+    assert spec["system_log_level"] is None and spec["ready"]["body"] is None
     assert all("max_queued_requests" not in one for one in spec["deployments"])
-    assert "callable" not in spec["args"] and "log_level" not in spec["expect"]
+    assert "callable" not in spec["args"] and "log_level" not in spec["checks"][0]["expect"]
 
 
 def test_only_coroutines_are_batched() -> None:

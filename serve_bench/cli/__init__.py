@@ -26,6 +26,7 @@ from serve_bench.cli.ranker import ranker
 from serve_bench.cli.recsys import recsys
 from serve_bench.cli.report import report
 from serve_bench.cli.rpc import rpc
+from serve_bench.cli.run import run as run_own
 from serve_bench.cli.scale import scale
 from serve_bench.cli.sweep import sweep
 from serve_bench.errors import BadInput, RunFailed
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 for command in (micro, noop, load, sweep, recsys, press, ranker, report, clean):
     app.command()(command)
+app.command(name="run")(run_own)
 app.add_typer(profile, name="profile")
 app.add_typer(rpc, name="rpc")
 app.add_typer(scale, name="scale")

@@ -35,14 +35,17 @@ def ask(actor: Any, question: Callable[[Any], Any]) -> Any:
     return ray.get(_put(question, actor), timeout=ANSWER_TIMEOUT_S)
 
 
-def ask_replicas(app: str, deployment: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the replicas of a deployment use, by pid; and why others could not tell."""
+def ask_replicas(
+    app: str, deployment: str, own: bool = False
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What the replicas of a deployment use, by pid; and why others could not tell. `own`: of an
+    app of the user's, which has no settings in the form of ours."""
     import ray
 
+    question = _own_settings if own else _replica_settings
+
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
-    asked = [
-        _put(_replica_settings, actor) for name, actor in serve_actors() if name.startswith(prefix)
-    ]
+    asked = [_put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)]
     found = []
     silent = []
     for reference in asked:
@@ -186,6 +189,25 @@ def _replica_settings(replica: Any) -> dict[str, Any]:
     if hasattr(user, "settings"):
         settings.update(user.settings())
     return settings
+
+
+def _own_settings(replica: Any) -> dict[str, Any]:
+    """Runs inside a replica of the user's app: its pid, and what it was given, by option."""
+    import ray
+
+    config = getattr(replica, "_replica_impl", replica)._deployment_config
+    context: Any = ray.get_runtime_context()  # without types
+    given = context.get_assigned_resources()
+    user = config.user_config if isinstance(config.user_config, dict) else {}
+    scalars = {k: v for k, v in user.items() if isinstance(v, (int, float, str, bool))}
+    return {
+        "pid": os.getpid(),
+        "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
+        "max_queued_requests": getattr(config, "max_queued_requests", None),
+        "ray_actor_options.num_cpus": given.get("CPU", 0.0),
+        "ray_actor_options.num_gpus": given.get("GPU", 0.0),
+        **{f"user_config.{name}": value for name, value in scalars.items()},
+    }
 
 
 def _put(question: Callable[[Any], Any], actor: Any) -> Any:

@@ -6,6 +6,7 @@ when every replica says that it uses what was asked.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import time
 from typing import Any
@@ -18,6 +19,9 @@ POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 15.0
+
+#: An app that gives the same wrong answer for so long will not give another.
+WRONG_ANSWER_S = 5.0
 
 
 class Deployer:
@@ -103,24 +107,50 @@ class Deployer:
         Returns the first request that reached the app, connecting included. Polls before it ended
         at the proxy: refused, or unknown there (404), or without a replica yet (503).
         """
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
-        port, path, body = self.http["port"], spec["ready_path"], spec.get("ready_body")
+        ready = spec["ready"]
         first: dict[str, Any] | None = None
-        deadline = time.monotonic() + PROXY_TIMEOUT_S
+        began_all = time.monotonic()
         polls = 0
-        while (left_s := deadline - time.monotonic()) > 0:
+        while (left_s := began_all + PROXY_TIMEOUT_S - time.monotonic()) > 0:
             # A slow first answer is waited for: given up, it would be the second that is timed.
-            patience_s = POLL_TIMEOUT_S if body is None else left_s
+            plain = ready["body"] is None and not spec["own"]
             began = time.perf_counter()
-            status, answer = _poll(host, port, path, body, patience_s)
+            status, answer = self._poll(ready, POLL_TIMEOUT_S if plain else left_s)
             if first is None and status not in (None, 404, 503):
                 taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
                 first = {"ms": taken_ms, "polls": polls, "status": status}
-            if status == 200 and first is not None:
+                reached = time.monotonic()
+            if first is not None and _wanted(status, ready["statuses"]):
                 return first
             polls += 1
+            if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
+                break
             time.sleep(POLL_S)
-        raise Refused(f"{path} on port {port} answered {answer} for {PROXY_TIMEOUT_S:.0f} s")
+        asked = f"{ready['method']} {ready['path']}"
+        waited_s = time.monotonic() - began_all
+        raise Refused(f"{asked} on port {self.http['port']} answered {answer} for {waited_s:.0f} s")
+
+    def _poll(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str]:
+        """The status of an answer on a connection of its own, None without one; and what to say of
+        it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
+        body = None if ready["body"] is None else base64.b64decode(ready["body"])
+        connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
+        try:
+            connection.request(ready["method"], ready["path"], body, ready["headers"])
+            response = connection.getresponse()
+            response.read()
+            return response.status, f"{response.status} {response.reason}"
+        except (OSError, http.client.HTTPException) as error:
+            return None, one_line(error)
+        finally:
+            connection.close()
+
+
+def _wanted(status: int | None, statuses: list[int]) -> bool:
+    if status is None:
+        return False
+    return status in statuses if statuses else 200 <= status < 300
 
 
 def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -132,16 +162,22 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
     while True:
         replicas, silent = _replicas(spec)
         wrong = list(silent)
-        wrong += [
-            f"replica {replica['pid']} uses {name}={replica.get(name)!r}, asked for {value!r}"
-            for replica in replicas
-            for name, value in spec["expect"].items()
-            if replica.get(name) != value
-        ]
         patience_s = PROOF_TIMEOUT_S
-        if len(replicas) != spec["expect_replicas"]:
-            wrong.append(f"{len(replicas)} replicas, asked for {spec['expect_replicas']}")
-            patience_s = max(patience_s, float(spec["timeout_s"]))
+        for check in spec["checks"]:
+            mine = [one for one in replicas if one["deployment"] == check["deployment"]]
+            wrong += [
+                f"replica {replica['pid']} of {check['deployment']} uses "
+                f"{name}={replica.get(name)!r}, asked for {value!r}"
+                for replica in mine
+                for name, value in check["expect"].items()
+                if replica.get(name) != value
+            ]
+            if check["replicas"] is not None and len(mine) != check["replicas"]:
+                wrong.append(
+                    f"{len(mine)} replicas of {check['deployment']}, asked for {check['replicas']}"
+                )
+                patience_s = max(patience_s, float(spec["timeout_s"]))
+        wrong += _told_otherwise(spec)
         if not wrong:
             return replicas
         if time.monotonic() - began > patience_s:
@@ -149,31 +185,33 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
+def _told_otherwise(spec: dict[str, Any]) -> list[str]:
+    """Options that replicas cannot tell, and of which Serve tells something else."""
+    if not any(check["told"] for check in spec["checks"]):
+        return []
+    app = serve_client().get_serve_details()["applications"].get(spec["name"], {})
+    wrong = []
+    for check in spec["checks"]:
+        details = app.get("deployments", {}).get(check["deployment"], {})
+        for name, value in check["told"].items():
+            found: Any = details.get("deployment_config", {})
+            for part in name.split("."):
+                found = found.get(part) if isinstance(found, dict) else None
+            if found != value:
+                told = f"{check['deployment']}.{name} is {found!r} by Serve's own word"
+                wrong.append(f"{told}, asked for {value!r}")
+    return wrong
+
+
 def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the replicas of the measured deployment use; and why others could not tell."""
-    return ask_replicas(spec["name"], spec["measured"])
-
-
-def _poll(
-    host: str, port: int, path: str, body: str | None, patience_s: float
-) -> tuple[int | None, str]:
-    """The status of an answer on a connection of its own, None without one; and what to say of it.
-
-    A body is posted as JSON; without one it is a GET.
-    """
-    connection = http.client.HTTPConnection(host, port, timeout=patience_s)
-    try:
-        if body is None:
-            connection.request("GET", path)
-        else:
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        response.read()
-        return response.status, f"{response.status} {response.reason}"
-    except (OSError, http.client.HTTPException) as error:
-        return None, one_line(error)
-    finally:
-        connection.close()
+    """What the replicas of the checked deployments use; and why others could not tell."""
+    found: list[dict[str, Any]] = []
+    silent: list[str] = []
+    for check in spec["checks"]:
+        replicas, why = ask_replicas(spec["name"], check["deployment"], own=spec["own"])
+        found += [{**one, "deployment": check["deployment"]} for one in replicas]
+        silent += why
+    return found, silent
 
 
 def _settled(deployment: Any, count: int) -> bool:

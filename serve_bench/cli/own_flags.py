@@ -1,0 +1,148 @@
+"""From the flags and the file of `run` to a suite over the user's own app.
+
+Rule: a flag goes before the file. Everything is read and checked here, the app imported in a
+process of its own, before a cluster starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from serve_bench.app_spec import AppSpec, own_spec
+from serve_bench.cli.load_flags import content_of, header_of, in_flags, statuses_of
+from serve_bench.errors import BadInput
+from serve_bench.launch_spec import check_interpreter
+from serve_bench.load_spec import MAX_TIMEOUT_S
+from serve_bench.own_app import Asked, Option, option_values, read_options
+from serve_bench.own_app_facts import check_options, is_own, own_app
+from serve_bench.own_suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
+from serve_bench.request_spec import Request, SpecError
+from serve_bench.scenario import Suite
+from serve_bench.shipped import read_toml
+from serve_bench.suite import Overrides, read_suite, variants_of
+
+
+@dataclass(frozen=True)
+class OwnFlags:
+    """What the flags of `run` say of the app and its request; None: as in the file, if there is
+    one."""
+
+    options: tuple[str, ...] = ()
+    route: str | None = None
+    method: str | None = None
+    headers: tuple[str, ...] = ()
+    body: str | None = None
+    expect_status: str | None = None
+    request_timeout_s: float | None = None
+    overrides: Overrides = field(default_factory=Overrides)
+
+
+def own_suite(target: str, flags: OwnFlags) -> Suite | None:
+    """The suite of a target; None for a suite file over an app that comes with the tool.
+
+    Raises BadInput before anything starts.
+    """
+    file = Path(target)
+    if not target.endswith(".toml"):
+        return _suite_of(target, "TARGET", OwnParts(rest=_bare(target)), target, flags)
+    data = read_toml(file)
+    app = data.get("app", "noop")
+    if not isinstance(app, str) or not is_own(app):
+        return None
+    module, _, name = app.rpartition(":")
+    if module.endswith(".py"):  # beside the file, wherever the tool is started
+        app = f"{file.parent / module}:{name}"
+    return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags)
+
+
+def _bare(target: str) -> dict[str, Any]:
+    return dict(parts_of({"name": target}, target).rest)
+
+
+def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags) -> Suite:
+    overrides = flags.overrides
+    if parts.env:
+        overrides = replace(overrides, env={**parts.env, **overrides.env})
+    variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
+    for variant in variants:
+        check_interpreter(variant)
+    print(f"importing {app}", file=sys.stderr, flush=True)
+    asked = asked_of(parts.request, Path(file).parent, flags)
+    found = own_app(app, where, python=variants[0].python, asked=asked)
+    options_where = "--option" if flags.options else f"{file}: options"
+    wished = [_option(text) for text in flags.options] or parts.options
+    options = read_options(found, wished, options_where)
+    timeout_s = flags.request_timeout_s
+    if timeout_s is not None:
+        timeout_s = positive_s(timeout_s, "--request-timeout-s")
+    elif parts.request_timeout_s is not None:
+        timeout_s = parts.request_timeout_s
+    if timeout_s is not None:
+        client_s = max(30.0, timeout_s + BEYOND_TIMEOUT_S, overrides.timeout_s or 0.0)
+        overrides = replace(
+            overrides,
+            http_options={"request_timeout_s": timeout_s},
+            timeout_s=min(client_s, MAX_TIMEOUT_S),
+        )
+    suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(found), options=options))
+    if options:
+        for variant in {one.python: one for one in variants}.values():
+            check_options(found, suite.cells, options_where, variant.python)
+    return suite
+
+
+def app_of(word: str, where: str, python: str | None = None, asked: Asked | None = None) -> AppSpec:
+    """The user's app that a word names, as one to be deployed. Raises BadInput."""
+    print(f"importing {word}", file=sys.stderr, flush=True)
+    return own_spec(own_app(word, where, python=python, asked=asked))
+
+
+def _option(text: str) -> tuple[str, Sequence[Option]]:
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise BadInput(
+            f"--option: {text!r} is not allowed; it takes Deployment.option=values, with commas"
+        )
+    return name.strip(), option_values(values)
+
+
+def asked_of(told: Mapping[str, Any], folder: Path, flags: OwnFlags) -> Asked:
+    """The request: the flags, else what the file says, else GET /. Raises BadInput."""
+    body = b""
+    if flags.body is not None:
+        body = content_of(flags.body, "--body")
+    elif "body_file" in told:
+        body = content_of(f"@{folder / told['body_file']}", "request.body_file")
+    elif "body" in told:
+        body = os.fsencode(told["body"])
+    headers = [header_of(one) for one in flags.headers]
+    headers = headers or [(str(k), str(v)) for k, v in told.get("headers", {}).items()]
+    if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
+        headers.append(("content-type", "application/json"))
+    route = flags.route or told.get("route", "/")
+    if not route.startswith("/"):
+        raise BadInput(f"--route: {route!r} is not allowed; it takes a path that begins with /")
+    statuses = statuses_of(flags.expect_status)
+    if flags.expect_status is None:
+        statuses = tuple(int(one) for one in told.get("expect_status", ()))
+    method = (flags.method or told.get("method") or ("POST" if body else "GET")).upper()
+    asked = Asked(route, method, tuple(headers), body, statuses)
+    try:
+        Request("http://127.0.0.1" + route, method, asked.headers, body, expect_status=statuses)
+    except SpecError as error:
+        raise BadInput(in_flags(str(error))) from None
+    return asked
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""`serve-bench run`: the matrix over a Serve app of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve_bench.cli import options
+
+if TYPE_CHECKING:
+    from serve_bench.suite import Overrides
+
+QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
+
+#: Flags that go with --resume: they change what is looked at and shown, not what is measured.
+LATER_TOO = (
+    *("resume", "format", "perf_metrics", "dry_run"),
+    *("profile", "no_sample", "serve_metrics"),
+)
+
+
+def run(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="module:app, path/file.py:app, or a suite file (.toml)."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Deployment.option=values, with commas; repeatable: all combinations."),
+    ] = None,
+    route: Annotated[str | None, typer.Option(help="Path that the load asks for [/].")] = None,
+    method: Annotated[str | None, typer.Option(help="HTTP method [GET; POST with a body].")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("-H", "--header", help="'Name: value'; repeatable.")
+    ] = None,
+    body: Annotated[str | None, typer.Option(help="Request body: text, or @FILE.")] = None,
+    expect_status: Annotated[
+        str | None, typer.Option(help="Status codes that are no failure, with commas [any 2xx].")
+    ] = None,
+    request_timeout_s: Annotated[
+        float | None, typer.Option(help="Serve gives a request up after so long [never].")
+    ] = None,
+    clients: Annotated[
+        str | None, typer.Option(help="Rows: N aiohttp clients, raw:N connections [raw:100].")
+    ] = None,
+    windows: Annotated[int | None, typer.Option(help="Windows a row [10].")] = None,
+    window_seconds: Annotated[float | None, typer.Option(help="Seconds a window [1].")] = None,
+    launches: options.Launches = None,
+    quick: Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")] = False,
+    variant: options.Variants = None,
+    env: options.Env = None,
+    out: options.Out = None,
+    resume: options.ResumeFrom = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
+    ] = None,
+    no_sample: options.NoSample = False,
+    load_on: options.LoadOn = None,
+    load_nodes: options.LoadNodes = None,
+    serve_metrics: options.ServeMetrics = False,
+    dry_run: options.DryRun = False,
+    format: options.Format = "table",
+    perf_metrics: options.PerfMetrics = None,
+) -> int:
+    """Measure a Serve app of your own over its options; one row a cell, and what limited it.
+
+    Example: serve-bench run shop.py:app --route /best --option Ranker.num_replicas=1,2
+    """
+    given = dict(locals())
+    from serve_bench.cli import measure
+    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.own_flags import OwnFlags, own_suite
+    from serve_bench.cli.show import Shown
+    from serve_bench.errors import BadInput
+
+    shown = Shown(format, perf_metrics=perf_metrics)
+    shown.check()
+    if resume is not None:
+        sitting = measure.resumed(resume, asked(given, "", but=LATER_TOO))
+    elif target is None:
+        raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
+    else:
+        flags = OwnFlags(
+            options=tuple(option or ()),
+            route=route,
+            method=method,
+            headers=tuple(header or ()),
+            body=body,
+            expect_status=expect_status,
+            request_timeout_s=request_timeout_s,
+            overrides=_overrides(given),
+        )
+        suite = own_suite(target, flags)
+        if suite is None:
+            wrong = [
+                name
+                for name in ("option", "route", "method", "header", "body", "expect_status")
+                if given[name]
+            ]
+            if wrong:
+                raise BadInput(f"--{wrong[0]}: {target} measures an app that comes with the tool")
+            sitting = measure.fresh("run", target, flags.overrides, out)
+        else:
+            sitting = measure.Sitting("run", suite, out)
+    sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
+    sitting = measure.loading_on(sitting, load_on, load_nodes)
+    if dry_run:
+        measure.print_plan(sitting)
+        return 0
+    return measure.run(sitting, shown)
+
+
+def _overrides(given: dict[str, object]) -> Overrides:
+    """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
+    from serve_bench.cli import matrix_flags as flags
+    from serve_bench.suite import Overrides
+    from serve_bench.variants import parse_env
+
+    windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
+    flags.check_number("--windows", windows, 1)
+    flags.check_number("--window-seconds", window_s, 0.01)
+    flags.check_number("--launches", launches, 1)
+    if given["quick"]:
+        windows = QUICK_WINDOWS if windows is None else windows
+        window_s = QUICK_WINDOW_S if window_s is None else window_s
+    env = given["env"]
+    return Overrides(
+        variants=flags.names(given["variant"]),
+        env=parse_env(env if isinstance(env, list) else [], "--env"),
+        clients=flags.names(given["clients"]),
+        windows=windows if isinstance(windows, int) else None,
+        window_s=float(window_s) if isinstance(window_s, int | float) else None,
+        launches=launches if isinstance(launches, int) else None,
+    )

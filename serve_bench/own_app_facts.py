@@ -1,0 +1,123 @@
+"""Asks an interpreter what a Serve app of the user's is made of, before anything is started.
+
+Rule: the app is imported in a process of its own (cluster/describe.py), as Ray would, and never
+here. What goes wrong in it is told in one line, with the file and the line that it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.errors import BadInput
+from serve_bench.own_app import Asked, Option, OwnApp, OwnDeployment
+
+_PROGRAM: Final = Path(__file__).resolve().parent / "cluster" / "describe.py"
+
+#: An app may load a model while it is imported; a hanging one must not hang the tool.
+IMPORT_TIMEOUT_S: Final = 180.0
+
+
+def is_own(text: str) -> bool:
+    """Whether a word names an app of the user's: `module:app` or `path/file.py:app`."""
+    return ":" in text
+
+
+def place_of(target: str, where: str) -> tuple[str, str]:
+    """The folder that Python must look in, and the import path, of `module:app` (from the current
+    folder) or `path/file.py:app`. Raises BadInput."""
+    module, _, name = target.rpartition(":")
+    if not module or not all(part.isidentifier() for part in name.split(".")):
+        raise BadInput(
+            f"{where}: {target!r} is not allowed; it takes module:app or path/file.py:app"
+        )
+    if not module.endswith(".py"):
+        if "/" in module or not all(part.isidentifier() for part in module.split(".")):
+            raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
+        return os.getcwd(), f"{module}:{name}"
+    file = Path(module)
+    if not file.is_file():
+        raise BadInput(f"{where}: {module}: there is no such file")
+    if not file.stem.isidentifier():
+        raise BadInput(f"{where}: {module}: the name of the file is none that Python can import")
+    return str(file.resolve().parent), f"{file.stem}:{name}"
+
+
+def own_app(
+    target: str, where: str, *, python: str | None = None, asked: Asked | None = None
+) -> OwnApp:
+    """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput."""
+    folder, import_path = place_of(target, where)
+    told = _ask(import_path, folder, python, [], where, target)
+    deployments = tuple(OwnDeployment(**one) for one in told["deployments"])
+    return OwnApp(
+        target, import_path, folder, deployments, tuple(told["options"]), asked or Asked()
+    )
+
+
+def check_options(
+    app: OwnApp, cells: Iterable[Mapping[str, Option]], where: str, python: str | None = None
+) -> None:
+    """Has that Serve's config look at what the cells set. Raises BadInput with what it says."""
+    wishes: list[Any] = []
+    for cell in cells:
+        for key, value in cell.items():
+            deployment, _, option = key.partition(".")
+            table, dot, name = option.partition(".")
+            wish = [deployment, {table: {name: value} if dot else value}]
+            if wish not in wishes:
+                wishes.append(wish)
+    if not wishes:
+        return
+    told = _ask(app.import_path, app.folder, python, wishes, where, app.target)
+    if told["refusals"]:
+        raise BadInput(f"{where}: {told['refusals'][0]}")
+
+
+def _ask(
+    import_path: str, folder: str, python: str | None, wishes: list[Any], where: str, target: str
+) -> dict[str, Any]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    paths = [folder]
+    if python is None and env.get("PYTHONPATH"):
+        paths.append(env["PYTHONPATH"])
+    try:
+        done = subprocess.run(
+            [python or sys.executable, str(_PROGRAM), import_path],
+            input=json.dumps(wishes),
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT_S,
+            check=False,
+            env={**env, "PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"},
+        )
+    except OSError as error:
+        reason = (error.strerror or "cannot be run").lower()
+        raise BadInput(f"{where}: python {python}: {reason}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"{where}: {target}: its import had not ended after {IMPORT_TIMEOUT_S:.0f} s"
+        ) from None
+    lines = done.stdout.splitlines()
+    if not lines:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise BadInput(f"{where}: {target}: its import ended the interpreter: {last}")
+    told: dict[str, Any] = json.loads(lines[-1])
+    if "no_ray" in told:
+        raise BadInput(f"{where}: Ray is not installed there: pip install 'ray[serve]'")
+    if "no_app" in told:
+        raise BadInput(f"{where}: {target}: {told['no_app']}")
+    if "error" in told:
+        place = f" ({_short(told['file'], folder)}, line {told['line']})" if "file" in told else ""
+        raise BadInput(f"{where}: {target} does not import: {told['error']}{place}")
+    return told
+
+
+def _short(file: str, folder: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

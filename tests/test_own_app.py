@@ -1,0 +1,182 @@
+"""Options of the user's own app: names, values, what a deploy says, what is checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from serve_bench.app_spec import app_from_json, deploy_spec, own_spec
+from serve_bench.errors import BadInput
+from serve_bench.own_app import (
+    Asked,
+    Option,
+    OwnApp,
+    OwnDeployment,
+    checks_of,
+    deployments_of,
+    option_named,
+    option_values,
+    read_options,
+)
+from serve_bench.scenario import label_of
+from serve_bench.trial import request_of
+from tests.records import ROWS
+
+OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")
+RANKER = OwnDeployment("Ranker", 2, 0.5, {"ray_actor_options": {"num_cpus": 0.5, "num_gpus": 0}})
+SHOP = OwnApp(
+    "shop.py:app", "shop:app", "/where", (RANKER, OwnDeployment("Shop", 1)), OPTIONS, Asked("/best")
+)
+SCALED = OwnApp("a:b", "a:b", "/", (OwnDeployment("One", None, 2.0),), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2", (1, 2)),
+        ("0.5, 1", (0.5, 1)),
+        ("true,False", (True, False)),
+        ("auto", ("auto",)),
+        ("1_0,١", ("1_0", "١")),  # digits that Python would take, and no person means
+        ("-1", (-1,)),
+        ("", ("",)),
+    ],
+)
+def test_values_are_read_as_they_are_meant(text: str, values: tuple[Option, ...]) -> None:
+    assert option_values(text) == values
+    assert [type(one) for one in option_values(text)] == [type(one) for one in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("Ranker.num_replicas", "Ranker.num_replicas"),
+        ("Ranker.max_concurrent_queries", "Ranker.max_ongoing_requests"),  # the older spelling
+        ("Shop.user_config.boost", "Shop.user_config.boost"),
+    ],
+)
+def test_options_are_known_by_name(name: str, key: str) -> None:
+    assert option_named(SHOP, name, "--option") == key
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Rankr.num_replicas", "no deployment 'Rankr'; did you mean 'Ranker'?"),
+        ("Ranker.num_replica", "Ranker takes no option 'num_replica'; did you mean 'num_replicas'"),
+        ("Ranker.ray_actor_options.cpus", "did you mean 'ray_actor_options.num_cpus'?"),
+        ("Ranker.user_config.", "takes no option 'user_config.'"),
+        ("num_replicas", "it takes Deployment.option=values, such as Shop.num_replicas=1,2"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(name: str, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        option_named(SHOP, name, "--option")
+    assert str(caught.value).startswith("--option: ")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ([("Ranker.num_replicas", (1,)), ("Ranker.num_replicas", (2,))], "is given twice"),
+        ([("Ranker.num_replicas", (1, 1))], "1 is given twice"),
+        ([("Ranker.num_replicas", (0,))], "it takes whole numbers from 1"),
+        ([("Ranker.num_replicas", ("auto",))], "it takes whole numbers from 1"),
+        ([("Ranker.num_replicas", (True,))], "it takes whole numbers from 1"),
+        ([("Ranker.max_ongoing_requests", ("",))], "at least one value is needed"),
+    ],
+)
+def test_values_that_make_no_cell(asked: list[tuple[str, tuple[Option, ...]]], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        read_options(SHOP, asked, "--option")
+
+
+def test_one_and_1_0_are_two_values() -> None:
+    found = read_options(SHOP, [("Ranker.user_config.x", (1, 1.0))], "--option")
+    assert found == {"Ranker.user_config.x": (1, 1.0)}
+
+
+def test_a_table_keeps_what_the_code_has_in_it() -> None:
+    cell: dict[str, Option] = {"Ranker.ray_actor_options.num_cpus": 1, "Ranker.num_replicas": 3}
+    ranker, shop = deployments_of(SHOP, cell)
+    assert ranker == {
+        "name": "Ranker",
+        "num_replicas": 3,
+        "ray_actor_options": {"num_cpus": 1, "num_gpus": 0},
+    }
+    assert shop == {"name": "Shop"}
+    assert RANKER.tables["ray_actor_options"]["num_cpus"] == 0.5  # and is itself as it was
+
+
+def test_what_is_checked_of_each_deployment() -> None:
+    cell: dict[str, Option] = {
+        "Ranker.num_replicas": 3,
+        "Ranker.ray_actor_options.num_cpus": 1,
+        "Shop.user_config.boost": 2,
+        "Shop.health_check_period_s": 5,
+    }
+    ranker, shop = checks_of(SHOP, cell)
+    assert ranker == {
+        "deployment": "Ranker",
+        "replicas": 3,
+        "expect": {"ray_actor_options.num_cpus": 1},
+        "told": {},
+    }
+    assert shop["replicas"] == 1
+    assert shop["expect"] == {"user_config.boost": 2}
+    assert shop["told"] == {"health_check_period_s": 5}  # no replica tells it
+
+
+def test_replicas_and_cpus_of_a_cell() -> None:
+    assert (SHOP.replicas({}), SHOP.cpus({})) == (3, 2.0)
+    more: dict[str, Option] = {"Ranker.num_replicas": 4, "Ranker.ray_actor_options.num_cpus": 2}
+    assert (SHOP.replicas(more), SHOP.cpus(more)) == (5, 9.0)
+    assert (SCALED.replicas({}), SCALED.cpus({})) == (1, 2.0)
+    assert checks_of(SCALED, {})[0]["replicas"] is None  # Serve says how many
+    assert checks_of(SCALED, {"One.num_replicas": 2})[0]["replicas"] == 2
+
+
+def test_what_the_child_is_told() -> None:
+    app = own_spec(SHOP)
+    spec = deploy_spec(app, {"Ranker.num_replicas": 1})
+    assert (spec["import_path"], spec["own"], spec["system_log_level"]) == ("shop:app", True, None)
+    assert spec["ready"] == {
+        "path": "/best",
+        "method": "GET",
+        "headers": {},
+        "body": None,
+        "statuses": [],
+    }
+    assert app.folders == ("/where",)
+
+
+def test_a_load_asks_as_the_user_said() -> None:
+    asked = Asked("/rank", "POST", (("X-A", "1"),), b"[1]", (200, 204))
+    app = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), OPTIONS, asked))
+    request = request_of(app, ROWS[0], "http://127.0.0.1:8", {})
+    assert (request.url, request.method, request.body) == (
+        "http://127.0.0.1:8/rank",
+        "POST",
+        b"[1]",
+    )
+    assert (request.headers, request.expect_status) == ((("X-A", "1"),), (200, 204))
+    assert request.expect_body is None
+
+
+def test_a_cell_is_named_by_its_options_alone() -> None:
+    assert label_of({"Ranker.num_replicas": 2}) == {"Ranker.num_replicas": 2}
+    assert label_of({}) == {}
+
+
+def test_it_comes_back_from_a_record() -> None:
+    app = own_spec(SHOP)
+    assert app_from_json(app.to_json()) == app
+    assert app_from_json("noop").name == "noop"
+
+
+def test_values_of_headers_are_not_kept() -> None:
+    asked = Asked(headers=(("Authorization", "secret"),))
+    told = own_spec(OwnApp("a:b", "a:b", "/", (RANKER,), OPTIONS, asked)).to_json()
+    assert "secret" not in str(told) and "Authorization" in str(told)
+    with pytest.raises(BadInput, match="headers are not kept"):
+        app_from_json(told)

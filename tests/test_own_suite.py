@@ -1,0 +1,90 @@
+"""The suite file of the user's own app, and the suite that comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from serve_bench.app_spec import own_spec
+from serve_bench.errors import BadInput
+from serve_bench.own_app import OwnApp, OwnDeployment
+from serve_bench.own_suite import parts_of
+from serve_bench.scenario import Suite
+from serve_bench.suite import Overrides, read_suite
+
+APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))
+
+
+def test_a_file_is_taken_apart() -> None:
+    data = {
+        "name": "mine",
+        "app": "shop.py:app",
+        "request": {"route": "/best", "method": "POST", "body": "[1]", "expect_status": [200]},
+        "serve": {"request_timeout_s": 5, "env": {"OMP_NUM_THREADS": 1}},
+        "options": {"One.num_replicas": [1, 2], "One.x": 3},
+        "load": {"windows": 2},
+    }
+    parts = parts_of(data, "s.toml")
+    assert parts.options == (("One.num_replicas", (1, 2)), ("One.x", (3,)))
+    assert (parts.env, parts.request_timeout_s) == ({"OMP_NUM_THREADS": "1"}, 5.0)
+    assert parts.request["route"] == "/best"
+    assert parts.rest == {"name": "mine", "load": {"windows": 2, "clients": ["raw:100"]}}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
+        ({"request": {"route": 3}}, "request.route: 3 is not allowed; it is text"),
+        ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
+        ({"request": "x"}, "s.toml: request must be a table"),
+        ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0 is not allowed"),
+        ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
+        ({"serve": {"env": 1}}, "serve.env must be a table"),
+        ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
+        ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
+    ],
+)
+def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parts_of(data, "s.toml")
+    assert says in str(caught.value)
+
+
+def test_all_combinations_and_replicas_change_last() -> None:
+    options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
+    rest = parts_of({}, "s.toml").rest
+    suite = read_suite(rest, "s.toml", Overrides(own=APP, options=options))
+    assert suite.cells == (
+        {"One.num_replicas": 1, "One.x": 3},
+        {"One.num_replicas": 2, "One.x": 3},
+        {"One.num_replicas": 1, "One.x": 4},
+        {"One.num_replicas": 2, "One.x": 4},
+    )
+    assert [row.label for row in suite.rows] == ["100 connections"]
+
+
+def test_without_options_there_is_the_app_as_it_is() -> None:
+    suite = read_suite(parts_of({}, "s").rest, "s", Overrides(own=APP))
+    assert suite.cells == ({},)
+    assert Suite.from_json(suite.to_json()) == suite
+
+
+def test_http_options_go_to_every_variant() -> None:
+    flags = Overrides(
+        own=APP, variants=("default", "optimized"), http_options={"request_timeout_s": 5.0}
+    )
+    suite = read_suite(parts_of({}, "s").rest, "s", flags)
+    assert [one.http_options for one in suite.variants] == [{"request_timeout_s": 5.0}] * 2
+
+
+@pytest.mark.parametrize("key", ["cell", "cells", "matrix"])
+def test_the_axes_of_our_apps_are_none_of_it(key: str) -> None:
+    with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
+        read_suite({key: {}}, "s", Overrides(own=APP))
+
+
+def test_it_has_no_data_size() -> None:
+    with pytest.raises(BadInput, match="the app a:b has a body of its own"):
+        read_suite({"load": {"data_size": "large"}}, "s", Overrides(own=APP))
