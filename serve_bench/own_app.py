@@ -114,7 +114,9 @@ class OwnApp:
         given = dict(data)
         asked = dict(given["asked"])
         if asked["headers"]:
-            raise BadInput("the values of its headers are not kept: start a new run")
+            raise BadInput(
+                "the stored run sent headers, whose values are not kept: start a new one"
+            )
         given["asked"] = Asked(
             **asked
             | {

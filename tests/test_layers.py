@@ -19,12 +19,12 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """agenda app_spec axes checks climb counts errors histogram jsonl ladder ladder_figures
-    load_result load_spec load_split node_names node_result own_app own_suite pacing
-    press_compare press_figures press_request press_rows proof ranker_figures recipes
+    """agenda app_spec axes best_cell checks climb counts errors histogram jsonl ladder
+    ladder_figures load_result load_spec load_split node_names node_result own_app own_suite
+    pacing press_compare press_figures press_request press_rows proof ranker_figures recipes
     request_spec result rpc_figures rpc_request scale_curve scale_figures scale_growth
-    scale_keys scale_nodes scale_request scale_suite scale_trial scenario stack_layers stacks
-    statistics suite trial usage variants verdict""".split()
+    scale_keys scale_nodes scale_request scale_suite scale_trial scenario stack_layers
+    stacks statistics suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
     """apps attached_cluster child clock cluster files gpu host inside launch_spec load load_place

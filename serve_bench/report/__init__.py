@@ -7,6 +7,7 @@ more, or leave out more, than another. Figures come from statistics.py, doubts f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from serve_bench.errors import BadInput
@@ -19,6 +20,7 @@ from serve_bench.report.ladder_tables import ladder_fields, ladder_markdown
 from serve_bench.report.ladder_text import ladder_json, ladder_text
 from serve_bench.report.load_text import load_text
 from serve_bench.report.markdown import markdown
+from serve_bench.report.own_text import best_text, own_text
 from serve_bench.report.page import Page, page_of
 from serve_bench.report.press_forms import press_csv, press_json, press_markdown
 from serve_bench.report.press_tables import classic_press
@@ -76,7 +78,11 @@ def render(
         if result.run.command == "press":
             return _press(result, format, published, where, width, exclude_connect)
         return _ladders(result, format, published, where, width)
+    if result.run.command == "run" and format == "table":
+        return own_text(result, where, width)
     page = page_of(result, published=published, where=where)
+    if result.run.command == "run" and (best := best_text(page)) is not None:
+        page = replace(page, notes=(best, *page.notes))
     if format == "table":
         from serve_bench.report.table import table  # rich, needed here alone
 

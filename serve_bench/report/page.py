@@ -192,7 +192,8 @@ def _variant(
         lines_of_cell = tuple(group)
         ladder = [trial for line in lines_of_cell for trial in line.trials]
         entries = tuple(
-            _entry(line, doubts, failures, published, costs, ladder) for line in lines_of_cell
+            _entry(line, doubts, failures, published, costs, ladder, _front(result))
+            for line in lines_of_cell
         )
         struck = [
             failure
@@ -223,13 +224,15 @@ def _entry(
     published: bool,
     costs: Mapping[str, str],
     ladder: Sequence[Trial],
+    front: str | None = None,
 ) -> Entry:
-    """A row with all that is about it; `ladder` holds the trials of its cell."""
+    """A row with all that is about it; `ladder` holds the trials of its cell, `front` names the
+    deployment that HTTP meets where that is known."""
     profiled = line.status == "profiled"
     struck = (one for one in failures if one.key in line.keys and one.what != "worker")
     own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
     sampled = [trial for trial in line.trials if trial.usage and not profiled]
-    verdicts = {trial.launch: limited_by(trial, beside=ladder) for trial in sampled}
+    verdicts = {trial.launch: limited_by(trial, front, beside=ladder) for trial in sampled}
     limits = (limited_line(tuple(verdicts.values())),) if verdicts else ()
     return Entry(
         line=line,
@@ -241,6 +244,12 @@ def _entry(
         else (*limits, *served_facts(line.trials, line.cell.get("max_batch_size", 1))),
         verdicts=verdicts,
     )
+
+
+def _front(result: Result) -> str | None:
+    """The ingress of an app of the user's own; of the others it is inferred."""
+    app = result.run.suite.get("app")
+    return str(app["deployments"][-1]["name"]) if isinstance(app, dict) else None
 
 
 def _has_a_place(failure: Failure, lines: Iterable[Line]) -> bool:

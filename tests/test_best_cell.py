@@ -1,0 +1,61 @@
+"""Which cell is the best, and which are not clearly slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serve_bench.best_cell import best
+from serve_bench.result import result_of
+from serve_bench.statistics import Line, summarize
+from tests.records import cell, planned, run, trial
+
+
+def lines(*rates: Sequence[float], failed: int | None = None) -> tuple[Line, ...]:
+    """A cell for each sequence of rates, one rate a launch; that at index `failed` had errors."""
+    trials = []
+    for at, launches in enumerate(rates):
+        for round_, rate in enumerate(launches, 1):
+            of = planned(of=cell(replicas=at + 1), round_=round_)
+            errors = {"status": 3} if at == failed else None
+            trials.append(trial(of, rate, rate, failed=errors))
+    return summarize(result_of([run(), *trials]))
+
+
+def replicas(line: Line) -> int:
+    return int(line.cell["num_replicas"])
+
+
+def test_the_highest_rate_is_the_best() -> None:
+    found = best(lines([100.0], [300.0], [200.0]))
+    assert found is not None and replicas(found.line) == 2
+    assert found.alone
+
+
+def test_cells_within_five_percent_are_like_it() -> None:
+    found = best(lines([100.0], [96.0], [95.0], [50.0]))
+    assert found is not None and replicas(found.line) == 1
+    assert [replicas(one) for one in found.like] == [2]  # 100 <= 1.05 * 96, and not 1.05 * 95
+
+
+def test_launches_that_differ_keep_cells_from_being_told_apart() -> None:
+    apart, close = ([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]), ([80, 100, 120], [70, 80, 90])
+    found = best(lines(*apart))
+    assert found is not None and found.alone
+    found = best(lines(*close))
+    assert found is not None and not found.alone
+
+
+def test_two_launches_tell_nothing_beyond_the_five_percent() -> None:
+    found = best(lines([80.0, 120.0], [70.0, 90.0]))
+    assert found is not None and found.alone
+
+
+def test_a_row_with_errors_is_not_the_best_while_another_has_none() -> None:
+    found = best(lines([100.0], [300.0], failed=1))
+    assert found is not None and replicas(found.line) == 1
+    assert best(lines([100.0], [300.0], failed=None)) is not None
+
+
+def test_one_row_has_no_best() -> None:
+    assert best(lines([100.0])) is None
+    assert best(()) is None

@@ -1,0 +1,79 @@
+"""The report of a run over the user's own app."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.app_spec import own_spec
+from serve_bench.histogram import Histogram
+from serve_bench.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.report import render
+from serve_bench.result import PlannedTrial, Result, Row, Trial, result_of, trial_key
+from tests.records import launch, run, trial
+
+ROW = Row("100 connections", "raw", 100)
+APP = own_spec(
+    OwnApp(
+        "shop.py:app",
+        "shop:app",
+        "/",
+        (OwnDeployment("Ranker", 1), OwnDeployment("Shop", 1)),
+        ("num_replicas",),
+        Asked("/rank", "POST", (), b"[1, 2]"),
+    )
+)
+
+
+def one(replicas: int, queries: int, *rates: float, variant: str = "default") -> Trial:
+    cell = {"Ranker.num_replicas": replicas, "Ranker.max_ongoing_requests": queries}
+    of = PlannedTrial(trial_key(variant, 1, cell, ROW.label), 1, variant, cell, ROW)
+    latency = Histogram.of([1_000_000] * 99 + [9_000_000]).encode()
+    return trial(of, *rates, latency=dict(latency))
+
+
+def result(*trials: Trial) -> Result:
+    about = replace(run(), command="run", suite={"app": APP.to_json()})
+    return result_of([about, launch(), *trials])
+
+
+RESULT = result(one(1, 10, 100.0, 110.0), one(2, 10, 200.0, 200.0), one(2, 20, 195.0, 205.0))
+
+
+def test_one_row_a_cell_and_the_best_is_named_first() -> None:
+    lines = render(RESULT, "table", width=80).splitlines()
+    assert lines[1] == "app: shop.py:app (Shop and Ranker), POST /rank with a body of 6 bytes"
+    text = " ".join(" ".join(lines).split())
+    assert "best: Ranker.num_replicas 2, Ranker.max_ongoing_requests 10: 200.0 ± 0.0" in text
+    assert "not clearly slower (within 5 %): Ranker.num_replicas 2, Ranker.max" in text
+    assert "--launches 3 tells how far launches differ" in text
+    rows = [line.split() for line in lines if line.lstrip().startswith(("1 ", "2 "))]
+    assert [row[:2] for row in rows] == [["1", "10"], ["2", "10"], ["2", "20"]]
+    assert [row[2] for row in rows] == ["105.0", "200.0", "200.0"]
+    assert rows[0][5:7] == ["1.00", "1.00"]
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_it_fits_and_letters_are_told(width: int) -> None:
+    lines = render(RESULT, "table", width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    shown = " ".join(line.strip() for line in lines)
+    assert "num_replicas: Ranker.num_replicas" in shown or "a: Ranker.num_replicas" in shown
+
+
+def test_variants_have_a_column_where_there_are_several() -> None:
+    two = result(one(1, 1, 100.0), one(1, 1, 900.0, variant="optimized"))
+    text = render(two, "table", width=120)
+    assert "variant  " in text and "variant optimized: 900.0 ± 0.0 requests/s" in text
+
+
+@pytest.mark.parametrize("format", ["markdown", "json"])
+def test_other_forms_name_the_best_too(format: str) -> None:
+    assert "best: Ranker.num_replicas 2" in render(RESULT, format)
+
+
+def test_csv_has_a_column_for_each_option() -> None:
+    first, *rest = render(RESULT, "csv").splitlines()
+    assert "Ranker.num_replicas,Ranker.max_ongoing_requests" in first
+    assert len(rest) == 3
