@@ -1,8 +1,8 @@
 """The best cell of a matrix: the row with the highest throughput, and those like it.
 
 Rule: pure. A row with failed requests is never the best one while another has none. Launches differ
-more than windows do, so only several of them can tell two cells apart; without them cells within
-LIKE of the best are named beside it.
+more than windows do, so only several of them can tell two cells apart well; cells within LIKE of
+the best, or within two standard errors, are named beside it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.statistics import MAIN, Line
+from serve_bench.statistics import MAIN, Line, Spread
 
 LIKE: Final = 0.05
 """Two launches of the same cell differ by 2 to 10 % on a host with 2 cores (SD of the ratio of two
@@ -52,11 +52,14 @@ def rate(line: Line) -> float:
 
 
 def _like(first: Line, other: Line) -> bool:
-    """Whether the difference is within LIKE, or within two standard errors of launches."""
+    """Whether the difference is within LIKE, or within two standard errors: of launches where there
+    are enough, else of windows, which tell less than what launches differ by."""
     a, b = first.spreads[MAIN], other.spreads[MAIN]
-    if a.mean <= (1 + LIKE) * b.mean:
-        return True
-    if a.launch_std is None or b.launch_std is None or min(a.launches, b.launches) < FEWEST:
-        return False
-    error = math.sqrt(a.launch_std**2 / a.launches + b.launch_std**2 / b.launches)
-    return a.mean - b.mean < 2 * error
+    within = a.mean <= (1 + LIKE) * b.mean
+    return within or a.mean - b.mean < 2 * math.hypot(_error(a), _error(b))
+
+
+def _error(of: Spread) -> float:
+    if of.launch_std is not None and of.launches >= FEWEST:
+        return of.launch_std / math.sqrt(of.launches)
+    return of.std / math.sqrt(of.windows)

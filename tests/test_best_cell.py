@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from serve_bench.best_cell import best
 from serve_bench.result import result_of
@@ -45,9 +46,17 @@ def test_launches_that_differ_keep_cells_from_being_told_apart() -> None:
     assert found is not None and not found.alone
 
 
-def test_two_launches_tell_nothing_beyond_the_five_percent() -> None:
-    found = best(lines([80.0, 120.0], [70.0, 90.0]))
+def test_with_two_launches_it_is_the_windows_that_tell() -> None:
+    found = best(lines([80.0, 120.0], [70.0, 90.0]))  # each launch with two equal windows
     assert found is not None and found.alone
+
+
+def test_windows_that_spread_keep_cells_from_being_told_apart() -> None:
+    rough = result_of([run(), trial(planned(of=cell(replicas=1)), 40.0, 56.0, 70.0)])
+    other = trial(planned(of=cell(replicas=2)), 33.0, 47.0, 60.0)
+    found = best(summarize(replace(rough, trials=(*rough.trials, other))))
+    assert found is not None and replicas(found.line) == 1
+    assert not found.alone
 
 
 def test_a_row_with_errors_is_not_the_best_while_another_has_none() -> None:

@@ -178,5 +178,5 @@ def test_values_of_headers_are_not_kept() -> None:
     asked = Asked(headers=(("Authorization", "secret"),))
     told = own_spec(OwnApp("a:b", "a:b", "/", (RANKER,), OPTIONS, asked)).to_json()
     assert "secret" not in str(told) and "Authorization" in str(told)
-    with pytest.raises(BadInput, match="headers are not kept"):
+    with pytest.raises(BadInput, match="values are not kept"):
         app_from_json(told)

@@ -6,7 +6,9 @@ the letters are told. What doubts a row stands below the table, with the cell th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from serve_bench.best_cell import FEWEST, LIKE, best
 from serve_bench.report.columns import columns, wrapped
@@ -16,19 +18,57 @@ from serve_bench.report.texts import cell_title, latency, mean_and_std, number
 from serve_bench.result import Result
 from serve_bench.statistics import MAIN, Line
 
+#: The columns behind those of the options, the variant and the row.
+_FIGURES: Final = ("requests/s", "p50 ms", "p99 ms", "errors", "limited by")
+
+
+@dataclass(frozen=True)
+class _Names:
+    """How options are called: those that vary, by column, and those that do not, by value."""
+
+    columns: Mapping[str, str]  # option -> its name in the table
+    fixed: Mapping[str, Any]
+    variants: bool
+    rows: bool
+
+    def cell(self, line: Line) -> str:
+        """A cell by what sets it apart."""
+        words = [f"{short} {line.cell.get(axis, '-')}" for axis, short in self.columns.items()]
+        words += [line.row.label] if self.rows else []
+        words += [f"variant {line.variant}"] if self.variants else []
+        return ", ".join(words) or "the app as it is"
+
 
 def own_text(result: Result, where: str | None, width: int = 80) -> str:
     """The run as text that ends with a newline."""
     page = page_of(result)
-    out = [*wrapped(page.title, width, hang=2), *wrapped(_asked(result), width), ""]
+    names = _names(page)
+    table = _table(page, names)
+    if max(len(line) for line in table) > width and names.columns:
+        letters = dict(zip(names.columns, "abcdefghijklmnopqrstuvwxyz", strict=False))
+        names = replace(names, columns=letters)
+        table = _table(page, names, width)
+    out = [*wrapped(page.title, width, hang=2), *wrapped(_asked(result), width)]
+    if names.fixed:
+        out += wrapped(f"in every cell: {cell_title(names.fixed)}", width)
     best_line = best_text(page)
-    if best_line is not None:
-        out += [*wrapped(best_line, width, hang=2), ""]
-    out += [*about_variants(page, width), "", *_table(page, width), ""]
-    out += _limits(page, width)
-    out += _remarks(page, width)
+    out += ["", *wrapped(best_line, width, hang=2)] if best_line is not None else []
+    out += ["", *about_variants(page, width), "", *table, *_legend(names, width), ""]
+    out += _limits(page, names, width)
+    out += _remarks(page, names, width)
     out += closing(page, (), where, width)
     return "\n".join(out) + "\n"
+
+
+def _names(page: Page) -> _Names:
+    """Options by the last part of their names where that is enough."""
+    values = {axis: [entry.line.cell.get(axis) for entry in page.entries] for axis in page.axes}
+    varied = [axis for axis, found in values.items() if len(set(map(repr, found))) > 1]
+    short = [axis.rpartition(".")[2] for axis in varied]
+    columns = dict(zip(varied, short if len(set(short)) == len(short) else varied, strict=True))
+    fixed = {axis: found[0] for axis, found in values.items() if axis not in varied}
+    several = len({entry.line.row for entry in page.entries}) > 1
+    return _Names(columns, fixed, len(page.variants) > 1, several)
 
 
 def best_text(page: Page) -> str | None:
@@ -44,8 +84,7 @@ def best_text(page: Page) -> str | None:
         others = "; ".join(
             f"{_named(one, several, rows)} ({number(one.spreads[MAIN].mean)})" for one in found.like
         )
-        how = f"within {100 * LIKE:.0f} %"
-        how += " or two standard errors of launches" if spread.launches >= FEWEST else ""
+        how = f"within {100 * LIKE:.0f} % or two standard errors"
         text += f"; not clearly slower ({how}): {others}"
     if spread.launches < FEWEST:
         text += f". From {spread.launches} launch{'es' if spread.launches > 1 else ''}: "
@@ -74,45 +113,26 @@ def _size(encoded: str) -> int:
     return len(encoded) * 3 // 4 - encoded.count("=")
 
 
-def _table(page: Page, width: int) -> Iterator[str]:
-    axes, letters = page.axes, {}
-    names = [axis.partition(".")[2].rpartition(".")[2] or axis for axis in axes]
-    if len(set(names)) < len(names):
-        names = list(axes)
-    rows = [_texts(entry, page) for entry in page.entries]
-    lines = list(columns([*names, *_heads(page)], rows, _left(page), width))
-    if max(len(line) for line in lines) > width and axes:
-        letters = dict(zip("abcdefghijklmnopqrstuvwxyz", axes, strict=False))
-        lines = list(columns([*letters, *_heads(page)], rows, _left(page), width))
-    yield from lines
-    told = letters or {name: axis for name, axis in zip(names, axes, strict=True) if name != axis}
-    if told:
-        yield from wrapped("; ".join(f"{name}: {axis}" for name, axis in told.items()), width)
+def _table(page: Page, names: _Names, width: int | None = None) -> list[str]:
+    words = names.variants + names.rows
+    count = len(names.columns)
+    heads = [*names.columns.values(), *(["variant"] if names.variants else [])]
+    heads += [*(["row"] if names.rows else []), *_FIGURES]
+    left = (*range(count, count + words), len(heads) - 1)
+    return list(columns(heads, [_texts(entry, names) for entry in page.entries], left, width))
 
 
-def _heads(page: Page) -> list[str]:
-    """The columns behind those of the options: variant and row only where they differ."""
-    heads = ["variant"] if len(page.variants) > 1 else []
-    heads += ["row"] if _several_rows(page) else []
-    return [*heads, "requests/s", "p50 ms", "p99 ms", "errors", "limited by"]
+def _legend(names: _Names, width: int) -> Iterator[str]:
+    """The options that stand in the table under another name."""
+    told = [f"{short}: {axis}" for axis, short in names.columns.items() if short != axis]
+    yield from wrapped("; ".join(told), width) if told else ()
 
 
-def _left(page: Page) -> tuple[int, ...]:
-    """Columns of words."""
-    count = len(page.axes)
-    words = (len(page.variants) > 1) + _several_rows(page)
-    return (*range(count, count + words), count + len(_heads(page)) - 1)
-
-
-def _several_rows(page: Page) -> bool:
-    return len({entry.line.row for entry in page.entries}) > 1
-
-
-def _texts(entry: Entry, page: Page) -> list[str]:
+def _texts(entry: Entry, names: _Names) -> list[str]:
     line = entry.line
-    texts = [str(line.cell.get(axis, "-")) for axis in page.axes]
-    texts += [line.variant] if len(page.variants) > 1 else []
-    texts += [entry.label] if _several_rows(page) else []
+    texts = [str(line.cell.get(axis, "-")) for axis in names.columns]
+    texts += [line.variant] if names.variants else []
+    texts += [entry.label] if names.rows else []
     rate = entry.gap or "-" if entry.rate is None else mean_and_std(entry.rate)
     cause = "-" if entry.limited is None else entry.limited.cause
     mark = " !" if entry.remarks else ""
@@ -126,19 +146,17 @@ def _texts(entry: Entry, page: Page) -> list[str]:
     ]
 
 
-def _limits(page: Page, width: int) -> Iterator[str]:
+def _limits(page: Page, names: _Names, width: int) -> Iterator[str]:
     """What limited each cell, with the figures for it."""
     for entry in page.entries:
         if entry.limited is not None:
-            text = f"{_where(entry, page)}: limited by {entry.limited.text}"
+            text = f"{names.cell(entry.line)}: limited by {entry.limited.text}"
             yield from wrapped(text, width, hang=2)
 
 
-def _remarks(page: Page, width: int) -> Iterator[str]:
-    for entry in page.entries:
-        for text in entry.remarks:
-            yield from wrapped(f"! {_where(entry, page)}: {text}", width, hang=2)
-
-
-def _where(entry: Entry, page: Page) -> str:
-    return _named(entry.line, len(page.variants) > 1, _several_rows(page))
+def _remarks(page: Page, names: _Names, width: int) -> Iterator[str]:
+    for part in page.variants:
+        for cell in part.cells:
+            for entry in cell.entries:
+                for text in entry.remarks:
+                    yield from wrapped(f"! {names.cell(entry.line)}: {text}", width, hang=2)
