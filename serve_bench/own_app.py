@@ -26,6 +26,9 @@ SPELLINGS: Final = {"max_concurrent_queries": "max_ongoing_requests"}
 #: Tables of options whose keys are the app's own affair.
 FREE: Final = "user_config."
 
+#: Headers whose values are kept in records: no token is one of them.
+NO_SECRET: Final = ("content-type", "accept")
+
 #: Options that a replica itself can tell; of the others Serve's word has to do.
 TOLD_BY_REPLICAS: Final = (
     "max_ongoing_requests",
@@ -101,9 +104,12 @@ class OwnApp:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, without the values of headers: a token may be one of them."""
+        """Plain content, without the values of headers that may be secret."""
         asked = asdict(self.asked) | {
-            "headers": [[name, None] for name, _ in self.asked.headers],
+            "headers": [
+                [name, value if name.lower() in NO_SECRET else None]
+                for name, value in self.asked.headers
+            ],
             "body": base64.b64encode(self.asked.body).decode("ascii"),
         }
         return asdict(self) | {"asked": asked}
@@ -113,14 +119,14 @@ class OwnApp:
         """The reverse of `to_json`. BadInput where headers were not kept; KeyError, TypeError."""
         given = dict(data)
         asked = dict(given["asked"])
-        if asked["headers"]:
+        if any(value is None for _, value in asked["headers"]):
             raise BadInput(
                 "the stored run sent headers, whose values are not kept: start a new one"
             )
         given["asked"] = Asked(
             **asked
             | {
-                "headers": (),
+                "headers": tuple((name, value) for name, value in asked["headers"]),
                 "body": base64.b64decode(asked["body"]),
                 "expect_status": tuple(asked["expect_status"]),
             }

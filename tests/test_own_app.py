@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from serve_bench.app_spec import app_from_json, deploy_spec, own_spec
@@ -171,6 +173,8 @@ def test_a_cell_is_named_by_its_options_alone() -> None:
 def test_it_comes_back_from_a_record() -> None:
     app = own_spec(SHOP)
     assert app_from_json(app.to_json()) == app
+    typed = own_spec(replace(SHOP, asked=Asked(headers=(("Content-Type", "text/plain"),))))
+    assert app_from_json(typed.to_json()) == typed
     assert app_from_json("noop").name == "noop"
 
 
