@@ -19,8 +19,8 @@ from serve_bench.cli.load_flags import content_of, header_of, in_flags, statuses
 from serve_bench.errors import BadInput
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_spec import MAX_TIMEOUT_S
-from serve_bench.own_app import Asked, Option, option_values, read_options
-from serve_bench.own_app_facts import check_options, is_own, own_app
+from serve_bench.own_app import Asked, Option, OwnApp, option_values, read_options
+from serve_bench.own_app_facts import check_options, is_own, own_app, place_of
 from serve_bench.own_suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
 from serve_bench.request_spec import Request, SpecError
 from serve_bench.scenario import Suite
@@ -72,17 +72,11 @@ def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags)
     variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
     for variant in variants:
         check_interpreter(variant)
-    print(f"importing {app}", file=sys.stderr, flush=True)
     asked = asked_of(parts.request, Path(file).parent, flags)
-    found = own_app(app, where, python=variants[0].python, asked=asked)
-    options_where = "--option" if flags.options else f"{file}: options"
     wished = [_option(text) for text in flags.options] or parts.options
-    options = read_options(found, wished, options_where)
-    timeout_s = flags.request_timeout_s
-    if timeout_s is not None:
-        timeout_s = positive_s(timeout_s, "--request-timeout-s")
-    elif parts.request_timeout_s is not None:
-        timeout_s = parts.request_timeout_s
+    timeout_s = parts.request_timeout_s
+    if flags.request_timeout_s is not None:
+        timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
     if timeout_s is not None:
         client_s = max(30.0, timeout_s + BEYOND_TIMEOUT_S, overrides.timeout_s or 0.0)
         overrides = replace(
@@ -90,6 +84,9 @@ def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags)
             http_options={"request_timeout_s": timeout_s},
             timeout_s=min(client_s, MAX_TIMEOUT_S),
         )
+    found = _imported(app, where, variants[0].python, asked)
+    options_where = "--option" if flags.options else f"{file}: options"
+    options = read_options(found, wished, options_where)
     suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(found), options=options))
     if options:
         for variant in {one.python: one for one in variants}.values():
@@ -99,8 +96,13 @@ def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags)
 
 def app_of(word: str, where: str, python: str | None = None, asked: Asked | None = None) -> AppSpec:
     """The user's app that a word names, as one to be deployed. Raises BadInput."""
-    print(f"importing {word}", file=sys.stderr, flush=True)
-    return own_spec(own_app(word, where, python=python, asked=asked))
+    return own_spec(_imported(word, where, python, asked))
+
+
+def _imported(app: str, where: str, python: str | None, asked: Asked | None) -> OwnApp:
+    place_of(app, where)  # a word that names none needs no interpreter
+    print(f"importing {app}", file=sys.stderr, flush=True)
+    return own_app(app, where, python=python, asked=asked)
 
 
 def _option(text: str) -> tuple[str, Sequence[Option]]:

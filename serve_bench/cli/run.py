@@ -95,7 +95,7 @@ def run(
         suite = own_suite(target, flags)
         if suite is None:
             wrong = [
-                name
+                name.replace("_", "-")
                 for name in ("option", "route", "method", "header", "body", "expect_status")
                 if given[name]
             ]

@@ -1,0 +1,62 @@
+"""`serve-bench run`: what is refused before anything starts, and the plan that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import run
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "own_app"
+MICRO = ROOT / "scenarios" / "micro.toml"
+Refuses = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("", "TARGET: name an app (module:app, path/file.py:app) or a suite file"),
+        ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
+        ("gone.py:app", "TARGET: gone.py: there is no such file"),
+        ("gone.toml", "gone.toml: cannot be read: no such file"),
+        ("a:b --route best", "--route: 'best' is not allowed; it takes a path"),
+        ("a:b --method PO1", "--method must be capital letters"),
+        ("a:b --body @gone", "--body: gone cannot be read: no such file"),
+        ("a:b -H x", "--header: 'x' is not allowed; it takes 'Name: value'"),
+        ("a:b --expect-status x", "--expect-status: 'x' is not allowed"),
+        ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
+        ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
+        ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
+        ("a:b --variant fast", "--variant: unknown variant 'fast'"),
+        ("a:b --windows 0", "--windows: 0 is not allowed"),
+        ("a:b --resume x", "--resume follows the stored plan; it does not go with"),
+        (f"{MICRO} --expect-status 200", "--expect-status: "),
+    ],
+)
+def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
+    refuses(f"run {flags}", says)
+
+
+def test_a_suite_of_ours_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", str(MICRO), "--dry-run"]) == 0
+    assert "18 trials of 10 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_the_plan_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", str(EXAMPLE / "shop.toml"), "--quick", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "Ranker.num_replicas=2, Ranker.max_ongoing_requests=10, " in out
+    assert "4 trials of 3 x 0.5 s on 1 cluster" in out
+    flags = ["--option", "Ranker.num_replicas=1,2,4", "--clients", "raw:8,1"]
+    assert run(["run", str(EXAMPLE / "shop.toml"), *flags, "--dry-run"]) == 0
+    assert "6 trials of 5 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_an_option_that_a_deployment_lacks_names_the_nearest(refuses: Refuses) -> None:
+    message = "Ranker takes no option 'num_replica'; did you mean 'num_replicas'?"
+    refuses(f"run {EXAMPLE / 'shop.py'}:app --option Ranker.num_replica=1,2", message)
