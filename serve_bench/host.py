@@ -74,12 +74,12 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
     In version 2 every cgroup above counts too: the tightest limit holds.
     """
     limits = []
-    for text in _cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
+    for text in cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
         quota, _, period = text.partition(" ")
         if quota.isdigit() and period.isdigit():
             limits.append(int(quota) / int(period))
-    quotas = _cgroup_files(root, "cpu", "cpu.cfs_quota_us")
-    periods = _cgroup_files(root, "cpu", "cpu.cfs_period_us")
+    quotas = cgroup_files(root, "cpu", "cpu.cfs_quota_us")
+    periods = cgroup_files(root, "cpu", "cpu.cfs_period_us")
     for quota, period in zip(quotas, periods, strict=False):
         if quota.isdigit() and period.isdigit():  # -1: no limit
             limits.append(int(quota) / int(period))
@@ -89,8 +89,8 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
 def memory_limit_bytes(root: Path = Path("/")) -> int | None:
     """The memory limit of this process's cgroup, version 2 or 1; None without a limit."""
     texts = [
-        *_cgroup_files(root, "", "memory.max"),
-        *_cgroup_files(root, "memory", "memory.limit_in_bytes"),
+        *cgroup_files(root, "", "memory.max"),
+        *cgroup_files(root, "memory", "memory.limit_in_bytes"),
     ]
     # Version 1 says "no limit" by a number near 2**63.
     limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
@@ -138,7 +138,7 @@ def _git(top: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _cgroup_files(root: Path, controller: str, name: str) -> list[str]:
+def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
     """The texts of a file in this process's cgroup and those above it, the own one first.
 
     `controller` is empty for version 2. Inside a container the own path may not be visible: then

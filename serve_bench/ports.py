@@ -15,7 +15,7 @@ from serve_bench.errors import BadInput, RunFailed
 #: Ports of a launch are drawn from here: below the ephemeral range, which begins at 32768 on Linux.
 #: A free ephemeral port is not free for long, because Ray's own processes take such ports while
 #: they start.
-_BLOCKS = range(20000, 32000)
+BLOCKS = range(20000, 32000)
 
 #: How many ports at the beginning of a block are tried.
 _TRIED_OF_A_BLOCK = 16
@@ -63,7 +63,7 @@ def check_port(host: str, port: int, flags: tuple[str, str] = ("--host", "--port
 def free_block(width: int) -> range:
     """Ports in a row of which the first ones are free; drawn, so that two clusters differ."""
     for _ in range(100):
-        first = random.randrange(_BLOCKS.start, _BLOCKS.stop - width)
+        first = random.randrange(BLOCKS.start, BLOCKS.stop - width)
         try:
             for port in range(first, first + min(width, _TRIED_OF_A_BLOCK)):
                 with socket.socket() as probe:

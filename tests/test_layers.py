@@ -19,7 +19,7 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """agenda app_spec axes best_cell checks climb counts errors histogram jsonl ladder
+    """agenda app_spec axes best_cell checks climb counts errors fitness histogram jsonl ladder
     ladder_figures load_result load_spec load_split node_names node_result own_app own_suite
     pacing press_compare press_figures press_request press_rows proof ranker_figures recipes
     request_spec result rpc_figures rpc_request scale_curve scale_figures scale_growth
@@ -27,10 +27,11 @@ WORDS: Final = frozenset(
     stacks statistics suite trial usage variants verdict""".split()
 )
 MACHINES: Final = frozenset(
-    """apps attached_cluster child clock cluster files gpu host inside launch_spec load load_place
-    model_needs nodes own_app_facts perf ports processes profiler profiling prometheus pyspy
-    ranker_bench readings recording requests_file rights rpc_backend rpc_needs sampler
-    scale_cluster scale_needs serve_metrics server settling shipped store strays""".split()
+    """apps attached_cluster child clock cluster doctor files gpu host inside launch_spec load
+    load_place model_needs nodes own_app_facts perf ports processes profiler profiling
+    prometheus pyspy ranker_bench readings recording requests_file rights rpc_backend
+    rpc_needs sampler scale_cluster scale_needs serve_metrics server settling shipped store
+    strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),

