@@ -242,6 +242,16 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     return checks
 
 
+def slots_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Requests that all replicas of each deployment take at once, from the proof of a deploy."""
+    slots: dict[str, int] = {}
+    for one in replicas:
+        if one.get("max_ongoing_requests") is not None:
+            name = str(one["deployment"])
+            slots[name] = slots.get(name, 0) + int(one["max_ongoing_requests"])
+    return slots
+
+
 def _settings(deployment: str, cell: Mapping[str, Option]) -> dict[str, Option]:
     prefix = f"{deployment}."
     return {k.removeprefix(prefix): v for k, v in cell.items() if k.startswith(prefix)}

@@ -169,6 +169,7 @@ class Trial:
     usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
     serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
     forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
+    slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
     profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
 
     @property

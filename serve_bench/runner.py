@@ -7,7 +7,7 @@ what goes on hands in an Observer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +21,7 @@ from serve_bench.load_place import FromNodes, Here
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.observer import Observer as Observer
 from serve_bench.observer import Step as Step
+from serve_bench.own_app import slots_of
 from serve_bench.requests_file import RequestsFile
 from serve_bench.result import (
     Deploy,
@@ -69,6 +70,7 @@ class Runner:
     _hurt: bool = False  # a process of the cluster ended during the last load
     _settling: Settling | None = None  # of the cell at hand, where its rows have no warm-up
     _unsettled: bool = False  # what the last row left behind is not worked off
+    _slots: Mapping[str, int] = field(default_factory=dict)  # of the cell at hand, of an own app
 
     @property
     def planned(self) -> int:
@@ -141,6 +143,8 @@ class Runner:
                 settled = self._settle(launch, serving, cell)
             finally:  # after a Ctrl-C too: the deploy is in force
                 self.folder.append(_deploy_record(str(number), cell, deployed, settled))
+            if self.agenda.suite.app.own is not None:
+                self._slots = slots_of(deployed.proof["replicas"])
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = self._cell(launch, number, serving, cell, trials, after)
@@ -277,6 +281,7 @@ class Runner:
                 raise pressed
             return None  # the caller records why: this was no measure of a living cluster
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
+        trial = replace(trial, slots=self._slots)
         if look is not None:
             trial = look.add_to(trial, result)
         if self._unsettled:

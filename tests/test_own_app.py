@@ -18,6 +18,7 @@ from serve_bench.own_app import (
     option_named,
     option_values,
     read_options,
+    slots_of,
 )
 from serve_bench.scenario import label_of
 from serve_bench.trial import request_of
@@ -127,6 +128,16 @@ def test_what_is_checked_of_each_deployment() -> None:
     assert shop["replicas"] == 1
     assert shop["expect"] == {"user_config.boost": 2}
     assert shop["told"] == {"health_check_period_s": 5}  # no replica tells it
+
+
+def test_slots_are_those_of_all_replicas() -> None:
+    proof: list[dict[str, object]] = [
+        {"deployment": "Ranker", "max_ongoing_requests": 10},
+        {"deployment": "Ranker", "max_ongoing_requests": 10},
+        {"deployment": "Shop", "max_ongoing_requests": 5},
+        {"deployment": "Old", "max_ongoing_requests": None},  # a Serve that does not tell
+    ]
+    assert slots_of(proof) == {"Ranker": 20, "Shop": 5}
 
 
 def test_replicas_and_cpus_of_a_cell() -> None:

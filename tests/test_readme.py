@@ -140,6 +140,7 @@ def test_every_command_is_shown() -> None:
         "rpc",
         "scale",
         "clean",
+        "compare",
         "doctor",
         "run",
     }

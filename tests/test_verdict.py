@@ -438,6 +438,22 @@ def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
     assert verdict.figures == "downstream Ranker: concurrency limit, 50 for 1 slot"
 
 
+@pytest.mark.parametrize(
+    ("slots", "cause", "figures"),
+    [
+        ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 for 5"),
+        ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
+        ({"Ranker": 100, "Ingress": 100}, "offered load", "offered load, "),
+    ],
+)
+def test_of_an_own_app_the_deployment_with_the_fewest_slots_limits(
+    slots: dict[str, int], cause: str, figures: str
+) -> None:
+    at = replace(measured(50, 20, tiers(5, 3), of={"Ranker.num_replicas": 1}), slots=slots)
+    verdict = limited_by(at, front="Ingress")
+    assert verdict.cause == cause and verdict.figures.startswith(figures)
+
+
 def test_serves_own_metrics_find_the_deployment_that_is_waited_for() -> None:
     waits: JsonObject = {
         "status": "fresh",

@@ -17,6 +17,7 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.clean import clean
+from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
@@ -45,7 +46,10 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (micro, noop, load, sweep, recsys, press, ranker, report, doctor, clean):
+for command in (
+    *(micro, noop, load, sweep, recsys, press, ranker),
+    *(report, compare, doctor, clean),
+):
     app.command()(command)
 app.command(name="run")(run_own)
 app.add_typer(profile, name="profile")

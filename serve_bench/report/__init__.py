@@ -6,10 +6,12 @@ more, or leave out more, than another. Figures come from statistics.py, doubts f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from serve_bench.comparing import VERSUS, of_versus
+from serve_bench.comparing.parts import Comparing
 from serve_bench.errors import BadInput
 from serve_bench.ladder_figures import ladder_lines
 from serve_bench.press_figures import settings_of
@@ -33,6 +35,9 @@ from serve_bench.report.rpc_text import rpc_text
 from serve_bench.report.scale_forms import scale_csv, scale_markdown
 from serve_bench.report.scale_json import classic_scale, scale_json
 from serve_bench.report.scale_text import scale_text
+from serve_bench.report.versus_forms import versus_csv, versus_markdown
+from serve_bench.report.versus_json import versus_json
+from serve_bench.report.versus_text import versus_text
 from serve_bench.result import Result
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
@@ -42,6 +47,9 @@ DRAWN: Final[dict[str, Callable[[Page], str]]] = {
     "markdown": markdown,
 }
 FORMATS: Final = ("table", *DRAWN)
+
+COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
+"""Forms of a comparison: nothing like it was published in the classic one."""
 
 
 def render(
@@ -70,6 +78,10 @@ def render(
         return (
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
+    if result.run.command == VERSUS:
+        if format == "classic":
+            return f"{VERSUS} has no published classic form: --format table shows it\n"
+        return render_comparing(of_versus(result), format, (where,) if where else (), width)
     if result.run.command == "rpc":
         return _rpc(result, format, published, where, width)
     if result.run.command == "scale":
@@ -88,6 +100,24 @@ def render(
 
         return table(page, width=width, color=color)
     return DRAWN[format](page)
+
+
+def render_comparing(
+    comparing: Comparing, format: str = "table", where: Sequence[str] = (), width: int = 80
+) -> str:
+    """A comparison as text that ends with a newline. `where`: the folders of its records.
+
+    Raises BadInput for a form that it does not have.
+    """
+    if format not in COMPARED:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
+    if format == "json":
+        return versus_json(comparing, where)
+    if format == "csv":
+        return versus_csv(comparing)
+    if format == "markdown":
+        return versus_markdown(comparing, where)
+    return versus_text(comparing, where, width)
 
 
 def _press(

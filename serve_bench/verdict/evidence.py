@@ -78,6 +78,7 @@ class Evidence:
     front: str | None
     measured: str | None
     slots: int | None
+    slots_at: str | None  # the deployment that has them; None: the measured one
     batches: Batches | None
     forward: float | None  # share of the time that a replica was in its batch function
     ongoing: float | None  # by Serve's own metrics, all replicas
@@ -112,7 +113,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     uses = tuple(uses_of(trial.usage))
     found = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
-    slots = _slots(trial, uses, measured)
+    slots, slots_at = _slots(trial, uses, measured)
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
     offered = _offered(trial)
     return Evidence(
@@ -124,6 +125,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         front=first,
         measured=measured,
         slots=slots,
+        slots_at=slots_at,
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
         ongoing=number(_part(metrics, "levels").get("ongoing")),
@@ -171,15 +173,21 @@ def _places(
     return first, measured
 
 
-def _slots(trial: Trial, uses: tuple[Use, ...], measured: str | None) -> int | None:
-    """Requests that all replicas of the measured deployment may take at once."""
+def _slots(
+    trial: Trial, uses: tuple[Use, ...], measured: str | None
+) -> tuple[int | None, str | None]:
+    """Requests that all replicas of a deployment may take at once, and its short name where it is
+    not the measured one: of an app of the user's own the one with the fewest."""
+    if trial.slots:
+        least = min(trial.slots, key=lambda name: trial.slots[name])
+        return trial.slots[least], least
     each = trial.cell.get("max_concurrent_queries")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)
     if not each or not replicas:
-        return None
-    return int(each) * int(replicas)
+        return None, None
+    return int(each) * int(replicas), None
 
 
 def _client(trial: Trial) -> ClientUse:

@@ -109,7 +109,8 @@ def concurrency_finding(seen: Evidence) -> Finding | None:
         return None
     places = f"for {slots} slot{'s' if slots != 1 else ''}"
     words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"
-    return _at(seen, seen.measured, "concurrency limit", in_flight / slots, words, short)
+    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
+    return _at(seen, at, "concurrency limit", in_flight / slots, words, short)
 
 
 def batch_finding(seen: Evidence) -> Finding | None:

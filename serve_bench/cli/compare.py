@@ -1,0 +1,74 @@
+"""`serve-bench compare`: two stored runs, one against the other, with a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve_bench.cli import gate_flags
+
+
+def compare(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run: the base.")],
+    run_b: Annotated[
+        Path, typer.Argument(metavar="RUN_B", help="Folder of the run that is held against it.")
+    ],
+    threshold: gate_flags.Threshold = None,
+    gate: gate_flags.GateMetrics = None,
+    fail_on: gate_flags.FailOn = None,
+    noise: gate_flags.Noise = None,
+    variant_a: Annotated[
+        str | None, typer.Option(help="Of RUN_A this variant [those of the same name].")
+    ] = None,
+    variant_b: Annotated[
+        str | None, typer.Option(help="Of RUN_B this variant [those of the same name].")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare unlike hosts, Ray versions and suites too.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="table, markdown, csv or json.")
+    ] = "table",
+) -> int:
+    """Compare two stored runs: regressed, improved, same or inconclusive, row by row.
+
+    Launches are what is compared, at least three a side: micro --launches 3. On one machine
+    serve-bench versus is far less noisy.
+
+    Example: serve-bench compare results/before results/after --fail-on regressed
+    """
+    import sys
+
+    from serve_bench.comparing import of_runs
+    from serve_bench.comparing.parts import GATE
+    from serve_bench.comparison import THRESHOLD
+    from serve_bench.errors import BadInput
+    from serve_bench.report import COMPARED, render_comparing
+    from serve_bench.store import read
+
+    if format not in COMPARED:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
+    asked = gate_flags.read_flags(threshold, gate, fail_on, noise)
+    results = (read(run_a), read(run_b))
+    comparing = of_runs(
+        *results,
+        THRESHOLD if asked.threshold is None else asked.threshold,
+        GATE if asked.metrics is None else asked.metrics,
+        asked.noise,
+        force=force,
+        chosen=(variant_a, variant_b),
+        where=(str(run_a), str(run_b)),
+    )
+    for letter, result in zip("AB", results, strict=True):
+        for warning in result.warnings:
+            print(f"warning: {letter}: {warning.message}", file=sys.stderr)
+    width = 80
+    if format == "table":
+        from serve_bench.report.table import terminal
+
+        width, _ = terminal(sys.stdout)
+    text = render_comparing(comparing, format, (str(run_a), str(run_b)), width)
+    print(text, end="", flush=True)
+    return asked.close(comparing)

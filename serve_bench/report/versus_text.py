@@ -1,0 +1,72 @@
+"""A comparison as text: the verdict in a sentence, the sides, a table by row, what doubts it.
+
+Rule: the first line is what a person wants to know; doubts and what is inconclusive stand right
+below the row that they are about. Running text is in versus_words.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from serve_bench.comparing.parts import Compared, Comparing
+from serve_bench.comparing.words import ends, headline, ratio_text, variant_of
+from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.texts import cell_title
+from serve_bench.report.versus_words import (
+    UNITS,
+    closing,
+    remarks,
+    side_line,
+    title,
+    value_text,
+)
+
+COLUMNS = ("", "A", "B", "B/A", "95 % interval", "verdict")
+
+
+def versus_text(comparing: Comparing, where: Sequence[str] = (), width: int = 80) -> str:
+    """The comparison as text that ends with a newline. `where`: the folders of the records."""
+    out = [*wrapped(headline(comparing), width), "", *wrapped(title(comparing), width)]
+    for letter, side in zip("AB", comparing.sides, strict=True):
+        out += wrapped(side_line(letter, side, comparing.kind), width)
+    lines = iter(_table(comparing, width))
+    names = next(lines)
+    for (_, variant), rows in groupby(comparing.rows, lambda row: (str(row.cell), variant_of(row))):
+        every = list(rows)
+        heading = cell_title(every[0].cell)
+        out += ["", *wrapped(f"{variant}: {heading}" if variant else heading, width), names]
+        for row in every:
+            out += wrapped(f"{row.row} ({row.client})", width)
+            out += [next(lines) for _ in row.lines]
+            for text in remarks(row, comparing.paired):
+                out += wrapped(text, width, indent=2)
+    if not comparing.rows:
+        out += ["", "nothing was planned"]
+    out.append("")
+    for text in closing(comparing):
+        out += wrapped(text, width)
+    out += [f"records: {one}" for one in where]
+    return "\n".join(out) + "\n"
+
+
+def _table(comparing: Comparing, width: int) -> Iterator[str]:
+    """The names of the columns, then the lines of every row, aligned over all."""
+    texts = [_texts(line) for line in comparing.lines]
+    return columns(COLUMNS, texts, left=(0, 5), width=width)
+
+
+def _texts(line: Compared) -> tuple[str, ...]:
+    return (
+        f"  {UNITS[line.metric]}",
+        value_text(line, line.a),
+        value_text(line, line.b),
+        ratio_text(line.ratio),
+        ends(line.judged.interval),
+        verdict_text(line),
+    )
+
+
+def verdict_text(line: Compared) -> str:
+    """The word; a dash where nothing was measured."""
+    return "-" if line.a is None and line.b is None else line.judged.word

@@ -1,0 +1,420 @@
+"""What a run of versus says: values of launches, rounds, doubts, floors, the gate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.comparing import broken, floors_of, of_versus
+from serve_bench.comparing.parts import Comparing
+from serve_bench.comparing.values import place_of, rows_of, values_of
+from serve_bench.comparing.words import figures, headline, ratio_text, row_title
+from serve_bench.errors import BadInput
+from serve_bench.histogram import Histogram
+from serve_bench.result import FormatError, Metric, Result, Row, Trial, result_of
+from tests.records import ROWS, cell, press_trial
+from tests.versus_records import (
+    measured,
+    planned,
+    rates,
+    sliced,
+    versus_result,
+    versus_run,
+)
+
+ROW = ROWS[2]
+AT = planned("default", 1, ROW, cell(1, 10000, 8))
+TWINS = ("default (A)", "default (B)")
+BOUND = {"client_bound": True, "reasons": ["never idle"]}
+
+
+def against(
+    rate_a: float, rate_b: float, rounds: int = 6, wobble: float = 1.0, **given: Any
+) -> Comparing:
+    """A run of one row with these rates."""
+    return of_versus(versus_result({ROW: rates(rate_a, rate_b, rounds, wobble)}, **given))
+
+
+# -------------------------------------------------------------------------------- values
+
+
+def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
+    trial = sliced(AT, 1000.0, cpu_us=250.0)
+    slices = {**trial.client["slices"], "completed": [10, 30], "length_s": [0.1, 0.1]}
+    found = values_of(replace(trial, client={**trial.client, "slices": slices}))
+    assert found["throughput"] == pytest.approx(200.0)  # not the mean of 100 and 300 by chance
+    uneven = {**slices, "length_s": [0.1, 0.3]}
+    found = values_of(replace(trial, client={**trial.client, "slices": uneven}))
+    assert found["throughput"] == pytest.approx(100.0)
+    cpu_s = trial.metrics["server_cpu"].windows or (0.0,)
+    assert found["cpu"] == pytest.approx(1e9 * cpu_s[0] / 40)
+
+
+def test_percentiles_are_those_of_the_launch() -> None:
+    histogram = Histogram.of([1_000_000] * 98 + [9_000_000] * 2).encode()
+    trial = replace(sliced(AT, 1000.0), metrics={"latency": Metric("ns", "lower", None, histogram)})
+    found = values_of(trial)
+    assert found["p50"] == pytest.approx(1e6, rel=1e-3)
+    assert found["p99"] == pytest.approx(9e6, rel=1e-3)
+    assert "cpu" not in found
+
+
+def test_the_value_of_a_launch_in_windows_is_their_mean_and_the_cpu_of_the_way() -> None:
+    found = values_of(measured(AT, 500.0, cpu_percent=80.0))
+    assert found["throughput"] == pytest.approx(500.0)
+    # Proxy and replica, 80 % of a core each, for 10 s and 5,000 requests; no controller.
+    assert found["cpu"] == pytest.approx(1e9 * 2 * 0.8 * 10 / 5000)
+
+
+def test_what_was_not_sampled_has_no_cpu() -> None:
+    assert "cpu" not in values_of(measured(AT, 500.0, cpu_percent=None))
+    many = measured(AT, 500.0)
+    assert "cpu" not in values_of(replace(many, client={"nodes": [{"node": "a"}]}))
+    assert "cpu" not in values_of(sliced(AT, 500.0, cpu_us=None))
+
+
+@pytest.mark.parametrize("rate", [0.0, math.nan, math.inf])
+def test_a_value_that_is_no_rate_is_none(rate: float) -> None:
+    trial = replace(
+        measured(AT, 500.0), metrics={"throughput": Metric("requests/s", "higher", (rate,))}
+    )
+    assert "throughput" not in values_of(trial)
+
+
+def test_a_launch_that_completed_nothing_has_no_values() -> None:
+    trial = measured(AT, 500.0)
+    assert values_of(replace(trial, counts=replace(trial.counts, completed=0))) == {}
+
+
+def test_a_step_that_was_measured_again_counts_by_its_median() -> None:
+    trials = [press_trial(30, qps, run=at) for at, qps in enumerate((200.0, 90.0, 100.0), 1)]
+    result = replace(versus_result(), run=replace(versus_run(), plan=()), trials=tuple(trials))
+    ((place, row),) = rows_of(result, "default").items()
+    assert place == place_of(trials[0]) and place.row == "30 clients"
+    assert row.values["throughput"][1] == pytest.approx(100.0)
+
+
+def test_a_profiled_trial_is_no_value() -> None:
+    plain = versus_result()
+    slow = replace(plain.trials[0], flags={"profiled": True}, metrics={})
+    result = result_of([plain.run, *plain.launches, *plain.trials, slow])
+    assert of_versus(result).rows == of_versus(plain).rows
+
+
+@pytest.mark.parametrize("broken_part", [{"length_s": None}, {"completed": ["x"]}, {"length_s": 1}])
+def test_damaged_slices_name_their_trial(broken_part: Mapping[str, Any]) -> None:
+    result = versus_result()
+    first = result.trials[0]
+    client = {**first.client, "slices": {**first.client["slices"], **broken_part}}
+    trials = (replace(first, client=client), *result.trials[1:])
+    with pytest.raises(FormatError, match=f"trial {first.key}: its slices cannot be read"):
+        of_versus(replace(result, trials=trials))
+
+
+# -------------------------------------------------------------------------------- rounds
+
+
+def test_ratios_are_made_within_rounds() -> None:
+    """The machine is twice as fast in every second round: the ratio does not notice."""
+    drift = [(500.0 * f, 450.0 * f) for f in (1, 2, 1, 2, 1, 2)]
+    (row,) = of_versus(versus_result({ROW: drift})).rows
+    line = row.line("throughput")
+    assert line.judged.word == "regressed"
+    assert line.ratio == pytest.approx(0.9)
+    assert line.judged.interval is not None
+    assert line.judged.interval.se == pytest.approx(0.0, abs=1e-9)
+    assert line.a == pytest.approx(500 * math.sqrt(2))
+
+
+def test_a_round_counts_only_when_both_sides_were_measured() -> None:
+    run = versus_run()
+    trials = [
+        sliced(at, 500.0 if at.variant == "default" else 400.0)
+        for at in run.plan
+        if (at.variant, at.round) not in {("default", 2), ("optimized", 5)}
+    ]
+    (row,) = of_versus(result_of([run, *trials])).rows
+    assert list(row.line("throughput").a_values) == [1, 3, 4, 6]
+    assert (row.planned, row.measured) == ((6, 6), (4, 4))
+
+
+def test_a_metric_that_one_side_lacks_in_a_round_is_left_out_of_that_round() -> None:
+    result = versus_result()
+    trials = tuple(
+        replace(one, metrics={k: v for k, v in one.metrics.items() if k != "server_cpu"})
+        if one.key == result.trials[0].key
+        else one
+        for one in result.trials
+    )
+    (row,) = of_versus(replace(result, trials=trials)).rows
+    assert len(row.line("cpu").a_values) == 5
+    assert len(row.line("throughput").a_values) == 6
+
+
+def test_what_was_planned_and_never_measured_is_a_row() -> None:
+    found = of_versus(result_of([versus_run(rows=ROWS)]))
+    assert [row.row for row in found.rows] == [row.label for row in ROWS]
+    assert {line.judged.why for line in found.lines} == {"not measured"}
+    assert found.word == "inconclusive"
+
+
+def test_two_rounds_are_no_verdict() -> None:
+    found = against(500.0, 100.0, rounds=2)
+    (line,) = found.gated
+    assert line.judged.word == "inconclusive" and "a verdict takes 3" in line.judged.why
+    assert line.judged.rounds_needed == 3
+
+
+def test_holm_runs_over_the_rows_of_a_metric() -> None:
+    rows = {ROWS[at]: rates(500.0, 450.0) for at in range(3)}
+    found = of_versus(versus_result(rows))
+    alphas = sorted(row.line("throughput").judged.alpha or 0 for row in found.rows)
+    assert alphas == pytest.approx([0.05 / 3, 0.05 / 2, 0.05])
+
+
+@pytest.mark.parametrize(
+    "suite", [{"sides": None}, {"sides": []}, {"sides": [{}, {}]}, {"sides": "ab"}]
+)
+def test_a_suite_without_sides_is_refused(suite: dict[str, Any]) -> None:
+    result = versus_result()
+    damaged = replace(result, run=replace(result.run, suite=suite))
+    with pytest.raises(FormatError, match="names no two sides"):
+        of_versus(damaged)
+
+
+def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> None:
+    result = versus_result({ROW: rates(500.0, 450.0)}, threshold=0.2, gate=["throughput", "cpu"])
+    stored, given = of_versus(result), of_versus(result, 0.05, ("throughput",))
+    assert (stored.threshold, stored.gate, stored.word) == (0.2, ("throughput", "cpu"), "same")
+    assert (given.threshold, given.gate, given.word) == (0.05, ("throughput",), "regressed")
+
+
+# -------------------------------------------------------------------------------- effects
+
+
+def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
+    result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
+    (row,) = of_versus(result).rows
+    (effect,) = row.effects
+    assert (effect.side, effect.rounds) == ("A", 6)
+    assert effect.ratio == pytest.approx(0.8)
+    assert effect.interval is not None and effect.interval.ratio == pytest.approx(0.8)
+
+
+# --------------------------------------------------------------------------------- doubts
+
+
+def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> None:
+    both = against(500.0, 500.0, a={"verdict": BOUND}, b={"verdict": BOUND})
+    one = against(500.0, 500.0, b={"verdict": BOUND})
+    (row,) = both.rows
+    assert [line.judged.word for line in row.lines] == ["inconclusive"] * 3 + ["same"]  # CPU
+    assert "client was the limit on both sides" in row.line("throughput").judged.why
+    assert one.word == "same"
+    assert "doubted: client-bound (B)" in headline(one)
+
+
+def test_a_difference_that_shows_through_a_client_at_its_limit_stands() -> None:
+    assert against(500.0, 300.0, a={"verdict": BOUND}, b={"verdict": BOUND}).word == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "side", "word"),
+    [
+        (500.0, 800.0, "b", "inconclusive"),  # of what is left, most is fast
+        (500.0, 500.0, "b", "inconclusive"),
+        (500.0, 300.0, "b", "regressed"),
+        (500.0, 800.0, "a", "improved"),
+        (500.0, 300.0, "a", "inconclusive"),
+    ],
+)
+def test_a_side_that_fails_requests_can_neither_win_nor_be_the_same(
+    a: float, b: float, side: str, word: str
+) -> None:
+    failing: dict[str, Any] = {side: {"failed": 500}}
+    found = against(a, b, **failing)
+    assert found.word == word
+    if word == "inconclusive":
+        assert "requests failed: figures invalid" in found.gated[0].judged.why
+
+
+def test_few_errors_are_a_doubt_and_no_more() -> None:
+    found = against(500.0, 500.0, b={"failed": 3})
+    assert found.word == "same" and not found.rows[0].lost_validity
+    (doubt,) = found.rows[0].doubts
+    assert (doubt.side, doubt.code, doubt.launches, doubt.of) == ("B", "errors", 6, 6)
+    assert doubt.message == "18 requests failed (0.15 %): reset 18"
+
+
+@pytest.mark.parametrize("flag", ["interrupted", "cut", "short_slices"])
+def test_flags_of_trials_are_doubts(flag: str) -> None:
+    found = against(500.0, 500.0, a={"flags": {flag: True}})
+    assert [one.code for one in found.rows[0].doubts] == [flag.replace("_", "-")]
+
+
+def test_slices_are_not_judged_as_windows() -> None:
+    result = versus_result()
+    swinging = tuple(100.0 + 900.0 * (at % 2) for at in range(80))
+    trials = tuple(
+        replace(
+            one,
+            metrics={**one.metrics, "throughput": Metric("requests/s", "higher", swinging)},
+        )
+        for one in result.trials
+    )
+    assert of_versus(replace(result, trials=trials)).rows[0].doubts == ()
+    windows = tuple(
+        replace(one, client={"slices": {**one.client["slices"], "method": "windows"}})
+        for one in trials
+    )
+    codes = {one.code for one in of_versus(replace(result, trials=windows)).rows[0].doubts}
+    assert "unsteady-windows" in codes
+
+
+# --------------------------------------------------------------------------------- floors
+
+
+def test_the_noise_floor_is_the_farther_end() -> None:
+    noise = against(500.0, 500.0, wobble=3.0, labels=TWINS)
+    interval = noise.rows[0].line("throughput").judged.interval
+    assert interval is not None
+    floors = floors_of(noise)
+    assert floors["throughput"] == max(1 - interval.low, interval.high - 1)
+    result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)})
+    plain, floored = of_versus(result, 0.015), of_versus(result, 0.015, noise=noise)
+    assert (plain.word, floored.word) == ("regressed", "same")
+    assert floored.gated[0].judged.threshold == floors["throughput"]
+
+
+def test_of_several_rows_the_noisiest_is_the_floor() -> None:
+    rows = {ROWS[0]: rates(500.0, 500.0, wobble=1.0), ROWS[1]: rates(500.0, 500.0, wobble=4.0)}
+    both = floors_of(of_versus(versus_result(rows, labels=TWINS)))
+    second = floors_of(
+        of_versus(versus_result({ROWS[1]: rates(500.0, 500.0, wobble=4.0)}, labels=TWINS))
+    )
+    assert both["throughput"] == second["throughput"]
+
+
+def test_floors_that_the_run_recorded_hold_when_it_is_shown_again() -> None:
+    found = of_versus(versus_result(floors={"throughput": 0.3}, noise="aa-run"))
+    assert (found.floors, found.noise) == ({"throughput": 0.3}, "aa-run")
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (lambda: against(500.0, 500.0), "is no A/A run; serve-bench versus --aa makes one"),
+        (lambda: against(500.0, 500.0, 2, labels=TWINS), "has fewer than 3 rounds"),
+    ],
+)
+def test_a_floor_needs_an_a_a_run(noise: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        floors_of(noise())
+
+
+def test_a_floor_from_another_host_is_doubted() -> None:
+    noise = versus_result({ROW: rates(500.0, 500.0)}, labels=TWINS)
+    noise = replace(noise, run=replace(noise.run, host={**noise.run.host, "cpu": "Other"}))
+    found = of_versus(versus_result(), noise=of_versus(noise))
+    assert "the noise floor is of another host: CPU Other against Test CPU" in found.warnings
+
+
+# ----------------------------------------------------------------------------------- gate
+
+
+def three(**given: Any) -> Result:
+    return versus_result(
+        {
+            ROWS[0]: rates(500.0, 800.0),
+            ROWS[1]: rates(500.0, 490.0, wobble=15.0),
+            ROWS[2]: rates(500.0, 400.0),
+        },
+        **given,
+    )
+
+
+def test_what_breaks_the_gate_is_named() -> None:
+    found = of_versus(three())
+    assert [line.split(":")[0] for line in broken(found, "regressed")] == ["regressed"]
+    assert broken(found, "regressed")[0].startswith(
+        "regressed: 100 connections: throughput 0.800 x"
+    )
+    words = [line.split(": throughput")[0] for line in broken(found, "inconclusive")]
+    assert words == ["inconclusive: 8 clients", "regressed: 100 connections"]
+
+
+def test_only_what_is_gated_breaks_it() -> None:
+    result = versus_result({ROW: rates(500.0, 500.0)}, b={"cpu_us": 900.0})
+    assert broken(of_versus(result), "inconclusive") == []
+    (line,) = broken(of_versus(result, gate=("throughput", "cpu")), "regressed")
+    assert line.startswith("regressed: 100 connections: cpu 1.800 x")
+
+
+def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> None:
+    faster = against(500.0, 900.0, b={"failed": 2000})
+    (line,) = broken(faster, "regressed")
+    assert "more than 1 % of the requests failed on B, not on A" in line
+    assert broken(against(500.0, 900.0, a={"failed": 2000}, b={"failed": 2000}), "regressed") == []
+
+
+def test_a_b_that_answers_nothing_breaks_it() -> None:
+    result = versus_result({ROW: rates(500.0, 500.0)})
+    trials = tuple(_failed(one) if one.variant == "optimized" else one for one in result.trials)
+    found = of_versus(replace(result, trials=trials))
+    assert found.word == "inconclusive"
+    assert broken(found, "regressed") != []
+
+
+def _failed(trial: Trial) -> Trial:
+    counts = replace(trial.counts, completed=0, failed={"status": 900})
+    return replace(trial, counts=counts)
+
+
+# ----------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (math.nan, "-"),
+        (math.inf, "inf"),
+        (1234.5, "1,234"),
+        (11.84, "11.8"),
+        (1.0, "1.000"),
+        (0.1234, "0.123"),
+        (0.0123, "0.012"),
+    ],
+)
+def test_ratios_have_the_digits_that_they_can_bear(value: float | None, text: str) -> None:
+    assert ratio_text(value) == text
+
+
+def test_the_headline_of_several_rows_counts_them() -> None:
+    text = headline(of_versus(three()))
+    assert text.startswith(
+        "optimized against default: regressed in 1 of 3 rows (improved in 1, inconclusive in 1), "
+        "100 connections, throughput 0.800 x (95 %: "
+    )
+    both = of_versus(versus_result({row: rates(500.0, 800.0) for row in ROWS[:2]}))
+    assert headline(both) == (
+        "optimized against default: improved in 2 of 2 rows, throughput 1.600 x, 6 rounds"
+    )
+
+
+def test_a_metric_without_a_value_is_said_to_be_missing() -> None:
+    found = against(500.0, 500.0, a={"cpu_us": None}, b={"cpu_us": None})
+    assert figures(found.rows[0].line("cpu")) == "cpu not measured"
+
+
+def test_rows_are_named_by_what_tells_them_apart() -> None:
+    twin = Row("8 clients", "raw", 8)
+    found = of_versus(versus_result({ROWS[1]: rates(5.0, 5.0), twin: rates(5.0, 5.0)}))
+    assert [row_title(found, row) for row in found.rows] == [
+        "8 clients (aiohttp)",
+        "8 clients (raw)",
+    ]

@@ -1,0 +1,341 @@
+"""Two stored runs: what is matched, what is refused as unlike, what is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.comparing import broken, of_runs, of_versus
+from serve_bench.comparing.parts import Comparing
+from serve_bench.comparing.words import headline
+from serve_bench.comparison import unpaired
+from serve_bench.errors import BadInput
+from serve_bench.result import Metric, Result, Row, Teardown
+from tests.records import (
+    ROWS,
+    cell,
+    press_result,
+    press_trial,
+    rpc_result,
+    rpc_suite,
+    rpc_trial,
+    rpc_world,
+)
+from tests.scale_records import graph_trials, scale_result, scale_suite
+from tests.versus_records import HOST, micro_result, micro_run, versus_result
+
+BEFORE = (500.0, 510.0, 490.0)
+SLOWER = (400.0, 404.0, 398.0)
+ROW = ROWS[2]
+
+
+def runs(b: Sequence[float] = SLOWER, a: Sequence[float] = BEFORE) -> tuple[Result, Result]:
+    return micro_result({ROW: a}), micro_result({ROW: b}, "after")
+
+
+def refusal(a: Result, b: Result, **given: Any) -> str:
+    with pytest.raises(BadInput) as refused:
+        of_runs(a, b, **given)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def with_host(result: Result, **facts: Any) -> Result:
+    return replace(result, run=replace(result.run, host={**result.run.host, **facts}))
+
+
+# -------------------------------------------------------------------------------- verdicts
+
+
+def test_two_stored_runs_are_compared_launch_by_launch() -> None:
+    found = of_runs(*runs())
+    (line,) = found.gated
+    known = unpaired(BEFORE, SLOWER)
+    assert line.judged.word == "regressed"
+    assert line.judged.interval is not None
+    assert line.judged.interval.low == pytest.approx(known.low, rel=1e-4)
+    assert headline(found).startswith("after against before: regressed, throughput 0.801 x (95 %")
+    assert headline(found).endswith("3 launches a side")
+    assert {one.judged.word for one in found.lines} == {"regressed"}
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
+    found = of_runs(*runs(b=SLOWER[:few]))
+    assert found.word == "inconclusive"
+    assert found.gated[0].judged.why == f"3 and {few} launches: a verdict takes 3"
+    assert found.gated[0].judged.rounds_needed == 3
+    assert broken(found, "regressed") == []
+    assert broken(found, "inconclusive") != []
+
+
+def test_what_one_run_alone_has_is_listed() -> None:
+    a = micro_result({ROWS[0]: BEFORE, ROW: BEFORE})
+    b = micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after")
+    found = of_runs(a, b)
+    assert [(one.side, one.row) for one in found.alone] == [
+        ("A", "single client"),
+        ("B", "8 clients"),
+    ]
+    assert broken(found, "regressed") == []
+    assert broken(found, "inconclusive") == [
+        "inconclusive: single client (aiohttp) of bs1-mcq10000-rep8: in A alone",
+        "inconclusive: 8 clients (aiohttp) of bs1-mcq10000-rep8: in B alone",
+    ]
+
+
+def test_nothing_in_common_is_refused() -> None:
+    assert "have no row in common" in refusal(
+        micro_result({ROW: BEFORE}), micro_result({ROW: BEFORE}, "after", of=cell(100, 1, 1))
+    )
+
+
+def test_a_cell_is_matched_whatever_the_order_of_its_axes() -> None:
+    of = {**cell(1, 10000, 8), "log_level": "ERROR", "body_type": "str"}
+    turned = dict(reversed(of.items()))
+    found = of_runs(
+        micro_result({ROW: BEFORE}, of=of), micro_result({ROW: BEFORE}, "after", of=turned)
+    )
+    assert len(found.rows) == 1
+
+
+def test_doubts_of_each_run_stand_with_its_side() -> None:
+    left = Teardown("default-1", 1.0, 3, False, ("raylet",))
+    a = micro_result({ROW: BEFORE}, failed=4)
+    b = micro_result({ROW: BEFORE}, "after", steal=90.0, others=[left])
+    found = of_runs(a, b)
+    assert {(one.side, one.code) for one in found.rows[0].doubts} == {
+        ("A", "errors"),
+        ("B", "steal"),
+    }
+    assert any(line.startswith("B: unclean-teardown") for line in found.warnings)
+
+
+# -------------------------------------------------------------------------------- variants
+
+
+def test_variants_are_matched_by_name() -> None:
+    a = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
+    b = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default", "haproxy"))
+    found = of_runs(a, b)
+    assert [row.variants for row in found.rows] == [
+        ("default", "default"),
+        ("optimized", "optimized"),
+    ]
+    assert found.notes == ("B alone has variant haproxy",)
+    levels = sorted(line.judged.alpha or 0 for line in found.gated)
+    assert levels == pytest.approx([0.025, 0.05])
+
+
+def test_one_variant_a_run_is_matched_though_the_names_differ() -> None:
+    a, b = micro_result({ROW: BEFORE}), micro_result({ROW: SLOWER}, "x", variants=("optimized",))
+    found = of_runs(a, b)
+    assert found.names == ("default", "optimized")
+    assert found.notes == ("one variant a run, matched though named default and optimized",)
+
+
+def test_a_person_chooses_among_several() -> None:
+    a = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
+    b = micro_result({ROW: SLOWER}, "after", variants=("haproxy", "mine"))
+    assert refusal(a, b) == (
+        "no variant is in both runs: RUN_A has default, optimized, RUN_B has haproxy, mine; "
+        "--variant-a and --variant-b choose"
+    )
+    assert of_runs(a, b, chosen=("optimized", "mine")).names == ("optimized", "mine")
+    assert refusal(a, b, chosen=("optimized", None)) == "--variant-b: choose one of haproxy, mine"
+    assert refusal(a, b, chosen=("optimised", "mine")) == (
+        "--variant-a: no variant 'optimised' in that run; did you mean 'optimized'?; it has "
+        "default, optimized"
+    )
+    # Of the same name, or the only one there is.
+    twice = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default"))
+    assert of_runs(a, twice, chosen=("default", None)).sides[1].variant == "default"
+    one = micro_result({ROW: SLOWER}, "after", variants=("mine",))
+    assert of_runs(a, one, chosen=("default", None)).sides[1].variant == "mine"
+
+
+def test_a_run_against_itself_needs_two_variants_and_is_paired_by_round() -> None:
+    one = micro_result({ROW: BEFORE})
+    assert refusal(one, one).endswith("same run: it has one variant, default: nothing to compare")
+    both = micro_result({ROW: (100.0, 200.0, 400.0)}, variants=("default", "optimized"))
+    assert "--variant-a and --variant-b choose two of its variants" in refusal(both, both)
+    trials = tuple(
+        replace(at, metrics={"throughput": Metric("requests/s", "higher", (rate * 0.8,))})
+        if at.variant == "optimized" and (rate := 100.0 * 2 ** (at.round - 1))
+        else at
+        for at in both.trials
+    )
+    both = replace(both, trials=trials)
+    found = of_runs(both, both, chosen=("default", "optimized"))
+    assert found.paired
+    assert found.word == "regressed"  # by round it is always 0.8, whatever the machine does
+    assert headline(found).endswith("3 rounds")
+
+
+def test_a_run_of_versus_is_a_comparison_by_itself() -> None:
+    assert refusal(versus_result(), micro_result({ROW: BEFORE})) == (
+        "RUN_A: is a run of versus, a comparison by itself: serve-bench report"
+    )
+    assert "RUN_B: is a run of versus" in refusal(micro_result({ROW: BEFORE}), versus_result())
+
+
+def test_a_run_without_a_measured_row_is_refused() -> None:
+    empty = replace(micro_result({ROW: BEFORE}), trials=())
+    assert refusal(empty, micro_result({ROW: BEFORE}, "x"), where=("results/a", "results/b")) == (
+        "results/a: no row was measured: nothing to compare"
+    )
+
+
+# ---------------------------------------------------------------------------------- unlike
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"cpu": "Other CPU"}, "CPU Test CPU against Other CPU"),
+        ({"machine": "aarch64"}, "machine x86_64 against aarch64"),
+        ({"logical_cores": 8}, "cores 4 against 8"),
+        ({"usable_cores": 2}, "usable cores 4 against 2"),
+        ({"cpu_quota_cores": 1.5}, "CPU quota None against 1.5"),
+        ({"memory_bytes": 32 << 30}, "memory 16.0 GiB against 32.0 GiB"),
+        ({"memory_limit_bytes": 4 << 30}, "memory limit none against 4.0 GiB"),
+        ({"kernel": "Linux 5.15.0-1-generic"}, "kernel Linux 6.8.0-45-generic against Linux 5.15"),
+        ({"governor": "powersave"}, "CPU governor None against powersave"),
+    ],
+)
+def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: str) -> None:
+    a, b = runs()
+    told = refusal(a, with_host(b, **facts))
+    assert told.startswith(f"RUN_A and RUN_B are unlike: {message}")
+    assert told.endswith("(--force compares them)")
+    forced = of_runs(a, with_host(b, **facts), force=True)
+    assert len(forced.unlike) == 1 and forced.unlike[0].startswith(message)
+    assert "unlike runs, compared by force" in headline(forced)
+
+
+@pytest.mark.parametrize(
+    ("facts", "warned"),
+    [
+        ({"load_1m": 0.4}, None),
+        ({"memory_bytes": int(0.97 * HOST["memory_bytes"])}, None),
+        ({"id": "bbbbbbbbbbbb"}, "the hosts have different names"),
+        ({"kernel": "Linux 6.8.0-51-generic"}, "not the same: kernel Linux 6.8.0-45-generic"),
+    ],
+)
+def test_what_may_make_hosts_unlike_is_a_warning(
+    facts: Mapping[str, Any], warned: str | None
+) -> None:
+    a, b = runs()
+    found = of_runs(a, with_host(b, **facts))
+    assert found.unlike == ()
+    assert (found.warnings == ()) if warned is None else found.warnings[0].startswith(warned)
+
+
+def test_a_fact_that_one_host_does_not_tell_is_passed_over() -> None:
+    a, b = runs()
+    assert of_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
+
+
+def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
+    a = micro_result({ROW: BEFORE}, versions={"ray": "2.60.0", "python": "3.11.9"})
+    b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})
+    assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
+    assert "not the same: Python 3.11.9 against 3.12.1" in of_runs(a, b, force=True).warnings
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        ({"window_s": 0.5}, "window_s 1 against 0.5"),
+        ({"windows": 3}, "windows 10 against 3"),
+        ({"app": "ranker"}, "app noop against ranker"),
+        ({"load_on": {"address": "10.0.0.1"}}, "load_on None against {'address': '10.0.0.1'}"),
+    ],
+)
+def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
+    a = micro_result({ROW: BEFORE})
+    b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
+    assert f"unlike: {message} (" in refusal(a, b)
+
+
+@pytest.mark.parametrize("suite", [{"launches": 9}, {"name": "other"}, {"seed": 7}, {"rows": []}])
+def test_what_is_no_setting_of_the_load_may_differ(suite: Mapping[str, Any]) -> None:
+    a = micro_result({ROW: BEFORE})
+    b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
+    assert of_runs(a, b).unlike == ()
+
+
+def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> None:
+    def own(id: str, folder: str, body: str) -> Result:
+        app = {"target": f"{folder}/app.py:app", "folder": folder, "asked": {"body": body}}
+        return micro_result({ROW: BEFORE}, run=micro_run(id, app=app))
+
+    assert of_runs(own("a", "base", "x"), own("b", "pr", "x")).unlike == ()
+    told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
+    assert "unlike: request {'body': 'x'} against {'body': 'y'} (" in told
+
+
+def test_every_difference_is_named_at_once() -> None:
+    a = micro_result({ROW: BEFORE})
+    b = micro_result({ROW: BEFORE}, run=replace(micro_run("after", windows=3), command="noop"))
+    told = refusal(a, with_host(b, cpu="Other"))
+    assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in told
+
+
+def test_rows_of_one_name_and_another_load_are_unlike() -> None:
+    large = Row("100 connections", "raw", 100, 1, data_size="large")
+    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
+    assert "unlike: data_size of rows small against large (" in told
+
+
+# ------------------------------------------------------------------------ every kind of run
+
+
+def shifted(result: Result) -> Result:
+    return replace(result, run=replace(result.run, id="other"))
+
+
+def test_runs_of_press_are_compared_step_by_step() -> None:
+    trials = [press_trial(n, 900.0 + at, round_=at) for at in (1, 2, 3) for n in (10, 50)]
+    result = press_result(*trials)
+    found = of_runs(result, shifted(result))
+    assert [row.row for row in found.rows] == ["10 clients", "50 clients"]
+    assert found.word == "same"
+
+
+def test_runs_of_rpc_are_compared() -> None:
+    trials = [rpc_trial(rpc_world(), round_=at) for at in (1, 2, 3)]
+    found = of_runs(rpc_result_of(trials), shifted(rpc_result_of(trials)))
+    by_metric = {line.metric: line.judged.word for line in found.lines}
+    assert by_metric == {"throughput": "same", "p50": "same", "p99": "same", "cpu": "inconclusive"}
+
+
+def rpc_result_of(trials: Any) -> Result:
+    return rpc_result(rpc_suite(), *trials)
+
+
+def test_runs_of_scale_are_compared() -> None:
+    suite = scale_suite("ensemble", launches=3)
+    result = scale_result(suite, *graph_trials(suite))
+    found: Comparing = of_runs(result, shifted(result))
+    assert found.rows and {line.judged.word for line in found.gated} <= {"same", "inconclusive"}
+
+
+def test_a_metric_that_is_not_there_is_not_measured() -> None:
+    a, b = runs()
+    first, second = (
+        replace(
+            result,
+            trials=tuple(
+                replace(one, metrics={"forward": Metric("us", "lower", (3.0,))}, usage={})
+                for one in result.trials
+            ),
+        )
+        for result in (a, b)
+    )
+    found = of_runs(first, second)
+    assert {line.judged.why for line in found.lines} == {"not measured"}
+    assert of_versus(versus_result()).word == "improved"

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli.gate_flags import (
+    GATE_BROKEN,
+    Gate,
+    read_fail_on,
+    read_flags,
+    read_gate,
+    read_noise,
+    read_threshold,
+)
+from serve_bench.comparing import of_versus
+from serve_bench.errors import BadInput
+from serve_bench.jsonl import to_line
+from serve_bench.result import Record, Result
+from tests.records import ROWS
+from tests.versus_records import micro_result, rates, versus_result
+
+TWINS = ("default (A)", "default (B)")
+
+
+def stored(folder: Path, result: Result) -> Path:
+    """The records of a run in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records: list[Record] = [result.run, *result.launches, *result.trials]
+    lines = [to_line(one) for one in records]
+    (folder / "records.jsonl").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("90%", 0.9), ("1e-3", 0.001)],
+)
+def test_a_threshold_is_a_share(text: str, share: float) -> None:
+    assert read_threshold(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"--threshold: .* it takes a share such as 5% or 0.05"):
+        read_threshold(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        ("p99", ("throughput", "p99")),
+        ("cpu, p50", ("throughput", "p50", "cpu")),
+        ("throughput", ("throughput",)),
+        ("p99,p99", ("throughput", "p99")),
+    ],
+)
+def test_throughput_is_always_in_the_gate(text: str, metrics: tuple[str, ...]) -> None:
+    assert read_gate(text) == metrics
+
+
+@pytest.mark.parametrize("text", ["p90", "", "p99,", "CPU"])
+def test_an_unknown_metric_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"--gate: .* it takes throughput, p50, p99, cpu"):
+        read_gate(text)
+
+
+def test_what_to_fail_on_is_one_of_two_words() -> None:
+    assert read_fail_on("regressed") == "regressed"
+    for text in ("improved", "", "Regressed"):
+        with pytest.raises(BadInput, match=r"--fail-on: .* it takes regressed or inconclusive"):
+            read_fail_on(text)
+
+
+def test_nothing_given_is_nothing_asked() -> None:
+    assert read_flags(None, None, None, None) == Gate()
+
+
+def test_the_floor_is_read_from_an_a_a_run(tmp_path: Path) -> None:
+    result = versus_result({ROWS[2]: rates(500.0, 500.0)}, labels=TWINS)
+    assert read_noise(stored(tmp_path, result)).aa
+    assert read_flags("1%", None, None, tmp_path).noise is not None
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "no such folder"),
+        (versus_result(), "is no A/A run; serve-bench versus --aa makes one"),
+        (versus_result({ROWS[2]: rates(5.0, 5.0, 2)}, labels=TWINS), "fewer than 3 rounds"),
+        (micro_result({ROWS[2]: (5.0,)}), "is a run of micro, not of versus --aa"),
+    ],
+)
+def test_another_run_gives_no_floor(tmp_path: Path, result: Result | None, message: str) -> None:
+    folder = tmp_path / "run"
+    if result is not None:
+        stored(folder, result)
+    with pytest.raises(BadInput) as refused:
+        read_noise(folder)
+    assert str(refused.value).startswith("--noise: ") and message in str(refused.value)
+    assert str(refused.value).count("--noise") == 1
+
+
+def test_a_broken_gate_is_exit_code_3_and_says_which_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slower = of_versus(versus_result({ROWS[2]: rates(500.0, 400.0)}))
+    assert Gate(fail_on="regressed").close(slower) == GATE_BROKEN == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("gate: regressed: 100 connections: throughput 0.800 x")
+    assert Gate().close(slower) == 0
+    assert Gate(fail_on="inconclusive").close(of_versus(versus_result())) == 0
+    assert capsys.readouterr().err == ""

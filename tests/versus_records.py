@@ -1,0 +1,303 @@
+"""Runs of versus and pairs of stored runs, with easy numbers, for the tests of comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import (
+    Counts,
+    Launch,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Row,
+    Run,
+    Trial,
+    VariantUsed,
+    Warmup,
+    result_of,
+    trial_key,
+)
+from serve_bench.variants import BUILT_IN_VARIANTS
+from tests.records import AT, ROWS, cell
+
+HOST: dict[str, Any] = {
+    "id": "aaaaaaaaaaaa",
+    "cpu": "Test CPU",
+    "machine": "x86_64",
+    "logical_cores": 4,
+    "usable_cores": 4,
+    "cpu_quota_cores": None,
+    "memory_bytes": 16 << 30,
+    "memory_limit_bytes": None,
+    "kernel": "Linux 6.8.0-45-generic",
+    "governor": None,
+    "load_1m": 0.1,
+    "python": "3.11.9",
+    "ray": "2.60.0",
+    "tool": "0.1.0",
+}
+
+#: A wobble of rounds, in percent: by and large nothing.
+WOBBLE = (0.0, 1.0, -1.0, 0.5, -0.5, 0.2)
+
+Rates = Sequence[tuple[float, float]]
+
+
+def rates(a: float, b: float, rounds: int = 6, wobble: float = 1.0) -> list[tuple[float, float]]:
+    """Requests/s of A and B in each round; B wobbles against A."""
+    return [(a, b * (1 + wobble * WOBBLE[at % 6] / 100)) for at in range(rounds)]
+
+
+def one_launch(
+    label: str, round_: int, variant: str = "default", versions: Mapping[str, str] | None = None
+) -> Launch:
+    """A launch of a side; its owner is the proxy that the variant's flags ask for."""
+    used = BUILT_IN_VARIANTS[variant]
+    haproxy = variant != "default"
+    owner = {"pid": 7, "name": "haproxy" if haproxy else "ray::ProxyActor"}
+    return Launch(
+        id=f"{label}-{round_}",
+        variant=replace(used, name=label),
+        round=round_,
+        started_at=AT,
+        proof={
+            "port": 8000,
+            "port_owner": {**owner, "role": "haproxy" if haproxy else "proxy"},
+            "flags": {},
+            "environment": {},
+            "versions": dict(versions or {"ray": "2.60.0", "python": "3.11.9"}),
+        },
+    )
+
+
+def latency_of(rate: float, connections: int, count: int = 1000) -> dict[str, Any]:
+    """By Little's law; one in fifty takes four times as long."""
+    slow = count // 50
+    middle = round(1e9 * connections / rate / (1 + 3 * slow / count))
+    return Histogram.of([middle] * (count - slow) + [4 * middle] * slow).encode()
+
+
+def planned(label: str, round_: int, row: Row, of: Mapping[str, Any]) -> PlannedTrial:
+    return PlannedTrial(trial_key(label, round_, of, row.label), round_, label, of, row)
+
+
+def sliced(
+    at: PlannedTrial,
+    rate: float,
+    *,
+    cpu_us: float | None = 500.0,
+    steady: float | None = 1.0,
+    failed: int = 0,
+    method: str = "slices",
+    verdict: Mapping[str, Any] | None = None,
+    flags: Mapping[str, bool] | None = None,
+    asked: int | None = None,
+) -> Trial:
+    """A side in slices of 50 ms at `rate`; a steady load has `steady` times that rate."""
+    count, length_s = 80, 0.05
+    done = [round(rate * length_s)] * count
+    lengths = [one / rate for one in done]
+    metrics = {
+        "throughput": Metric("requests/s", "higher", windows=(rate,) * count),
+        "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections)),
+    }
+    if steady is not None:
+        metrics["steady_throughput"] = Metric("requests/s", "higher", windows=(steady * rate,) * 4)
+    if cpu_us is not None:
+        metrics["server_cpu"] = Metric("s", "lower", windows=(sum(done) * cpu_us / 1e6,))
+    slices = {
+        "method": method,
+        "slice_s": length_s if method == "slices" else 1.0,
+        "connections": at.row.connections,
+        "asked_connections": asked or at.row.connections,
+        "drain_s": 0.004,
+        "begun_s": [0.1 * one for one in range(count)],
+        "length_s": lengths,
+        "completed": done,
+        "failed": [failed] + [0] * (count - 1),
+    }
+    return Trial(
+        key=at.key,
+        launch=f"{at.variant}-{at.round}",
+        round=at.round,
+        variant=at.variant,
+        cell=at.cell,
+        row=at.row,
+        started_at=AT,
+        window_s=length_s,
+        warmup=Warmup(1.0, True, 100),
+        metrics=metrics,
+        counts=Counts(sum(done) + failed, sum(done), {"reset": failed} if failed else {}, 0),
+        client={"slices": slices, "verdict": dict(verdict or {"client_bound": False})},
+        flags=flags or {},
+    )
+
+
+def versus_run(
+    labels: tuple[str, str] = ("default", "optimized"),
+    rows: Sequence[Row] = ROWS[2:],
+    cells: Sequence[Mapping[str, Any]] = (),
+    rounds: int = 6,
+    **suite: Any,
+) -> Run:
+    """The first record of a run of versus."""
+    of = [dict(one) for one in cells or [cell(1, 10000, 8)]]
+    bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
+    sides = [
+        {
+            "label": label,
+            "variant": asdict(BUILT_IN_VARIANTS.get(name, VariantUsed(name))),
+            "app": "noop",
+            "settings": {},
+        }
+        for label, name in zip(labels, bare, strict=True)
+    ]
+    about = {
+        "name": "micro",
+        "sides": sides,
+        "cells": of,
+        "rows": [asdict(row) for row in rows],
+        "rounds": rounds,
+        "side_s": 4.0,
+        "steady_s": 2.0,
+        "slice_s": None,
+        "aa": bare[0] == bare[1],
+        "seed": 1,
+        "threshold": 0.05,
+        "gate": ["throughput"],
+        "budget_s": None,
+        "gave_up": [],
+        "urls": None,
+    }
+    plan = tuple(
+        planned(label, round_, row, where)
+        for round_ in range(1, rounds + 1)
+        for where in of
+        for row in rows
+        for label in labels
+    )
+    return Run(
+        id="20260102T030405Z",
+        argv=("versus", "--a", bare[0], "--b", bare[1]),
+        command="versus",
+        started_at=AT,
+        tool_version="0.1.0",
+        suite=about | suite,
+        plan=plan,
+        host=HOST,
+    )
+
+
+def versus_result(
+    by_row: Mapping[Row, Rates] | None = None,
+    *,
+    labels: tuple[str, str] = ("default", "optimized"),
+    a: Mapping[str, Any] | None = None,
+    b: Mapping[str, Any] | None = None,
+    others: Sequence[Record] = (),
+    **suite: Any,
+) -> Result:
+    """A run of versus whose rows have these rates; `a` and `b` go to `sliced` of a side."""
+    every = by_row or {ROWS[2]: rates(580.0, 6850.0)}
+    rounds = max(len(one) for one in every.values())
+    run = versus_run(labels, list(every), rounds=rounds, **suite)
+    records: list[Record] = [run]
+    bare = [side["variant"]["name"] for side in run.suite["sides"]]
+    for round_ in range(1, rounds + 1):
+        for label, name in zip(labels, bare, strict=True):
+            known = name if name in BUILT_IN_VARIANTS else "default"
+            records.append(one_launch(label, round_, known))
+        for row, told in every.items():
+            if round_ <= len(told):
+                for label, rate, given in zip(labels, told[round_ - 1], (a, b), strict=True):
+                    at = planned(label, round_, row, run.suite["cells"][0])
+                    records.append(sliced(at, rate, **(given or {})))
+    return result_of([*records, *others])
+
+
+# ------------------------------------------------------------------------- stored runs
+
+
+def measured(
+    at: PlannedTrial,
+    rate: float,
+    *,
+    cpu_percent: float | None = 90.0,
+    failed: int = 0,
+    verdict: Mapping[str, Any] | None = None,
+    flags: Mapping[str, bool] | None = None,
+    steal: float = 0.0,
+) -> Trial:
+    """A trial of micro: ten windows of 1 s about `rate`, replica and proxy sampled."""
+    windows = tuple(rate * (1 + 0.01 * (1 - 2 * (one % 2))) for one in range(10))
+    done = round(10 * rate)
+    processes = [
+        {"pid": 1, "role": "proxy", "title": "ray::ProxyActor", "cpu_percent": cpu_percent},
+        {"pid": 2, "role": "replica", "title": "ray::ServeReplica:a:B", "cpu_percent": cpu_percent},
+        {"pid": 3, "role": "controller", "title": "c", "cpu_percent": 7.0},
+    ]
+    host = {"cores": 4, "cpu_percent": 200.0, "steal_percent": steal}
+    return Trial(
+        key=at.key,
+        launch=f"{at.variant}-{at.round}",
+        round=at.round,
+        variant=at.variant,
+        cell=at.cell,
+        row=at.row,
+        started_at=AT,
+        window_s=1.0,
+        warmup=Warmup(1.0, True, 100),
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=windows),
+            "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections, done)),
+        },
+        counts=Counts(done + failed, done, {"reset": failed} if failed else {}, 0),
+        client={"verdict": dict(verdict or {})},
+        seconds={"measured": 10.0},
+        flags=flags or {},
+        usage={} if cpu_percent is None else {"host": host, "processes": processes, "gpus": []},
+    )
+
+
+def micro_run(id: str = "before", **suite: Any) -> Run:
+    """The first record of a run of micro."""
+    about = {"name": "micro", "app": "noop", "windows": 10, "window_s": 1.0, "launches": 3}
+    return Run(
+        id=id,
+        argv=("micro", "--launches", "3"),
+        command="micro",
+        started_at=AT,
+        tool_version="0.1.0",
+        suite=about | suite,
+        host=HOST,
+    )
+
+
+def micro_result(
+    by_row: Mapping[Row, Sequence[float]],
+    id: str = "before",
+    *,
+    variants: Sequence[str] = ("default",),
+    versions: Mapping[str, str] | None = None,
+    of: Mapping[str, Any] | None = None,
+    others: Sequence[Record] = (),
+    run: Run | None = None,
+    **trial: Any,
+) -> Result:
+    """A run of micro: of each row a rate for each launch, the same for all variants."""
+    where = of or cell(1, 10000, 8)
+    records: list[Record] = [run or micro_run(id)]
+    for round_ in range(1, max(map(len, by_row.values())) + 1):
+        for variant in variants:
+            known = variant if variant in BUILT_IN_VARIANTS else "default"
+            records.append(one_launch(variant, round_, known, versions))
+            for row, told in by_row.items():
+                if round_ <= len(told):
+                    at = planned(variant, round_, row, where)
+                    records.append(measured(at, told[round_ - 1], **trial))
+    return result_of([*records, *others])
