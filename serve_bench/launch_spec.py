@@ -41,6 +41,7 @@ class LaunchSpec:
     `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
     this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
     where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all.
+    `apart_from`: ports of another launch that is up beside this one.
     """
 
     variant: VariantUsed
@@ -55,6 +56,7 @@ class LaunchSpec:
     proxy_location: str = "HeadOnly"
     folders: tuple[str, ...] = ()
     cpus: float = 0.0
+    apart_from: range = range(0)
 
     @property
     def ports(self) -> int:
@@ -162,12 +164,12 @@ def own_ray_version() -> str:
         raise BadInput(message) from None
 
 
-def check_interpreter(variant: VariantUsed) -> None:
-    """BadInput unless the variant's interpreter exists and has a Ray."""
+def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
+    """BadInput unless the variant's interpreter exists and has a Ray. `flag`: which gave it."""
     if variant.python is None:
         own_ray_version()
         return
-    where = f"variants.{variant.name}: python {variant.python}"
+    where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
     ask = "import importlib.metadata as m; print(m.version('ray'))"
     try:
         told = subprocess.run(

@@ -86,6 +86,7 @@ class Serving:
     versions: dict[str, str] = field(default_factory=dict)
     http_options: dict[str, Any] = field(default_factory=dict)
     port: int = 0
+    ports: range = range(0)  # all that are its own, from the start on
     open_files: int | None = None  # soft limit in the child, which all that it starts inherits
     metrics_url: str | None = None  # where the node shows its metrics, once it has started
     gcs_address: str = ""  # by which another driver joins
@@ -108,7 +109,7 @@ class Serving:
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
-        ports = free_block(self.spec.ports)
+        ports = self.ports = free_block(self.spec.ports, self.spec.apart_from)
         self.port = self.spec.port or ports[0]
         for part in ("r", "h", "p", self.spec.counts_folder.name):
             (self.spec.directory / part).mkdir(parents=True)

@@ -70,8 +70,9 @@ ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
 #: unit tests stay under 20 s.
 PROCESS_FILES: Final = frozenset(
     f"test_{name}.py"
-    for name in """cli_load cli_profile load load_client_bound load_external load_open load_slices
-    load_transport ports profiler readme sampler strays wheel""".split()
+    for name in """cli_load cli_profile cli_versus load load_client_bound load_external load_in_turn
+    load_open load_slices load_transport ports profiler readme sampler strays versus_rows
+    wheel""".split()
 )
 
 _deselected: Counter[str] = Counter()

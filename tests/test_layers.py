@@ -22,17 +22,17 @@ WORDS: Final = frozenset(
     """agenda app_spec axes best_cell checks climb comparing comparison counts errors fitness
     histogram jsonl ladder ladder_figures load_result load_spec load_split node_names
     node_result own_app own_suite pacing press_compare press_figures press_request
-    press_rows proof ranker_figures recipes request_spec result rpc_figures
-    rpc_request scale_curve scale_figures scale_growth scale_keys scale_nodes
-    scale_request scale_suite scale_trial scenario stack_layers stacks statistics
-    suite trial usage variants verdict""".split()
+    press_rows proof ranker_figures recipes request_spec result rpc_figures rpc_request
+    scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request
+    scale_suite scale_trial scenario slicing stack_layers stacks statistics suite trial
+    usage variants verdict versus_budget versus_request""".split()
 )
 MACHINES: Final = frozenset(
-    """apps attached_cluster child clock cluster doctor files gpu host inside launch_spec
-    load load_place model_needs nodes own_app_facts perf ports processes profiler
-    profiling prometheus pyspy ranker_bench readings recording requests_file rights
-    rpc_backend rpc_needs sampler scale_cluster scale_needs serve_metrics server
-    settling shipped store strays""".split()
+    """apps attached_cluster child clock cluster doctor files gpu host inside launch_spec load
+    load_place model_needs nodes own_app_facts perf ports processes profiler profiling
+    prometheus pyspy ranker_bench readings recording requests_file rights rpc_backend
+    rpc_needs sampler scale_cluster scale_needs serve_metrics server settling shipped
+    store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -46,6 +46,8 @@ LAYERS: Final = {
     "scale_runner": "runner",
     "teardown": "runner",
     "url_runner": "runner",
+    "versus_rows": "runner",
+    "versus_runner": "runner",
     "cli": "cli",
     "__main__": "cli",
 }

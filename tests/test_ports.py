@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, RunFailed
 from serve_bench.ports import check_port, free_block, open_to_network, port_owner
 
 
@@ -22,6 +22,15 @@ def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound()
 
 def test_blocks_of_two_launches_differ() -> None:
     assert len({free_block(40)[0] for _ in range(8)}) > 1
+
+
+def test_a_block_is_apart_from_one_that_is_in_use_or_soon_will_be() -> None:
+    taken = range(24_000, 32_000)
+    for _ in range(20):
+        block = free_block(40, taken)
+        assert block.stop <= taken.start or block.start >= taken.stop
+    with pytest.raises(RunFailed, match="no 40 ports in a row"):
+        free_block(40, range(20_000, 32_000))
 
 
 def test_the_owner_of_a_port_is_found_while_it_listens() -> None:

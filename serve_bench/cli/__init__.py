@@ -31,6 +31,7 @@ from serve_bench.cli.rpc import rpc
 from serve_bench.cli.run import run as run_own
 from serve_bench.cli.scale import scale
 from serve_bench.cli.sweep import sweep
+from serve_bench.cli.versus import versus
 from serve_bench.errors import BadInput, RunFailed
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 for command in (
     *(micro, noop, load, sweep, recsys, press, ranker),
-    *(report, compare, doctor, clean),
+    *(versus, compare, report, doctor, clean),
 ):
     app.command()(command)
 app.command(name="run")(run_own)

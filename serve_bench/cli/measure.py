@@ -87,7 +87,7 @@ def resumed(folder: Path, asked: list[str]) -> Sitting:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
-    if earlier.run.command in ("rpc", "scale", "ranker", "load"):
+    if earlier.run.command in ("rpc", "scale", "ranker", "load", "versus"):
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     told = dict(earlier.run.suite)
     load_on = told.pop("load_on", None)

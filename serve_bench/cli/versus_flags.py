@@ -1,0 +1,283 @@
+"""The sides of `serve-bench versus`, and the suite that compares them, from what its flags say.
+
+Rule: text in, words out, or BadInput in one line that names the flag; nothing is started, but to
+ask an interpreter which Ray it has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from serve_bench.app_spec import AppSpec
+from serve_bench.axes import MODEL_APPS, Value, axis_named
+from serve_bench.cli.matrix_flags import check_number, names
+from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
+from serve_bench.errors import BadInput
+from serve_bench.launch_spec import check_interpreter
+from serve_bench.load_spec import MAX_RATE
+from serve_bench.model_needs import with_device
+from serve_bench.own_app import option_values, read_options
+from serve_bench.own_app_facts import check_options
+from serve_bench.result import Row, VariantUsed
+from serve_bench.scenario import Suite
+from serve_bench.shipped import read_toml, suite_file
+from serve_bench.slicing import LONGEST_S
+from serve_bench.suite import Overrides, read_suite, variants_of
+from serve_bench.url_runner import Service
+from serve_bench.variants import parse_env, with_env
+from serve_bench.versus_budget import fit
+from serve_bench.versus_request import (
+    GATE,
+    QUICK_ROUNDS,
+    QUICK_SIDE_S,
+    QUICK_STEADY_S,
+    ROUNDS,
+    SIDE_S,
+    STEADY_S,
+    THRESHOLD,
+    Side,
+    VersusSuite,
+    check_apart,
+    check_apps,
+    check_cells,
+    sides_of,
+)
+
+if TYPE_CHECKING:
+    from serve_bench.cli.gate_flags import Gate
+
+FLAGS = ("a", "b")
+SHORTEST_SLICE_S = 0.01
+MOST_ROUNDS = 1000
+SHIPPED = "versus"
+
+Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags, read as far as each stands for itself. Pairs are of A and B."""
+
+    suite: str = SHIPPED
+    sides: tuple[str | None, str | None] = (None, None)
+    env: tuple[Texts, Texts] = ((), ())
+    python: tuple[str | None, str | None] = (None, None)
+    option: tuple[Texts, Texts] = ((), ())
+    app: str | None = None
+    clients: str | None = None
+    rate: float | None = None
+    rounds: int | None = None
+    seed: int = 1
+    slice_s: float | None = None
+    budget_s: float | None = None
+    aa: bool = False
+    quick: bool = False
+    sample: bool = True
+    threshold: float | None = None
+    gate: Texts | None = None
+    floors: Mapping[str, float] = field(default_factory=dict)
+    noise: str | None = None
+    request: OwnFlags = field(default_factory=OwnFlags)  # of the user's own app
+
+
+def judged_by(asked: Asked, gate: Gate) -> Asked:
+    """What is asked, with what a verdict is held against: a stored run is judged alike later."""
+    from serve_bench.comparing import floors_of
+
+    noise = gate.noise
+    floors = {} if noise is None else floors_of(noise)
+    name = None if noise is None else noise.sides[0].run.id
+    return replace(asked, threshold=gate.threshold, gate=gate.metrics, floors=floors, noise=name)
+
+
+def planned(asked: Asked) -> VersusSuite:
+    """The suite of two sides that are launched. Raises BadInput."""
+    common = _common(asked)
+    first = _side(asked, 0, common)
+    if asked.aa:
+        _only_a(asked)
+        second = first
+    else:
+        second = _side(asked, 1, common)
+        check_apart(first, second)
+    check_apps(first, second)
+    suite = _suite(asked, common, sides_of(first, second))
+    if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
+        suite = replace(suite, cells=({},))
+        _check_options(suite)
+    elif asked.request != OwnFlags():
+        raise BadInput(
+            "--route, --method, --header, --body, --expect-status: are for apps of your own "
+            f"(--a module:name); {first.app.name} has a request of its own"
+        )
+    check_cells(suite)
+    for number, side in enumerate(suite.sides[: 1 if asked.aa else 2]):
+        check_interpreter(side.variant, f"--{FLAGS[number]}-python")
+    return suite if asked.budget_s is None else fit(suite, asked.budget_s)
+
+
+def with_urls(
+    asked: Asked, urls: Texts, headers: Texts
+) -> tuple[VersusSuite, tuple[Service, Service]]:
+    """The suite of two services that are up already, and they. Raises BadInput."""
+    from serve_bench.cli.ladder_flags import services_of
+
+    services = services_of(list(urls), list(headers), users=False)
+    wanted = 1 if asked.aa else 2
+    if len(services) != wanted:
+        given = "once: NAME=URL" if asked.aa else "twice: NAME=URL of A, then of B"
+        with_aa = " with --aa" if asked.aa else ""
+        raise BadInput(f"--url: {len(services)} given; versus{with_aa} takes it {given}")
+    first, second = services[0], services[-1]
+    sides = sides_of(Side(first.name), Side(second.name))
+    common = _common(asked)
+    suite = replace(
+        _suite(asked, common, sides),
+        cells=({},),
+        urls={
+            side.label: one.request.url for side, one in zip(sides, (first, second), strict=True)
+        },
+    )
+    return suite, (first, second)
+
+
+def _common(asked: Asked) -> Suite:
+    """Cells and rows, from the suite file and the flags that hold for both sides."""
+    file = suite_file(asked.suite)
+    flags = Overrides(app=asked.app, clients=names(asked.clients))
+    suite = read_suite(read_toml(file), file.name, flags)
+    if suite.ladder is not None:
+        raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
+    if suite.app.name in MODEL_APPS:  # torch takes seconds to load
+        print("asking torch which device it has", file=sys.stderr, flush=True)
+    return with_device(suite)
+
+
+def _suite(asked: Asked, common: Suite, sides: tuple[Side, Side]) -> VersusSuite:
+    check_number("--rounds", asked.rounds, 1, MOST_ROUNDS)
+    check_number("--rate", asked.rate, 0.1, MAX_RATE)
+    check_number("--seed", asked.seed, 0)
+    if asked.slice_s is not None and not SHORTEST_SLICE_S <= asked.slice_s <= LONGEST_S:
+        raise BadInput(f"--slice: {asked.slice_s:g}s is not allowed; it takes 10ms to 2s")
+    if asked.slice_s is not None and asked.rate is not None:
+        raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
+    quick = asked.quick
+    return VersusSuite(
+        common.name,
+        sides,
+        common.cells,
+        tuple(_row(row, asked.rate) for row in common.rows),
+        rounds=asked.rounds or (QUICK_ROUNDS if quick else ROUNDS),
+        side_s=QUICK_SIDE_S if quick else SIDE_S,
+        steady_s=QUICK_STEADY_S if quick else STEADY_S,
+        slice_s=asked.slice_s,
+        named=asked.clients is not None or asked.suite != SHIPPED,
+        aa=asked.aa,
+        seed=asked.seed,
+        threshold=THRESHOLD if asked.threshold is None else asked.threshold,
+        gate=GATE if asked.gate is None else asked.gate,
+        floors=asked.floors,
+        noise=asked.noise,
+        sample=asked.sample,
+        timeout_s=common.timeout_s,
+    )
+
+
+def _row(row: Row, rate: float | None) -> Row:
+    if rate is None:
+        return row
+    return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
+
+
+def _only_a(asked: Asked) -> None:
+    """BadInput where --aa comes with something of B."""
+    for flag, value in (
+        ("--b", asked.sides[1]),
+        ("--b-env", asked.env[1]),
+        ("--b-python", asked.python[1]),
+        ("--b-option", asked.option[1]),
+    ):
+        if value:
+            raise BadInput(f"--aa: runs A against itself; it does not go with {flag}")
+
+
+def _side(asked: Asked, number: int, common: Suite) -> Side:
+    """A or B, as its flags have it."""
+    flag = f"--{FLAGS[number]}"
+    word = asked.sides[number]
+    if word is None:
+        more = "; A against itself is --aa" if number else ""
+        raise BadInput(f"{flag}: is missing; it takes VARIANT, APP or VARIANT,APP{more}")
+    python = asked.python[number]
+    name, its_app = _parts(word, flag)
+    variant = _variant(name or "default", flag, asked)
+    env = parse_env(asked.env[number], f"{flag}-env")
+    variant = replace(with_env(variant, env), python=python or variant.python)
+    app = common.app
+    if its_app is not None:
+        check_interpreter(variant, f"{flag}-python")
+        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), asked.request))
+    settings = _settings(asked.option[number], f"{flag}-option", app)
+    words = [variant.name] if its_app is None or name else []
+    label = ",".join([*words, *([] if its_app is None else [app.name])])
+    label += "".join(f"+{key}={value}" for key, value in settings.items())
+    return Side(label, variant, app, settings)
+
+
+def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
+    """The variant and the app that a word names; an app has a colon."""
+    first, comma, second = (part.strip() for part in word.partition(","))
+    if not first or (comma and (not second or ":" in first or ":" not in second)):
+        raise BadInput(
+            f"{flag}: {word!r} is not allowed; it takes VARIANT, APP or VARIANT,APP, an app as "
+            "module:name or path/file.py:name"
+        )
+    if comma:
+        return first, second
+    return (None, first) if ":" in first else (first, None)
+
+
+def _variant(name: str, flag: str, asked: Asked) -> VariantUsed:
+    """A variant of the suite file, or a built-in one."""
+    file = suite_file(asked.suite)
+    try:
+        (found,) = variants_of(read_toml(file), file.name, (name,), {})
+    except BadInput as error:
+        raise BadInput(str(error).replace("--variant:", f"{flag}:")) from None
+    return found
+
+
+def _check_options(suite: VersusSuite) -> None:
+    """Has each side's Serve look at its options. Raises BadInput."""
+    for number, side in enumerate(suite.sides):
+        if side.app.own is not None and side.settings:
+            flag = f"--{FLAGS[number]}-option"
+            check_options(side.app.own, [side.settings], flag, side.variant.python)
+
+
+def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
+    """`NAME=VALUE` pairs as settings of the deployment."""
+    found: dict[str, Value] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise BadInput(f"{flag}: {pair!r} is not allowed; it takes NAME=VALUE")
+        if app.own is not None:
+            ((key, (setting,)),) = read_options(
+                app.own, [(name.strip(), option_values(value.strip()))], flag
+            ).items()
+            if key in found:
+                raise BadInput(f"{flag}: {key} is given twice")
+            found[key] = setting
+            continue
+        axis = axis_named(name.strip(), flag)
+        if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
+            raise BadInput(f"{flag}: {name} is no option of the app {app.name}")
+        if axis.name in found:
+            raise BadInput(f"{flag}: {axis.name} is given twice")
+        found[axis.name] = axis.read(value.strip(), flag)
+    return found

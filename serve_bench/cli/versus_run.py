@@ -1,0 +1,183 @@
+"""What `serve-bench versus` does once its flags are understood: plan, run, report, gate."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from serve_bench import __version__
+from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
+from serve_bench.cli.progress import make_observer
+from serve_bench.cli.run_record import recorded, run_record
+from serve_bench.clock import now_iso
+from serve_bench.errors import BadInput
+from serve_bench.host import fingerprint
+from serve_bench.launch_spec import check_interpreter, ignored_environment
+from serve_bench.result import Result, Resume
+from serve_bench.store import RunFolder, StoreError, read
+from serve_bench.url_runner import Service
+from serve_bench.versus_budget import duration, expected_s
+from serve_bench.versus_request import RoundPlan, VersusSuite, versus_plan
+from serve_bench.versus_rows import chosen_of
+from serve_bench.versus_runner import VersusRunner
+
+if TYPE_CHECKING:
+    from serve_bench.cli.gate_flags import Gate
+
+COMMAND: Final = "versus"
+
+
+def resumed(folder: Path) -> tuple[VersusSuite, Result]:
+    """The plan of a stored run, and what is measured of it. Raises BadInput."""
+    earlier = read(folder)
+    if earlier.run.command != COMMAND:
+        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+    suite = VersusSuite.from_json(earlier.run.suite)
+    if suite.urls is not None:
+        raise BadInput(
+            f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
+        )
+    for side in suite.sides:
+        check_interpreter(side.variant)
+    return suite, earlier
+
+
+def run(
+    suite: VersusSuite,
+    out: Path | None,
+    format: str,
+    gate: Gate,
+    *,
+    services: tuple[Service, Service] | None = None,
+    earlier: Result | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Measures what is planned, prints the report, and returns the exit code."""
+    doubted = {failure.key for failure in earlier.failures} if earlier else set()
+    done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
+    rounds = versus_plan(suite, done)
+    if dry_run:
+        print_plan(suite, rounds)
+        return 0
+    for line in suite.gave_up:
+        print(f"note: to fit into {duration(suite.budget_s or 0.0)}: {line}", file=sys.stderr)
+    if services is not None:
+        print(
+            "note: rounds of services that are up already are repetitions alone: how far one "
+            "launch differs from the next is not in the interval",
+            file=sys.stderr,
+        )
+    with signals():  # to the end: a second Ctrl-C must not take the report away
+        folder, failed, interrupted = _measure(suite, rounds, out, services, earlier)
+        result = read(folder)
+        code = _show(result, folder, format, gate)
+    again = f"serve-bench {COMMAND} --resume {folder}"
+    if interrupted:
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        return INTERRUPTED
+    if failed or result.missing:
+        how = f"go on with: {again}" if services is None else "what failed is not in the figures"
+        print(f"incomplete; {how}", file=sys.stderr)
+        return FAILED
+    return code
+
+
+def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
+    """Prints the report, and what breaks the gate: of one and the same comparison. Returns the exit
+    code of the gate."""
+    from serve_bench.comparing import of_versus
+    from serve_bench.report import render_comparing
+    from serve_bench.report.table import terminal
+
+    for warning in result.warnings:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    comparing = of_versus(result, gate.threshold, gate.metrics, gate.noise)
+    width = terminal(sys.stdout)[0] if format == "table" else 80
+    print(render_comparing(comparing, format, (str(folder),), width), end="", flush=True)
+    return gate.close(comparing)
+
+
+def _measure(
+    suite: VersusSuite,
+    rounds: tuple[RoundPlan, ...],
+    out: Path | None,
+    services: tuple[Service, Service] | None,
+    earlier: Result | None,
+) -> tuple[Path, bool, bool]:
+    """The run's folder, whether anything failed, and whether it was interrupted."""
+    if earlier is not None and not rounds:
+        assert out is not None, "a run that is gone on with has a folder"
+        return out, False, False
+    every = [one for plan in versus_plan(suite) for one in plan.pairings]
+    if earlier is not None and out is not None:
+        folder, _ = RunFolder.resume(out)
+        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
+    else:
+        folder = RunFolder.create(out, now=datetime.now(UTC))
+        planned = tuple(one for at in every for one in at.planned)
+        folder.append(run_record(folder, COMMAND, planned, suite.to_json()))
+    interrupted = False
+    with folder, run_mark() as run_id:
+        for name in ignored_environment() if services is None else ():
+            print(
+                f"note: {name} of the shell is left out; --a-env, --b-env set it", file=sys.stderr
+            )
+        logs = [int(log.stem.removeprefix("launch-")) for log in folder.path.glob("logs/launch-*")]
+        with make_observer() as observer:
+            runner = VersusRunner(
+                suite,
+                rounds,
+                folder,
+                run_id,
+                observer,
+                services=services,
+                first_launch=max(logs, default=0) + 1,
+                chosen=chosen_of(every, earlier.trials) if earlier is not None else {},
+            )
+            try:
+                runner.run()
+            except KeyboardInterrupt:
+                interrupted = True
+            except StoreError as error:  # a full disk: what is there is reported all the same
+                print(f"serve-bench: {error}", file=sys.stderr)
+                runner.failed = True
+    return folder.path, runner.failed, interrupted
+
+
+def print_plan(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> None:
+    """The plan, and about how long it takes. Starts nothing."""
+    for letter, side in zip("AB", suite.sides, strict=True):
+        if suite.urls is not None:
+            typer.echo(f"{letter}: {side.label}, {suite.urls[side.label]}")
+            continue
+        typer.echo(f"{letter}: {side.label}, app {side.app.name}")
+        for flag, value in side.variant.env.items():
+            typer.echo(f"    {flag}={value}")
+        if side.variant.python is not None:
+            typer.echo(f"    python {side.variant.python}")
+        for name, setting in side.settings.items():
+            typer.echo(f"    {name}={setting}")
+    for cell in suite.cells:
+        label = suite.label(cell)
+        if label:
+            typer.echo("cell: " + ", ".join(f"{name}={value}" for name, value in label.items()))
+        for row in suite.rows:
+            typer.echo(f"    {row.label} ({row.client})")
+    if not rounds:
+        typer.echo("nothing is left to be measured")
+        return
+    for plan in rounds:
+        first, second = (suite.sides[number].label for number in plan.order)
+        how = "loaded" if suite.urls is not None else "launched"
+        typer.echo(f"round {plan.round}: {first} is {how} first, then {second}")
+    for line in suite.gave_up:
+        typer.echo(f"to fit into {duration(suite.budget_s or 0.0)}: {line}")
+    count = len(rounds)
+    typer.echo(
+        f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row in turn and "
+        f"{suite.steady_s:g} s alone; about {duration(expected_s(suite, rounds))} in all"
+    )

@@ -1,0 +1,276 @@
+"""How a row of `serve-bench versus` is measured on two sides that are up: in turn, never at once.
+
+Warm-up, a steady load of each side, then slices in drawn order, with what the processes used beside
+them. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
+compared; a round whose drains have outgrown it is flagged. Records come back to the runner, which
+keeps them; judging them is nobody's affair here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from serve_bench.clock import now_iso
+from serve_bench.gpu import Gpus
+from serve_bench.inside import keep_samples
+from serve_bench.load import drive_load
+from serve_bench.load.in_turn import drive_windows
+from serve_bench.load.slices import drive_slices
+from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.load_spec import Load, Slices, Timing
+from serve_bench.readings import cpu_ns
+from serve_bench.result import Metric, Trial, cell_slug
+from serve_bench.sampler import Sampler, Watched
+from serve_bench.server import Process
+from serve_bench.slicing import (
+    DRAINS,
+    Look,
+    Slicing,
+    Wanted,
+    choose,
+    drain_of,
+    first_look,
+    in_windows,
+    slicing_from,
+)
+from serve_bench.store import RunFolder
+from serve_bench.strays import marks
+from serve_bench.trial import trial_of
+from serve_bench.versus_request import Pairing, VersusSuite
+
+REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
+"""Roles whose CPU a request costs."""
+
+WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=3.0, windows=1, window_s=0.1)
+STEADY_WINDOWS: Final = 4
+
+#: Before each window of a load that is not sliced; its connections are new each time.
+WINDOW_WARMUP_S: Final = 0.25
+
+#: Pairs of slices that are looked at to choose their length; fewer where each takes long.
+LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
+SLOW_S: Final = 0.5  # a request
+LONG_LOOK_S: Final = 0.2  # a slice
+
+Say = Callable[[Pairing, str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A side that is up: the load of the row against it, and what serves it (nothing is known of a
+    service that was there already). `launch`: its id in the records."""
+
+    load: Load
+    launch: str = ""
+    processes: Callable[[], Sequence[Process]] = tuple
+
+
+@dataclass
+class PairRows:
+    """Measures rows, round after round. `chosen`: how each row is loaded in turn, by its place."""
+
+    suite: VersusSuite
+    folder: RunFolder
+    run_id: str
+    say: Say
+    chosen: dict[str, Slicing] = field(default_factory=dict)
+    _gpus: Gpus | None = None
+
+    def measure(self, at: Pairing, targets: tuple[Target, Target]) -> tuple[Trial, Trial]:
+        """A trial of each side. Raises LoadError when a side cannot be loaded, StoreError when
+        samples cannot be kept."""
+        began, started_at = time.monotonic(), now_iso()
+        slicing = self.chosen.get(place_of(at))
+        if slicing is None:
+            slicing = self.chosen[place_of(at)] = self._choose(at, targets)
+        loads = _with_connections(targets, slicing.connections)
+        steady = self._steady(at, loads, slicing)
+        processes = [list(target.processes()) for target in targets]
+        watch = self._sampler(processes) if self.suite.sample else nullcontext()
+        with watch as sampler:
+            before = [_cpu_of(some) for some in processes]
+            result = self._in_turn(at, loads, slicing)
+            after = [_cpu_of(some) for some in processes]
+        total_s = time.monotonic() - began
+        short = slicing.short(_drains(result.slices, slicing))
+        trials = []
+        for side, planned in enumerate(at.planned):
+            own = result.sides[side]
+            trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
+            trial = _as_slices(trial, result.slices, side, slicing, at.seed)
+            trial = _with_steady(trial, steady[side], STEADY_WINDOWS)
+            trial = _with_cpu(trial, before[side], after[side])
+            if short:
+                trial = replace(trial, flags={**trial.flags, "short_slices": True})
+            if sampler is not None:
+                others = {one.pid for one in processes[1 - side]}
+                trial = self._with_usage(trial, sampler, result, others)
+            trials.append(trial)
+        return trials[0], trials[1]
+
+    # ------------------------------------------------------------------------ before slices
+
+    def _choose(self, at: Pairing, targets: tuple[Target, Target]) -> Slicing:
+        """Looks at slices until they can be long enough. Both sides are warmed up first."""
+        asked = at.row.connections
+        if at.row.loop == "open":
+            return in_windows(asked, 0.0, "an open loop cannot be sliced")
+        looks: list[Look] = []
+        next_: Wanted | Slicing = first_look(asked, self.suite.slice_s)
+        slow = any([self._warm(at, target.load, asked) > SLOW_S for target in targets])
+        while isinstance(next_, Wanted):
+            loads = _with_connections(targets, next_.connections)
+            looked = Slicing("slices", next_.slice_s, next_.connections, asked)
+            pairs = FEW_LOOK_PAIRS if slow or next_.slice_s > LONG_LOOK_S else LOOK_PAIRS
+            seen = self._slices(at, loads, looked, pairs)
+            drain_s = max(_drains(seen.slices, looked))
+            looks.append(Look(next_.connections, next_.slice_s, drain_s))
+            next_ = choose(asked, looks, named=self.suite.named, slice_s=self.suite.slice_s)
+        return next_
+
+    def _warm(self, at: Pairing, load: Load, connections: int) -> float:
+        """The median latency of a side once it is warm, seconds."""
+        load = replace(load, connections=connections)
+        result = drive_load(
+            load, WARMING, on_progress=self._progress(at, "warm-up"), mark=marks(self.run_id)
+        )
+        return (result.latency.percentile(0.5) or 0) / 1e9
+
+    def _steady(
+        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing
+    ) -> tuple[LoadResult, LoadResult]:
+        """Each side by itself, warmed up and without slices, in drawn order."""
+        whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
+        timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
+        found: dict[int, LoadResult] = {}
+        for side in at.steady_order:
+            progress = self._progress(at, f"{at.planned[side].variant} alone")
+            found[side] = drive_load(
+                loads[side], timing, on_progress=progress, mark=marks(self.run_id)
+            )
+        return found[0], found[1]
+
+    # ------------------------------------------------------------------------------ slices
+
+    def _in_turn(self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing) -> SlicedResult:
+        pairs = slicing.pairs(self.suite.side_s)
+        if slicing.method == "slices":
+            return self._slices(at, loads, slicing, pairs)
+        plan = Slices(pairs, slicing.slice_s, WINDOW_WARMUP_S, seed=at.seed)
+        progress = self._progress(at, "windows in turn")
+        return drive_windows(loads, plan, on_progress=progress, mark=marks(self.run_id))
+
+    def _slices(
+        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing, pairs: int
+    ) -> SlicedResult:
+        # No slices of warm-up: both sides are warm, and CPU is read right before the first one. A
+        # drain waits as long as a request may take, or both sides would be loaded at once.
+        plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, at.seed)
+        progress = self._progress(at, "slices in turn")
+        return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
+
+    def _progress(self, at: Pairing, phase: str) -> Callable[[Progress], None]:
+        return lambda now: self.say(at, phase, now.rate)
+
+    # ------------------------------------------------------------------------------- usage
+
+    def _sampler(self, processes: Sequence[Sequence[Process]]) -> Sampler:
+        self._gpus = self._gpus or Gpus()
+        every = [one for some in processes for one in some]
+        watched = [Watched(one.pid, one.role, one.title) for one in every]
+        managers = {one.pid: "haproxy" for one in every if one.role == "haproxy_manager"}
+        return Sampler(watched, gpus=self._gpus, parents=managers)
+
+    def _with_usage(
+        self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]
+    ) -> Trial:
+        """What the processes of this side used, and those that belong to no side, from the first
+        slice to the last: the share of a process is of that whole time, in half of which its side
+        was not loaded."""
+        began_ns = min(side.started_at_ns for side in result.sides)
+        span_s = max((one.begun_s + one.length_s for one in result.slices), default=0.0)
+        usage = sampler.summary(began_ns, span_s)
+        usage["processes"] = [one for one in usage["processes"] if one["pid"] not in others]
+        samples = [one for one in sampler.samples(trial.key) if one.get("pid") not in others]
+        keep_samples(self.folder.path, samples)
+        return replace(trial, usage=usage)
+
+
+# --------------------------------------------------------------------------------- records
+
+
+def place_of(at: Pairing) -> str:
+    """A row of a cell, alike in all rounds."""
+    return f"{cell_slug(at.planned[0].cell)}/{at.row.label}"
+
+
+def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
+    """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
+    told = {trial.key: trial.client.get("slices", {}) for trial in trials}
+    found: dict[str, Slicing] = {}
+    for at in pairings:
+        for planned in at.planned:
+            slicing = slicing_from(told.get(planned.key, {}))
+            if slicing is not None:
+                found.setdefault(place_of(at), slicing)
+    return found
+
+
+def _with_connections(targets: tuple[Target, Target], connections: int) -> tuple[Load, Load]:
+    first, second = (replace(target.load, connections=connections) for target in targets)
+    return first, second
+
+
+def _drains(slices: Sequence[Slice], slicing: Slicing) -> tuple[float, float]:
+    return drain_of(slices, 0, slicing.slice_s), drain_of(slices, 1, slicing.slice_s)
+
+
+def _as_slices(
+    trial: Trial, slices: Sequence[Slice], side: int, slicing: Slicing, seed: int
+) -> Trial:
+    """The trial with a rate for each slice, and what a comparison needs of them."""
+    own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
+    sliced = slicing.method == "slices"
+    told: dict[str, Any] = {
+        **slicing.to_json(),
+        "chosen_drain_s": slicing.drain_s,
+        "drain_s": round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
+        "seed": seed,
+        "begun_s": [round(one.begun_s, 6) for one in own],
+        "length_s": [round(one.length_s, 9) for one in own],
+        "completed": [one.completed for one in own],
+        "failed": [one.failed for one in own],
+    }
+    rates = tuple(one.rate for one in own)
+    metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
+    return replace(trial, metrics=metrics, client={**trial.client, "slices": told})
+
+
+def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
+    """The rate without slices beside, and the warm-up that came before it."""
+    rates = tuple(count / steady.window_s for count in steady.windows) or (steady.rate,) * windows
+    metric = Metric("requests/s", "higher", windows=rates)
+    return replace(
+        trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup
+    )
+
+
+def _cpu_of(processes: Iterable[Process]) -> dict[int, int | None]:
+    """CPU time so far (ns) of the processes on a request's way."""
+    return {one.pid: cpu_ns(one.pid) for one in processes if one.role in REQUEST_WAY}
+
+
+def _with_cpu(
+    trial: Trial, before: Mapping[int, int | None], after: Mapping[int, int | None]
+) -> Trial:
+    """CPU seconds of the request's way; none where a process is not known or has ended."""
+    pairs = [(before[pid], after.get(pid)) for pid in before]
+    grown = [late - early for early, late in pairs if early is not None and late is not None]
+    if not pairs or len(grown) < len(pairs):
+        return trial
+    metric = Metric("s", "lower", windows=(sum(grown) / 1e9,))
+    return replace(trial, metrics={**trial.metrics, "server_cpu": metric})

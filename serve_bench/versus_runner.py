@@ -1,0 +1,325 @@
+"""The composer of `serve-bench versus`: both sides up, proven, loaded in turn, down; next round.
+
+Measure, then append: what the figures mean belongs to comparison.py. How a row is measured is
+versus_rows.py. Rule: whatever fails on a side ends its round, on both sides, and the next round
+goes on; every launch that began is taken down and recorded, after Ctrl-C too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from serve_bench.clock import now_iso
+from serve_bench.errors import RunFailed
+from serve_bench.load import LoadError
+from serve_bench.load_spec import Load
+from serve_bench.observer import Observer, Step
+from serve_bench.result import Deploy, Failure, Launch, Trial, VariantUsed
+from serve_bench.scenario import PUBLISHED_AXES, Cell, LaunchPlan
+from serve_bench.server import LaunchFailed, LaunchSpec, Serving
+from serve_bench.slicing import Slicing
+from serve_bench.store import RunFolder
+from serve_bench.teardown import record_teardown
+from serve_bench.trial import load_of
+from serve_bench.url_runner import Service
+from serve_bench.versus_budget import expected_s
+from serve_bench.versus_request import Pairing, RoundPlan, Side, VersusSuite
+from serve_bench.versus_rows import PairRows, Target, place_of
+
+_NEXT_PHASE: Final = {
+    "import": "launch: starting Ray",
+    "ray_init": "launch: starting Serve",
+    "serve_start": "launch: Serve is up",
+}
+
+
+class RoundOver(RunFailed):
+    """Nothing more can be measured in this round; what ended it is recorded already."""
+
+
+@dataclass
+class Up:
+    """A side of a round that was started, or is being."""
+
+    side: Side
+    number: str
+    serving: Serving
+    log: str
+    started_at: str
+    proven: bool = False
+
+
+@dataclass
+class VersusRunner:
+    """One sitting of a run: works off the rounds and appends every record to `folder`.
+
+    `services`: those of `--url`, in place of launches. `chosen`: by an earlier sitting.
+    """
+
+    suite: VersusSuite
+    rounds: tuple[RoundPlan, ...]
+    folder: RunFolder
+    run_id: str
+    observer: Observer
+    services: tuple[Service, Service] | None = None
+    first_launch: int = 1
+    chosen: dict[str, Slicing] = field(default_factory=dict)
+    failed: bool = False
+    _launched: int = 0
+    _done: int = 0
+    _ends_s: float = 0.0  # when all is likely to be over, by time.monotonic
+    _round: int = 1
+
+    def __post_init__(self) -> None:
+        self._rows = PairRows(self.suite, self.folder, self.run_id, self._say_row, self.chosen)
+        self._planned = 2 * sum(len(one.pairings) for one in self.rounds)
+
+    def run(self) -> bool:
+        """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
+        done = 0
+        for offset, plan in enumerate(self.rounds):
+            self._ends_s = time.monotonic() + expected_s(self.suite, self.rounds[offset:])
+            self._round, self._done = plan.round, done
+            try:
+                if self.services is None:
+                    self._with_launches(plan)
+                else:
+                    for at in plan.pairings:
+                        self._measure(at, self._services_of(at), ())
+            except RoundOver:
+                pass  # recorded; the next round starts afresh
+            done += 2 * len(plan.pairings)
+        return not self.failed
+
+    # ---------------------------------------------------------------------------- launches
+
+    def _with_launches(self, plan: RoundPlan) -> None:
+        ups: dict[int, Up] = {}
+        try:
+            for number in plan.order:
+                self._start(plan, number, ups)
+            both = ups[0], ups[1]
+            for cell, pairings in plan.cells:
+                if all([self._deploy(up, cell, plan) for up in both]):
+                    for at in pairings:
+                        self._measure(at, self._targets(at, both), both)
+        finally:  # Ctrl-C comes this way too
+            self._teardown(list(ups.values()))
+
+    def _start(self, plan: RoundPlan, number: int, ups: dict[int, Up]) -> None:
+        """Starts a side beside those that are up. Raises RoundOver."""
+        side = self.suite.sides[number]
+        name = str(self.first_launch + self._launched)
+        self._launched += 1
+        log = f"logs/launch-{name}.log"
+        beside = [up.serving.ports for up in ups.values()]
+        spec = LaunchSpec(
+            side.launched,
+            self.run_id,
+            name,
+            self.folder.path / log,
+            most_replicas=max(side.app.replicas(side.cell(cell)) for cell, _ in plan.cells),
+            folders=side.app.folders,
+            cpus=max(side.app.cpus(side.cell(cell)) for cell, _ in plan.cells),
+            apart_from=beside[0] if beside else range(0),
+        )
+        up = ups[number] = Up(side, name, Serving(spec), log, now_iso())
+        try:
+            self._say(side.label, "launch: loading Ray")
+            up.serving.start(lambda phase: self._say(side.label, _NEXT_PHASE[phase]))
+        except LaunchFailed as error:
+            self._fail_launch("launch", error, up)
+            raise RoundOver(str(error)) from None
+
+    def _deploy(self, up: Up, cell: Cell, plan: RoundPlan) -> bool:
+        """Puts a cell on a side, and records the launch once it is proven. False where the cell is
+        not in force. Raises RoundOver when the launch is no good."""
+        self._say(up.side.label, "deploy")
+        suite, whole = self.suite.of_side(up.side, cell)
+        label = self.suite.label(cell)
+        what = "deploy"
+        try:
+            deployed = up.serving.deploy(suite.app, whole)
+            if not up.proven:
+                what = "launch"
+                self._prove(up, plan)
+        except LaunchFailed as error:
+            gone = not up.proven or not up.serving.alive()
+            self._fail_launch("launch" if gone else what, error, up, None if gone else label)
+            if gone:
+                raise RoundOver(str(error)) from None
+            return False
+        seconds = round(deployed.seconds, 4)
+        self.folder.append(Deploy(up.number, label, seconds, deployed.in_place, deployed.proof))
+        return True
+
+    def _prove(self, up: Up, plan: RoundPlan) -> None:
+        began = time.monotonic()
+        proof = up.serving.prove()
+        seconds = {**up.serving.seconds, "proof": round(time.monotonic() - began, 4)}
+        self.folder.append(
+            Launch(
+                id=up.number,
+                variant=up.side.launched,
+                round=plan.round,
+                started_at=up.started_at,
+                seconds=seconds,
+                proof=proof,
+                paths={"log": up.log},
+            )
+        )
+        up.proven = True
+
+    def _teardown(self, ups: Sequence[Up]) -> None:
+        """Ends all, even where the end of one cannot be recorded."""
+        if not ups:
+            return
+        first, *rest = ups
+        self._say(first.side.label, "teardown")
+        try:
+            record_teardown(self.folder, first.number, first.serving.close(), self._append_failure)
+        finally:
+            self._teardown(rest)
+
+    # -------------------------------------------------------------------------------- rows
+
+    def _targets(self, at: Pairing, both: tuple[Up, Up]) -> tuple[Target, Target]:
+        first, second = (Target(self._load(at, up), up.number, up.serving.processes) for up in both)
+        return first, second
+
+    def _load(self, at: Pairing, up: Up) -> Load:
+        suite, whole = self.suite.of_side(up.side, at.cell)
+        return replace(load_of(suite, at.row, up.serving.url, whole), rate=at.row.rate_per_s)
+
+    def _services_of(self, at: Pairing) -> tuple[Target, Target]:
+        assert self.services is not None, "asked of a run of --url"
+        first, second = (
+            Target(
+                Load(
+                    service.request,
+                    client="aiohttp" if at.row.client == "aiohttp" else "raw",
+                    connections=at.row.connections,
+                    timeout_s=self.suite.timeout_s,
+                    rate=at.row.rate_per_s,
+                )
+            )
+            for service in self.services
+        )
+        return first, second
+
+    def _measure(self, at: Pairing, targets: tuple[Target, Target], ups: Sequence[Up]) -> None:
+        """Measures a row on both sides and keeps it. Raises RoundOver when a side is broken."""
+        chosen_before = place_of(at) in self._rows.chosen
+        try:
+            trials = self._rows.measure(at, targets)
+        except LoadError as error:
+            self._fail_rows(at, ups, str(error))
+            return
+        except KeyboardInterrupt:
+            self._fail_rows(at, ups, "interrupted", look=False)
+            raise
+        if not chosen_before:
+            self._tell_choice(at)
+        if self._casualties(at, ups, trials):
+            raise RoundOver("a process of a side ended")
+        for number, trial in enumerate(trials):
+            try:
+                self.folder.append(trial)
+            finally:  # where it cannot be kept, it is at least seen
+                self._done += 1
+                self.observer.trial(trial, self._done, self._planned)
+            if trial.counts.completed == 0:
+                classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())
+                what = f"no request succeeded ({classes or 'none was answered in time'})"
+                self._fail_row(at, number, ups, what)
+
+    def _tell_choice(self, at: Pairing) -> None:
+        """Without a row, so that it stands as a line of its own where there is no terminal."""
+        slicing = self._rows.chosen[place_of(at)]
+        if slicing.why:
+            self._say(at.row.label, slicing.why)
+
+    def _casualties(self, at: Pairing, ups: Sequence[Up], trials: tuple[Trial, Trial]) -> list[str]:
+        """What ended while the row was measured: its figures are of a broken cluster. They stand in
+        the failure, and in no comparison."""
+        every: list[str] = []
+        for number, up in enumerate(ups):
+            ended = up.serving.casualties()
+            ended += [] if up.serving.alive() else ["the cluster process ended"]
+            rates = trials[number].metrics["throughput"].windows or (0.0,)
+            rate = sum(rates) / len(rates)
+            for one in ended:
+                message = f"{one} during the trial ({rate:,.1f} requests/s until its end)"
+                self._fail_row(at, number, ups, message)
+            every += ended
+        return every
+
+    def _fail_rows(self, at: Pairing, ups: Sequence[Up], message: str, look: bool = True) -> None:
+        """Neither side of a row is measured. Raises RoundOver when a side is broken."""
+        ended = [up.serving.casualties() if look else [] for up in ups]
+        for number in range(len(at.planned)):
+            told = ended[number] if ups else []
+            self._fail_row(at, number, ups, "; ".join([message, *told]))
+        if any(ended):
+            raise RoundOver(message)
+
+    # ---------------------------------------------------------------------------- failures
+
+    def _fail_row(self, at: Pairing, number: int, ups: Sequence[Up], message: str) -> None:
+        planned = at.planned[number]
+        self._append_failure(
+            Failure(
+                "trial",
+                message,
+                now_iso(),
+                key=planned.key,
+                launch=ups[number].number if ups else None,
+                variant=planned.variant,
+                round=planned.round,
+                cell=planned.cell,
+                row=planned.row,
+            )
+        )
+
+    def _fail_launch(
+        self, what: str, error: LaunchFailed, up: Up, label: Cell | None = None
+    ) -> None:
+        log = (f"log: {error.log}",) if error.log else ()
+        self._append_failure(
+            Failure(
+                what,
+                str(error),
+                now_iso(),
+                launch=up.number,
+                variant=up.side.label,
+                round=self._round,
+                cell=label,
+                detail=(*error.detail, *log),
+            )
+        )
+
+    def _append_failure(self, failure: Failure) -> None:
+        self.failed = True
+        self.folder.append(failure)
+        self.observer.failure(failure)
+
+    # ---------------------------------------------------------------------------- progress
+
+    def _say_row(self, at: Pairing, phase: str, rate: float | None) -> None:
+        both = " : ".join(planned.variant for planned in at.planned)
+        self._say(both, phase, at, rate)
+
+    def _say(
+        self, who: str, phase: str, at: Pairing | None = None, rate: float | None = None
+    ) -> None:
+        cell = None
+        if at is not None and len(self.suite.cells) > 1 and set(PUBLISHED_AXES) <= set(at.cell):
+            cell = at.cell
+        launch = LaunchPlan(VariantUsed(f"round {self._round}, {who}"), self._round, ())
+        number = min(self._done + 1, self._planned)
+        left_s = max(0.0, self._ends_s - time.monotonic())
+        row = None if at is None else at.row
+        self.observer.step(Step(number, self._planned, launch, cell, row, phase, rate, left_s))

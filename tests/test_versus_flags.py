@@ -1,0 +1,250 @@
+"""The sides of versus from its flags, and the one line where they cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serve_bench.app_spec import AppSpec, own_spec
+from serve_bench.cli import run, versus_flags
+from serve_bench.cli.own_flags import OwnFlags
+from serve_bench.cli.versus_flags import Asked, planned, with_urls
+from serve_bench.errors import BadInput
+from serve_bench.own_app import Asked as Request
+from serve_bench.own_app import OwnApp, OwnDeployment
+from serve_bench.versus_request import VersusSuite, versus_plan
+
+BOTH = Asked(sides=("default", "optimized"))
+
+
+def test_two_variants_of_the_shipped_suite() -> None:
+    suite = planned(BOTH)
+    assert [side.label for side in suite.sides] == ["default", "optimized"]
+    assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
+    assert [side.app.name for side in suite.sides] == ["noop", "noop"]
+    assert (suite.rounds, suite.side_s, suite.steady_s) == (6, 8.0, 2.0)
+    assert [row.label for row in suite.rows] == ["100 connections"] and not suite.named
+    quick = planned(replace(BOTH, quick=True))
+    assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 2.0, 1.0)
+    assert planned(replace(BOTH, quick=True, rounds=9)).rounds == 9
+
+
+def test_named_clients_are_a_wish_of_their_own() -> None:
+    suite = planned(replace(BOTH, clients="8,raw:20", rate=30.0))
+    assert suite.named and [row.label for row in suite.rows] == [
+        "8 clients at 30 a second",
+        "20 connections at 30 a second",
+    ]
+    assert all(row.loop == "open" and row.rate_per_s == 30.0 for row in suite.rows)
+
+
+def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
+    suite = planned(
+        Asked(
+            sides=("default", "default"),
+            env=((), ("RAY_x=1",)),
+            option=(("num_replicas=2",), ("max_ongoing_requests=5",)),
+            python=(None, sys.executable),
+        )
+    )
+    first, second = suite.sides
+    assert first.label == "default+num_replicas=2"
+    assert second.label == "default+RAY_x=1+max_concurrent_queries=5"
+    assert first.settings == {"num_replicas": 2} and second.variant.env == {"RAY_x": "1"}
+    assert second.variant.python == sys.executable
+    (cell,) = suite.cells
+    assert suite.label(cell) == {"max_batch_size": 1}
+    assert len(versus_plan(suite)) == 6
+
+
+def test_a_against_itself() -> None:
+    suite = planned(Asked(sides=("optimized", None), aa=True))
+    assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
+    assert suite.sides[0].same_as(suite.sides[1])
+
+
+def test_a_budget_is_kept() -> None:
+    suite = planned(replace(BOTH, budget_s=180.0))
+    assert suite.budget_s == 180.0 and suite.gave_up
+
+
+def own(word: str, options: tuple[str, ...] = ("num_replicas",)) -> AppSpec:
+    """An app of the user's with one deployment, as its interpreter would tell it."""
+    folder = word.rpartition("/")[0] or "."
+    return own_spec(OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), options))
+
+
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None, Request]]:
+    """What is asked of interpreters, which are not."""
+    seen: list[tuple[str, str, str | None, Request]] = []
+
+    def app_of(word: str, where: str, python: str | None, request: Request) -> AppSpec:
+        seen.append((word, where, python, request))
+        return own(word)
+
+    monkeypatch.setattr(versus_flags, "app_of", app_of)
+    monkeypatch.setattr(versus_flags, "check_options", lambda *_: None)
+    return seen
+
+
+def test_a_word_may_name_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = imported(monkeypatch)
+    flags = OwnFlags(route="/rank", body="[1]", headers=("X-A: 1",))
+    suite = planned(Asked(sides=("pr/app.py:app", "optimized,base:app"), request=flags))
+    assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
+    headers = (("X-A", "1"), ("content-type", "application/json"))
+    assert {one[3] for one in seen} == {Request("/rank", "POST", headers, b"[1]")}
+    assert [side.label for side in suite.sides] == ["pr/app.py:app", "optimized,base:app"]
+    assert [side.variant.name for side in suite.sides] == ["default", "optimized"]
+    assert suite.cells == ({},)
+    assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
+    again = planned(Asked(sides=("pr/app.py:app", "base:app")))
+    assert VersusSuite.from_json(again.to_json()) == again
+
+
+def test_options_of_an_own_app_are_those_of_its_deployments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported(monkeypatch)
+    options = ((), ("One.num_replicas=2",))
+    suite = planned(Asked(sides=("a:app", "a:app"), option=options))
+    assert [dict(side.settings) for side in suite.sides] == [{}, {"One.num_replicas": 2}]
+    assert [side.label for side in suite.sides] == ["a:app", "a:app+One.num_replicas=2"]
+    with pytest.raises(BadInput, match="--b-option: a:app has no deployment 'Two'"):
+        planned(Asked(sides=("a:app", "a:app"), option=((), ("Two.num_replicas=2",))))
+
+
+def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    with pytest.raises(BadInput, match="--b: optimized is the app noop, which comes with the tool"):
+        planned(Asked(sides=("a:app", "optimized")))
+    with pytest.raises(BadInput, match=r"--route, --method, .* are for apps of your own"):
+        planned(Asked(sides=("default", "optimized"), request=OwnFlags(route="/x")))
+
+
+def test_two_services_that_are_up() -> None:
+    urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
+    suite, services = with_urls(Asked(), urls, ("X-A: 1",))
+    assert suite.urls == {"old": "http://127.0.0.1:8000/x", "new": "http://127.0.0.1:8001/x"}
+    assert [one.request.headers for one in services] == [(("X-A", "1"),)] * 2
+    keys = [one.key for one in versus_plan(suite)[0].pairings[0].planned]
+    assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
+    twins, same = with_urls(Asked(aa=True), urls[:1], ())
+    assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
+    assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
+
+
+WRONG = [
+    (Asked(), "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
+    (Asked(sides=("default", None)), "--b: is missing; .*; A against itself is --aa"),
+    (Asked(sides=("default", "default")), "--a, --b: both are default, .* ask for --aa"),
+    (Asked(sides=("fast", "default")), "--a: unknown variant 'fast'; allowed: default, haproxy"),
+    (Asked(sides=("default", "x:y,default")), "--b: 'x:y,default' is not allowed; it takes VAR"),
+    (Asked(sides=("default", "default,x")), "--b: 'default,x' is not allowed; it takes VARIANT"),
+    (Asked(sides=("", "default")), "--a: '' is not allowed"),
+    (replace(BOTH, env=(("x",), ())), "--a-env: 'x' is not allowed; it takes NAME=VALUE"),
+    (replace(BOTH, env=((), ("RAY_ADDRESS=1",))), "--b-env: RAY_ADDRESS is set by serve-bench"),
+    (replace(BOTH, option=(("x",), ())), "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
+    (replace(BOTH, option=((), ("replica=2",))), "--b-option: unknown key 'replica'; did you mean"),
+    (replace(BOTH, option=((), ("num_replicas=0",))), "--b-option: '0' is not allowed"),
+    (replace(BOTH, option=((), ("width=1",))), "--b-option: width is no option of the app noop"),
+    (
+        replace(BOTH, option=((), ("num_replicas=1", "num-replicas=2"))),
+        "--b-option: num_replicas is given twice",
+    ),
+    (replace(BOTH, python=("nosuch/python", None)), "--a-python nosuch/python: no such file"),
+    (replace(BOTH, python=(None, "/bin/false")), "--b-python /bin/false: has no Ray installed"),
+    (replace(BOTH, app="nosuch"), "--app: unknown app 'nosuch'"),
+    (replace(BOTH, clients="wrk:8"), "--clients: 'wrk:8' is not allowed"),
+    (replace(BOTH, rounds=0), "--rounds: 0 is not allowed; it takes 1 to 1000"),
+    (replace(BOTH, rate=0.0), "--rate: 0.0 is not allowed"),
+    (replace(BOTH, seed=-1), "--seed: -1 is not allowed"),
+    (replace(BOTH, slice_s=3.0), "--slice: 3s is not allowed; it takes 10ms to 2s"),
+    (replace(BOTH, slice_s=0.1, rate=5.0), "--slice: an open loop .--rate. cannot be sliced"),
+    (replace(BOTH, budget_s=20.0), "--budget: 20 s is not enough: 3 rounds of 2 s a side"),
+    (replace(BOTH, aa=True), "--aa: runs A against itself; it does not go with --b"),
+    (
+        Asked(sides=("default", None), aa=True, env=((), ("A=1",))),
+        "--aa: runs A against itself; it does not go with --b-env",
+    ),
+    (replace(BOTH, suite="press_noop"), "load.users|unknown key|compares rows"),
+]
+
+
+@pytest.mark.parametrize(("asked", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_bad_input_names_the_flag(asked: Asked, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
+        planned(asked)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_wrong_number_of_services_is_refused(count: int) -> None:
+    urls = tuple(f"s{k}=http://127.0.0.1:1/" for k in range(count))
+    with pytest.raises(BadInput, match=f"--url: {count} given; versus takes it twice"):
+        with_urls(Asked(), urls, ())
+
+
+LINES = [
+    ("versus", "--a: is missing"),
+    ("versus --a default --b optimized --slice 5", "--slice: 5s is not allowed"),
+    ("versus --a default --b optimized --slice x", "--slice: 'x' is not allowed; it takes a time"),
+    ("versus --a default --b optimized --budget 0", "--budget: '0' is not allowed"),
+    ("versus --a default --b optimized --budget 10s", "--budget: 10 s is not enough: 3 rounds"),
+    ("versus --a default --b optimized --threshold x", "--threshold: 'x' is not allowed"),
+    ("versus --a default --b optimized --gate p42", "--gate: "),
+    ("versus --a default --b optimized --fail-on improved", "--fail-on: 'improved' is not allowed"),
+    ("versus --a default --b optimized --noise nosuch", "nosuch: no such folder"),
+    ("versus --a default --b optimized --format x", "--format: 'x' is not allowed"),
+    ("versus --a default --b optimized --suite nosuch", "--suite: no file 'nosuch'"),
+    ("versus --a default --b optimized -H a:b", "are for apps of your own (--a module:name)"),
+    ("versus --url x --url y", "--url: 'x' is not allowed; it takes NAME=URL"),
+    ("versus --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
+    ("versus --url a=http://h/ --a default", "it does not go with --a"),
+    (
+        "versus --url a=http://h/ --budget 5m --b-option x=1",
+        "it does not go with --budget, --b-opt",
+    ),
+    ("versus --resume x --quick --seed 3", "it does not go with --quick, --seed"),
+    ("versus --resume nosuch", "nosuch: no such folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), LINES, ids=[line for line, _ in LINES])
+def test_bad_lines_are_refused_before_anything_starts(
+    line: str, message: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(line, message)
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from serve_bench.jsonl import to_line
+    from serve_bench.result import Run
+
+    for command, asked in (("micro", "versus"), ("versus", "micro")):
+        folder = tmp_path / command
+        folder.mkdir()
+        stored = Run("id", (), command, "2026-01-02T03:04:05+00:00", "0")
+        (folder / "records.jsonl").write_text(to_line(stored))
+        assert run([asked, "--resume", str(folder)]) == 2
+        assert f"holds a run of {command}" in capsys.readouterr().err
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "versus --a default --b optimized --b-option num_replicas=2 --budget 3m --dry-run"
+    assert run(line.split()) == 0
+    out = capsys.readouterr().out
+    assert "A: default, app noop\nB: optimized+num_replicas=2, app noop\n" in out
+    assert "    RAY_SERVE_THROUGHPUT_OPTIMIZED=1\n    num_replicas=2\n" in out
+    assert "round 2: optimized+num_replicas=2 is launched first, then default" in out
+    assert "to fit into 3 min 0 s: " in out and " in all" in out
+    assert list(tmp_path.iterdir()) == []

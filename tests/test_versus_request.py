@@ -1,0 +1,133 @@
+"""The words of versus: its sides and its plan."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.app_spec import APPS
+from serve_bench.axes import cell_defaults
+from serve_bench.errors import BadInput
+from serve_bench.result import VariantUsed
+from serve_bench.scenario import parse_row
+from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.versus_request import (
+    Side,
+    VersusSuite,
+    check_apart,
+    check_cells,
+    sides_of,
+    versus_plan,
+)
+
+DEFAULT = Side("default")
+OPTIMIZED = Side("optimized", BUILT_IN_VARIANTS["optimized"])
+CELL = cell_defaults()
+ROWS = (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x"))
+
+
+def suite(**other: object) -> VersusSuite:
+    given: dict[str, object] = {"cells": (CELL,), "rows": ROWS[:1]} | other
+    return VersusSuite("mine", (DEFAULT, OPTIMIZED), **given)  # type: ignore[arg-type]
+
+
+def test_a_suite_comes_back_from_its_record() -> None:
+    side = Side("x", VariantUsed("v", env={"A": "1"}, python="p"), APPS["press"], {"seed": 3})
+    whole = replace(
+        suite(cells=(CELL, {**CELL, "num_replicas": 2}), rows=ROWS, gave_up=("a",), slice_s=0.1),
+        sides=(DEFAULT, side),
+        urls={"default": "http://h/", "x": "http://i/"},
+        gate=("throughput", "cpu"),
+    )
+    assert VersusSuite.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
+    with pytest.raises(BadInput, match="cannot be gone on with"):
+        VersusSuite.from_json({"name": "mine"})
+
+
+def test_twins_are_told_apart_by_a_letter() -> None:
+    assert [side.label for side in sides_of(DEFAULT, DEFAULT)] == ["default (A)", "default (B)"]
+    assert [side.label for side in sides_of(DEFAULT, OPTIMIZED)] == ["default", "optimized"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        OPTIMIZED,
+        replace(DEFAULT, settings={"num_replicas": 2}),
+        replace(DEFAULT, app=APPS["press"]),
+        replace(DEFAULT, variant=VariantUsed("default", python="other")),
+    ],
+    ids=["flags", "option", "app", "python"],
+)
+def test_sides_that_differ_in_anything_are_compared(other: Side) -> None:
+    check_apart(DEFAULT, other)
+
+
+def test_sides_that_differ_in_their_names_alone_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"^--a, --b: both are default, .* ask for --aa$"):
+        check_apart(DEFAULT, Side("other", VariantUsed("other")))
+
+
+def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
+    two = replace(suite(), sides=(DEFAULT, replace(DEFAULT, settings={"num_replicas": 2})))
+    assert [side.cell(CELL)["num_replicas"] for side in two.sides] == [1, 2]
+    assert two.label(CELL) == {"max_batch_size": 1, "max_concurrent_queries": 10000}
+    own, cell = two.of_side(two.sides[1], CELL)
+    assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
+
+
+def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:
+    side = replace(DEFAULT, settings={"num_replicas": 2})
+    two = replace(suite(cells=(CELL, {**CELL, "num_replicas": 4})), sides=(DEFAULT, side))
+    with pytest.raises(BadInput, match=r"^--b-option: num_replicas differs from cell to cell"):
+        check_cells(two)
+    check_cells(suite(cells=(CELL, {**CELL, "num_replicas": 4})))
+
+
+# --------------------------------------------------------------------------------- the plan
+
+
+def test_sides_swap_places_from_round_to_round() -> None:
+    assert [plan.order for plan in versus_plan(suite(rounds=4))] == [(0, 1), (1, 0)] * 2
+
+
+def test_every_round_measures_every_row_of_every_cell_on_both_sides() -> None:
+    cells = tuple({**CELL, "num_replicas": count} for count in (1, 2, 3))
+    plans = versus_plan(suite(cells=cells, rows=ROWS, rounds=6))
+    keys = [one.key for plan in plans for at in plan.pairings for one in at.planned]
+    assert len(set(keys)) == len(keys) == 6 * 3 * 2 * 2
+    assert keys[:2] == [
+        "default/r1/bs1-mcq10000-rep1/100-connections",
+        "optimized/r1/bs1-mcq10000-rep1/100-connections",
+    ]
+    orders = [[cell["num_replicas"] for cell, _ in plan.cells] for plan in plans]
+    assert orders[0] == [1, 2, 3] and orders[1] == [3, 2, 1]
+    # A round and the next turn each other, so each cell comes as often early as late.
+    assert all(second == first[::-1] for first, second in zip(orders[::2], orders[1::2]))  # noqa: B905
+    for plan in plans:
+        assert [len(pairings) for _, pairings in plan.cells] == [2, 2, 2]
+
+
+def test_what_is_drawn_hangs_on_the_seed_alone() -> None:
+    one, same, other = (versus_plan(suite(rounds=40, seed=seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    seeds = [plan.pairings[0].seed for plan in one]
+    assert len(set(seeds)) == 40
+    first = Counter(plan.pairings[0].steady_order for plan in one)
+    assert set(first) == {(0, 1), (1, 0)}
+
+
+def test_a_row_of_which_a_side_is_missing_is_measured_anew_on_both() -> None:
+    whole = suite(rounds=3, rows=ROWS)
+    every = [one.key for plan in versus_plan(whole) for at in plan.pairings for one in at.planned]
+    rest = versus_plan(whole, [key for key in every if key != every[5]])
+    assert [plan.round for plan in rest] == [2]
+    assert [one.key for at in rest[0].pairings for one in at.planned] == [every[4], every[5]]
+    assert rest[0].order == (1, 0)
+    assert versus_plan(whole, every) == ()

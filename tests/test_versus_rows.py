@@ -1,0 +1,161 @@
+"""A row on two sides that are up: what is chosen, what is measured, what stands in the trials."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench import versus_rows
+from serve_bench.jsonl import to_line
+from serve_bench.load import LoadError
+from serve_bench.load_spec import Load, Timing
+from serve_bench.request_spec import Request
+from serve_bench.result import Row, Trial
+from serve_bench.server import Process
+from serve_bench.slicing import Slicing
+from serve_bench.store import RunFolder
+from serve_bench.strays import new_run, reap
+from serve_bench.versus_request import Pairing, Side, VersusSuite, versus_plan
+from serve_bench.versus_rows import PairRows, Target, chosen_of, place_of
+from tests.servers import KnownServer, serving
+
+ROW = Row("4 connections", "raw", 4)
+
+
+def suite(row: Row = ROW, **other: Any) -> VersusSuite:
+    given: dict[str, Any] = {"rounds": 2, "side_s": 0.4, "steady_s": 0.2} | other
+    return VersusSuite("mine", (Side("a"), Side("b")), ({},), (row,), **given)
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.3, 1, 0.05))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as made:
+        yield made
+
+
+@pytest.fixture
+def run_id() -> Iterator[str]:
+    made = new_run()
+    yield made
+    reap(made)
+
+
+def target(server: KnownServer, **other: Any) -> Target:
+    return Target(Load(Request(server.url, expect_body=b"ok")), **other)
+
+
+def rows_of(whole: VersusSuite, folder: RunFolder, run_id: str) -> tuple[PairRows, list[str]]:
+    said: list[str] = []
+    return PairRows(whole, folder, run_id, lambda at, phase, rate: said.append(phase)), said
+
+
+def first(whole: VersusSuite) -> Pairing:
+    return versus_plan(whole)[0].pairings[0]
+
+
+def test_both_sides_are_measured_in_turn_and_alone(folder: RunFolder, run_id: str) -> None:
+    whole = suite()
+    with serving(delay_s=0.002) as fast, serving(delay_s=0.004) as slow:
+        me = [Process(os.getpid(), "replica", "me")]
+        targets = target(fast, launch="7", processes=lambda: me), target(slow, launch="8")
+        rows, said = rows_of(whole, folder, run_id)
+        trials = rows.measure(first(whole), targets)
+        again = rows.measure(versus_plan(whole)[1].pairings[0], targets)
+    assert [trial.key for trial in trials] == ["a/r1/app/4-connections", "b/r1/app/4-connections"]
+    assert [trial.launch for trial in trials] == ["7", "8"]
+    slicing = rows.chosen["app/4 connections"]
+    assert (slicing.method, slicing.connections) == ("slices", 4)
+    for trial in trials:
+        told = trial.client["slices"]
+        rates = trial.metrics["throughput"].windows
+        assert rates is not None and len(rates) == slicing.pairs(0.4) == len(told["begun_s"])
+        assert sum(told["completed"]) == trial.counts.completed > 0 == sum(told["failed"])
+        assert rates[0] == pytest.approx(told["completed"][0] / told["length_s"][0])
+        assert told["method"] == "slices" and told["slice_s"] == slicing.slice_s
+        assert told["chosen_drain_s"] == slicing.drain_s and told["asked_connections"] == 4
+        steady = trial.metrics["steady_throughput"].windows
+        assert steady is not None and len(steady) == 4 and min(steady) > 0
+        assert trial.warmup.seconds >= 0.1 and trial.window_s == slicing.slice_s
+        assert trial.metrics["latency"].histogram is not None
+        json.loads(to_line(trial))
+    # Which of a pair came first is drawn: the slices of both lie in one another.
+    begun = zip(*(trial.client["slices"]["begun_s"] for trial in trials), strict=True)
+    assert {one < other for one, other in begun} == {True, False}
+    # Of a process that is known, its CPU; a service without processes has none.
+    (cpu_s,) = trials[0].metrics["server_cpu"].windows or ()
+    assert cpu_s > 0 and "server_cpu" not in trials[1].metrics
+    own, other = ({one["pid"] for one in trial.usage["processes"]} for trial in trials)
+    assert os.getpid() in own - other
+    # The choice of the first round holds: no slices are looked at any more.
+    assert again[0].client["slices"]["slice_s"] == slicing.slice_s
+    assert said.count("warm-up") > 0
+    assert chosen_of([first(whole)], trials) == {place_of(first(whole)): slicing}
+
+
+def test_only_one_side_is_ever_loaded(folder: RunFolder, run_id: str) -> None:
+    whole = suite(side_s=0.2, sample=False)
+    with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
+        rows, _ = rows_of(whole, folder, run_id)
+        trials = rows.measure(first(whole), (target(one), target(two)))
+    busy = sorted(
+        (e.received_ns, e.answered_ns, k) for k, s in enumerate((one, two)) for e in s.log
+    )
+    for (_, answered, side), (received, _, other) in pairwise(busy):
+        assert side == other or received >= answered
+    assert all(trial.usage == {} for trial in trials)
+    assert not (folder.path / "samples.jsonl").exists()
+
+
+def test_an_open_loop_is_loaded_in_windows(folder: RunFolder, run_id: str) -> None:
+    whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
+    with serving() as one, serving() as two:
+        rows, _ = rows_of(whole, folder, run_id)
+        loads = [
+            replace(target(server), load=Load(Request(server.url), rate=50.0))
+            for server in (one, two)
+        ]
+        trials = rows.measure(first(whole), (loads[0], loads[1]))
+    for trial in trials:
+        told = trial.client["slices"]
+        assert told["method"] == "windows" and "an open loop cannot be sliced" in told["why"]
+        rates = trial.metrics["throughput"].windows
+        assert rates is not None and len(rates) == 2
+        assert sum(rates) / 2 == pytest.approx(50.0, rel=0.1)
+        assert told["length_s"] == pytest.approx([1.0, 1.0], rel=0.05)
+
+
+def test_slices_that_drains_have_outgrown_are_flagged(folder: RunFolder, run_id: str) -> None:
+    whole = suite(sample=False, side_s=0.3)
+    with serving(delay_s=0.03) as one, serving(delay_s=0.03) as two:
+        rows, _ = rows_of(whole, folder, run_id)
+        rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 4, 0.001, "as it was")
+        trials = rows.measure(first(whole), (target(one), target(two)))
+    assert [trial.flags.get("short_slices") for trial in trials] == [True, True]
+    assert all(trial.client["slices"]["connections"] == 2 for trial in trials)
+
+
+def test_a_side_that_cannot_be_reached_is_an_error(folder: RunFolder, run_id: str) -> None:
+    whole = suite(sample=False)
+    gone = Target(Load(Request("http://127.0.0.1:1/")))
+    with serving() as one, pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
+        rows_of(whole, folder, run_id)[0].measure(first(whole), (target(one), gone))
+
+
+def test_a_trial_that_tells_nothing_of_slices_chooses_nothing() -> None:
+    trial = Trial.__new__(Trial)
+    object.__setattr__(trial, "key", "a/r1/app/4-connections")
+    object.__setattr__(trial, "client", {})
+    assert chosen_of([first(suite())], [trial]) == {}

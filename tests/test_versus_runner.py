@@ -1,0 +1,324 @@
+"""Rounds of versus without Ray: what is started, recorded and taken down, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench import versus_runner
+from serve_bench.axes import cell_defaults
+from serve_bench.load import LoadError
+from serve_bench.observer import Step
+from serve_bench.result import Counts, Failure, Metric, PlannedTrial, Result, Trial, Warmup
+from serve_bench.scenario import parse_row
+from serve_bench.server import Deployed, LaunchFailed, LaunchSpec
+from serve_bench.slicing import Slicing
+from serve_bench.store import RunFolder, read
+from serve_bench.strays import Reaped
+from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.versus_request import Pairing, Side, VersusSuite, versus_plan
+from serve_bench.versus_rows import place_of
+from serve_bench.versus_runner import VersusRunner
+from tests.records import run as run_record
+
+SIDES = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
+
+
+@dataclass
+class Here:
+    """What goes on in a run: calls in order, and what is to fail, by (call, name of the side)."""
+
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    failing: dict[tuple[str, str], int] = field(default_factory=dict)
+    ended: dict[str, list[str]] = field(default_factory=dict)
+    specs: list[LaunchSpec] = field(default_factory=list)
+
+    def note(self, call: str, name: str) -> None:
+        self.calls.append((call, name))
+        if self.failing.get((call, name), 0) > 0:
+            self.failing[call, name] -= 1
+            raise LaunchFailed(f"{call} of {name} failed", ("why",))
+
+
+@dataclass
+class FakeServing:
+    """Stands for a cluster."""
+
+    spec: LaunchSpec
+    here: Here
+    seconds: dict[str, float] = field(default_factory=dict)
+    url: str = "http://127.0.0.1:1"
+    ports: range = range(0)
+
+    @property
+    def name(self) -> str:
+        return self.spec.variant.name
+
+    def start(self, report: Callable[[str], None]) -> None:
+        self.here.specs.append(self.spec)
+        self.ports = range(100 * int(self.spec.name), 100 * int(self.spec.name) + 50)
+        report("import")
+        self.here.note("start", self.name)
+
+    def deploy(self, app: Any, cell: Any) -> Deployed:
+        self.here.note("deploy", self.name)
+        return Deployed(0.5, False, {"replicas": []})
+
+    def prove(self) -> dict[str, Any]:
+        self.here.note("prove", self.name)
+        return {"port": 1}
+
+    def processes(self) -> list[Any]:
+        return []
+
+    def casualties(self) -> list[str]:
+        return self.here.ended.pop(self.name, [])
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> Reaped:
+        self.here.note("close", self.name)
+        return Reaped(3, 0.1)
+
+
+class Silent:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.failures: list[Failure] = []
+        self.numbers: list[tuple[int, int]] = []
+
+    def step(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def trial(self, trial: Trial, number: int, of: int) -> None:
+        self.numbers.append((number, of))
+
+    def failure(self, failure: Failure) -> None:
+        self.failures.append(failure)
+
+
+def trial_of(planned: PlannedTrial, launch: str, completed: int = 10) -> Trial:
+    return Trial(
+        planned.key,
+        launch,
+        planned.round,
+        planned.variant,
+        planned.cell,
+        planned.row,
+        "2026-01-02T03:04:05+00:00",
+        0.05,
+        Warmup(0.5, True, 1),
+        {"throughput": Metric("requests/s", "higher", windows=(100.0,))},
+        Counts(completed, completed, {}, 0),
+        client={"slices": {}},
+    )
+
+
+Measured = Callable[[Pairing, tuple[str, str]], tuple[Trial, Trial]]
+
+
+@dataclass
+class Bench:
+    """A runner on fakes, in a folder of its own."""
+
+    folder: RunFolder
+    here: Here
+    monkeypatch: pytest.MonkeyPatch
+    observer: Silent = field(default_factory=Silent)
+
+    def run(self, suite: VersusSuite, measured: Measured | None = None) -> Result:
+        """What stands in the records; `measured` stands for the loads."""
+        self.monkeypatch.setattr(
+            versus_runner, "Serving", lambda spec: FakeServing(spec, self.here)
+        )
+        plan = versus_plan(suite)
+        every = tuple(one for at in plan for pair in at.pairings for one in pair.planned)
+        self.folder.append(run_record(*every))
+        runner = VersusRunner(suite, plan, self.folder, "abc123", self.observer)
+
+        def measure(at: Pairing, targets: Any) -> tuple[Trial, Trial]:
+            self.here.calls.append(("measure", f"round {at.planned[0].round}"))
+            runner._rows.chosen.setdefault(
+                place_of(at), Slicing("slices", 0.05, 10, 100, why="fewer")
+            )
+            names = targets[0].launch, targets[1].launch
+            return (measured or both)(at, names)
+
+        self.monkeypatch.setattr(runner._rows, "measure", measure)
+        try:
+            self.ok = runner.run()
+        finally:
+            self.result = read(self.folder.path)
+        return self.result
+
+
+def both(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+    first, second = (trial_of(p, launch) for p, launch in zip(at.planned, launches, strict=True))
+    return first, second
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with ExitStack() as stack:
+        made = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
+        yield Bench(stack.enter_context(made), Here(), monkeypatch)
+
+
+def suite(rounds: int = 2, **other: Any) -> VersusSuite:
+    given: dict[str, Any] = {
+        "cells": (cell_defaults(),),
+        "rows": (parse_row("raw:100", "small", "x"),),
+    } | other
+    return VersusSuite("mine", SIDES, rounds=rounds, **given)
+
+
+def test_a_round_is_both_sides_up_measured_and_down(bench: Bench) -> None:
+    result = bench.run(suite())
+    a, b = "default", "optimized"
+    deploys = [(call, name) for name in (a, b) for call in ("deploy", "prove")]
+    down = [("close", a), ("close", b)]
+    assert bench.here.calls == [
+        *[("start", a), ("start", b), *deploys, ("measure", "round 1"), *down],
+        *[("start", b), ("start", a), *deploys, ("measure", "round 2"), *down[::-1]],
+    ]
+    assert bench.ok and result.complete
+    assert [(one.id, one.variant.name, one.round) for one in result.launches] == [
+        *[("1", a, 1), ("2", b, 1), ("4", a, 2), ("3", b, 2)]
+    ]
+    assert result.launches[1].variant.env == SIDES[1].variant.env
+    assert [(one.launch, one.variant) for one in result.trials] == [
+        *[("1", a), ("2", b), ("4", a), ("3", b)]
+    ]
+    assert [one.launch for one in result.deploys] == ["1", "2", "4", "3"]
+    assert sorted(one.launch for one in result.teardowns) == ["1", "2", "3", "4"]
+    assert bench.observer.numbers == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert "fewer" in [step.phase for step in bench.observer.steps]
+
+
+def test_the_second_side_gets_no_ports_of_the_first(bench: Bench) -> None:
+    bench.run(suite(rounds=2))
+    apart = [spec.apart_from for spec in bench.here.specs]
+    assert apart == [range(0), range(100, 150), range(0), range(300, 350)]
+
+
+@pytest.mark.parametrize(
+    ("call", "side", "what"),
+    [
+        ("start", "default", "launch"),
+        ("start", "optimized", "launch"),
+        ("deploy", "default", "launch"),
+        ("prove", "optimized", "launch"),
+    ],
+)
+def test_a_side_that_fails_ends_its_round_and_all_is_taken_down(
+    bench: Bench, call: str, side: str, what: str
+) -> None:
+    bench.here.failing[call, side] = 1
+    result = bench.run(suite())
+    assert not bench.ok and not result.complete
+    (failure,) = result.failures
+    assert (failure.what, failure.variant, failure.round) == (what, side, 1)
+    assert failure.detail[0] == "why" and f"{call} of {side} failed" in failure.message
+    started = sum(call == "start" for call, _ in bench.here.calls)
+    assert sum(call == "close" for call, _ in bench.here.calls) == started
+    assert len(result.teardowns) == started
+    assert [trial.round for trial in result.trials] == [2, 2]  # the next round went on
+    assert len(bench.observer.failures) == 1
+
+
+def test_a_cell_that_is_refused_later_costs_that_cell_alone(bench: Bench) -> None:
+    cells = (cell_defaults(), {**cell_defaults(), "num_replicas": 2})
+    calls = iter([0, 0, 1])
+
+    def deploy(self: FakeServing, app: Any, cell: Any) -> Deployed:
+        if next(calls, 0):
+            raise LaunchFailed("not in force")
+        return Deployed(0.1, True, {})
+
+    bench.monkeypatch.setattr(FakeServing, "deploy", deploy)
+    result = bench.run(suite(rounds=1, cells=cells))
+    (failure,) = result.failures
+    assert (failure.what, failure.variant) == ("deploy", "default")
+    assert failure.cell is not None and failure.cell["num_replicas"] == 2
+    assert {trial.cell["num_replicas"] for trial in result.trials} == {1}
+
+
+def test_a_load_that_fails_is_a_failure_of_both_sides_rows(bench: Bench) -> None:
+    def measured(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+        if at.planned[0].round == 1:
+            raise LoadError("connect", "h", 1, "refused")
+        return both(at, launches)
+
+    result = bench.run(suite(), measured)
+    assert [one.key for one in result.failures] == [
+        one.key for one in versus_plan(suite())[0].pairings[0].planned
+    ]
+    assert all("refused" in one.message for one in result.failures)
+    assert [trial.round for trial in result.trials] == [2, 2]
+
+
+def test_a_part_that_ended_keeps_the_row_out_of_the_figures(bench: Bench) -> None:
+    rows = (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x"))
+
+    def measured(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+        if at.planned[0].round == 1:
+            bench.here.ended["optimized"] = ["replica 7 ended"]
+        return both(at, launches)
+
+    result = bench.run(suite(rows=rows), measured)
+    (failure,) = result.failures
+    assert failure.key is not None and failure.key.startswith("optimized/r1/")
+    assert "replica 7 ended during the trial (100.0 requests/s" in failure.message
+    assert [trial.round for trial in result.trials] == [2, 2, 2, 2]
+    assert [name for call, name in bench.here.calls if call == "measure"] == [
+        *["round 1", "round 2", "round 2"]  # the other row of the round was left out
+    ]
+
+
+def test_a_row_without_an_answer_is_kept_and_told(bench: Bench) -> None:
+    def measured(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+        first, second = at.planned
+        return trial_of(first, launches[0]), trial_of(second, launches[1], completed=0)
+
+    result = bench.run(suite(rounds=1), measured)
+    assert len(result.trials) == 2
+    assert "no request succeeded" in result.failures[0].message
+    assert result.failures[0].variant == "optimized"
+
+
+def test_ctrl_c_takes_both_down_and_says_what_is_missing(bench: Bench) -> None:
+    def measured(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+        if at.planned[0].round == 2:
+            raise KeyboardInterrupt
+        return both(at, launches)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(suite(rounds=3), measured)
+    assert [name for call, name in bench.here.calls if call == "close"] == [
+        *["default", "optimized", "optimized", "default"]
+    ]
+    assert [(one.message, one.round) for one in bench.result.failures] == [("interrupted", 2)] * 2
+    assert [trial.round for trial in bench.result.trials] == [1, 1]
+    assert len(bench.result.teardowns) == 4
+
+
+def test_what_cannot_be_recorded_still_ends_both(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(versus_runner, "record_teardown", refuse)
+    with pytest.raises(OSError, match="no space"):
+        bench.run(suite(rounds=1))
+    # record_teardown is handed what close() returned: both were closed before it could fail.
+    assert [name for call, name in bench.here.calls if call == "close"] == ["default", "optimized"]
