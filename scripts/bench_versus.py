@@ -37,10 +37,10 @@ import time
 
 from ray import serve
 
-SPIN_NS = {spin_ns}
+SPIN_NS = SPIN
 
 
-@serve.deployment(max_ongoing_requests=1000)
+@serve.deployment(max_ongoing_requests=1000, logging_config={"enable_access_log": False})
 class Spin:
     async def __call__(self, request):
         until = time.thread_time_ns() + SPIN_NS
@@ -57,21 +57,52 @@ PARTS = ("aa", "size12", "size5", "planted12", "planted5", "windows12", "windows
 
 def main() -> None:
     """Measures what is missing, and prints the table."""
-    flags = argparse.ArgumentParser(
+    asked = flags()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    parts = asked.only.split(",")
+    if parts != ["aa"]:
+        write_apps(asked)
+    for part in parts:
+        runs = 1 if part.startswith("size") else asked.runs
+        for number in range(1, runs + 1):
+            measured(part, number, runs, arguments(part, asked), asked.out)
+    print(f"\n{table(parts, asked.out)}")
+
+
+def flags() -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    flags.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
-    flags.add_argument("--runs", type=int, default=10, help="of each part but the sizes")
-    flags.add_argument("--rounds", type=int, default=6, help="of each planted run")
-    flags.add_argument("--variant", default="optimized")
-    flags.add_argument("--base-us", type=float, default=100.0, help="spin of the base, us")
-    flags.add_argument("--planted-us", default="12:36,5:15", help="PERCENT:US on top of the base")
-    flags.add_argument("--out", type=Path, default=Path("results/bench-versus"))
-    asked = flags.parse_args()
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
+    parser.add_argument("--runs", type=int, default=10, help="of each part but the sizes")
+    parser.add_argument("--rounds", type=int, default=6, help="of each planted run")
+    parser.add_argument("--variant", default="optimized")
+    parser.add_argument("--base-us", type=float, default=100.0, help="spin of the base, us")
+    parser.add_argument("--planted-us", default="12:36,5:15", help="NAME:US on top of the base")
+    parser.add_argument("--out", type=Path, default=Path("results/bench-versus"))
+    asked = parser.parse_args()
     for name in asked.only.split(","):
         if name not in PARTS:
-            flags.error(f"--only: {name} is not allowed; it takes {', '.join(PARTS)}")
+            parser.error(f"--only: {name} is not allowed; it takes {', '.join(PARTS)}")
     return asked
+
+
+def write_apps(asked: argparse.Namespace) -> None:
+    """The base, and one app for each planted slow-down; those that are there stay as they are, and
+    must be the same."""
+    spins = {"base": asked.base_us}
+    for pair in asked.planted_us.split(","):
+        name, _, more_us = pair.partition(":")
+        spins[f"slow{name}"] = asked.base_us + float(more_us)
+    for name, spin_us in spins.items():
+        file, text = (
+            asked.out / f"{name}.py",
+            APP.replace("= SPIN", "= " + str(round(1000 * spin_us)), 1),
+        )
+        if file.exists() and file.read_text() != text:
+            sys.exit(f"{file}: spins otherwise in the runs that are there: give another --out")
+        file.write_text(text)
 
 
 def arguments(part: str, asked: argparse.Namespace) -> list[str]:

@@ -143,6 +143,7 @@ def test_every_command_is_shown() -> None:
         "compare",
         "doctor",
         "run",
+        "versus",
     }
     assert {shlex.split(line)[1] for line in COMMANDS} >= help_lines
 
