@@ -20,7 +20,7 @@ from serve_bench.result import PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.scenario import PUBLISHED_AXES, Cell, Suite, label_of
 
 ROUNDS: Final = 6
-SIDE_S: Final = 8.0
+SIDE_S: Final = 16.0
 STEADY_S: Final = 2.0
 QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 2.0, 1.0
 THRESHOLD: Final = 0.05

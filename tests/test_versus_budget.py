@@ -14,7 +14,7 @@ from tests.test_versus_request import ROWS, suite
 
 def test_the_time_grows_with_rounds_rows_and_seconds() -> None:
     one = expected_s(suite(rounds=1), versus_plan(suite(rounds=1)))
-    for more in ({"rounds": 2}, {"rows": ROWS}, {"side_s": 16.0}, {"steady_s": 4.0}):
+    for more in ({"rounds": 2}, {"rows": ROWS}, {"side_s": 20.0}, {"steady_s": 4.0}):
         grown = suite(**({"rounds": 1} | more))
         assert expected_s(grown, versus_plan(grown)) > one
     assert round_s(suite(urls={})) < round_s(suite()) - 15  # nothing is launched
@@ -35,7 +35,7 @@ def test_what_fits_is_within_the_budget_and_says_what_it_gave_up(
     assert expected_s(found, versus_plan(found)) <= budget_s
     assert LEAST_ROUNDS <= found.rounds <= asked.rounds
     assert LEAST_SIDE_S <= found.side_s <= asked.side_s
-    changed = (found.rounds, found.side_s, found.steady_s) != (6, 8.0, 2.0)
+    changed = (found.rounds, found.side_s, found.steady_s) != (6, 16.0, 2.0)
     assert bool(found.gave_up) is changed and found.budget_s == budget_s
     if found.rounds < asked.rounds:  # rounds are given up last
         one_more = replace(found, rounds=found.rounds + 1, side_s=2.0, steady_s=1.0)
@@ -46,8 +46,8 @@ def test_seconds_are_given_up_before_rounds() -> None:
     whole = suite()
     short = expected_s(whole, versus_plan(whole)) - 30
     found = fit(whole, short)
-    assert found.rounds == 6 and found.side_s < 8.0
-    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 8 s",)
+    assert found.rounds == 6 and found.side_s < 16.0
+    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 16 s",)
 
 
 def test_a_budget_that_is_too_short_names_the_least_time() -> None:

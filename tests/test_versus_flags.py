@@ -26,7 +26,7 @@ def test_two_variants_of_the_shipped_suite() -> None:
     assert [side.label for side in suite.sides] == ["default", "optimized"]
     assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
     assert [side.app.name for side in suite.sides] == ["noop", "noop"]
-    assert (suite.rounds, suite.side_s, suite.steady_s) == (6, 8.0, 2.0)
+    assert (suite.rounds, suite.side_s, suite.steady_s) == (6, 16.0, 2.0)
     assert [row.label for row in suite.rows] == ["100 connections"] and not suite.named
     quick = planned(replace(BOTH, quick=True))
     assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 2.0, 1.0)
