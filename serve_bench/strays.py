@@ -45,8 +45,8 @@ _DIRECTORY_NAME = re.compile(re.escape(DIRECTORY_PREFIX) + r"([0-9a-f]{6})")
 _OWNERLESS_AFTER_S = 10.0
 
 #: HAProxy refuses a socket path above 97 bytes; Ray puts `/h/admin-<56 characters>.sock` and more
-#: behind ours. A temporary directory longer than this would break it.
-LONGEST_TEMP_ROOT = 15
+#: behind ours, with a launch's number of up to two digits. A longer temporary directory breaks it.
+LONGEST_TEMP_ROOT = 14
 
 REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
