@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from serve_bench.cli.measure import place_of, run_mark, signals
+from serve_bench.cli.measure import place_of
 from serve_bench.cli.progress import PLAIN_EVERY_S, clock
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import print_report
+from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.histogram import Histogram
 from serve_bench.load import LoadError
@@ -26,8 +27,6 @@ from serve_bench.runner import now_iso
 from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.trial import row_of
 from serve_bench.url_runner import Driven, drive_url
-
-FAILED, INTERRUPTED = 1, 130
 
 
 def run(

@@ -7,17 +7,18 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from serve_bench.cli.measure import FAILED, INTERRUPTED, place_of, run_mark, signals
+from serve_bench.cli.measure import place_of
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import Shown
+from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals, work_off
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
 from serve_bench.load_place import LoadOn
 from serve_bench.load_spec import Timing
 from serve_bench.requests_file import requests_file
-from serve_bench.store import RunFolder, StoreError, read
+from serve_bench.store import RunFolder, read
 from serve_bench.url_runner import Service, UrlLadders
 
 
@@ -43,7 +44,6 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
     assert wish.ladder is not None and wish.timing is not None, (
         "nothing but a suite leaves them out"
     )
-    interrupted = False
     folder = RunFolder.create(wish.out, now=datetime.now(UTC))
     with signals():
         with (
@@ -79,12 +79,7 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
                 place=place_of(wish.load_on, folder.path, run_id),
             )
             try:
-                ladders.run()
-            except KeyboardInterrupt:
-                interrupted = True
-            except StoreError as error:  # a full disk: what is there is reported all the same
-                print(f"serve-bench: {error}", file=sys.stderr)
-                ladders.failed = True
+                interrupted = work_off(ladders)
             finally:
                 ladders.place.close()
         result = read(folder.path)

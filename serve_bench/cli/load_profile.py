@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from serve_bench.cli.drive import INTERRUPTED, LoadLine
+from serve_bench.cli.drive import LoadLine
 from serve_bench.cli.flamegraphs import draw_profiles
-from serve_bench.cli.measure import run_mark, signals
+from serve_bench.cli.sitting import INTERRUPTED, run_mark, signals
 from serve_bench.clock import now_iso
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.files import why

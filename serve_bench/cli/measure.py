@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import typer
 
-from serve_bench import __version__
 from serve_bench.agenda import Agenda, rest_of
 from serve_bench.axes import MODEL_APPS
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
-from serve_bench.cli.run_record import recorded, run_record
 from serve_bench.cli.show import Shown
+from serve_bench.cli.sitting import (
+    code_of,
+    next_launch,
+    run_folder,
+    run_mark,
+    signals,
+    tell_ignored,
+    work_off,
+)
 from serve_bench.errors import BadInput
-from serve_bench.host import fingerprint
 from serve_bench.inside import Inside
 from serve_bench.ladder import LEAST_GAIN
-from serve_bench.launch_spec import check_interpreter, ignored_environment
+from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
 from serve_bench.model_needs import with_device
 from serve_bench.profiling import parse_targets
 from serve_bench.pyspy import py_spy
 from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.requests_file import requests_file
-from serve_bench.result import Result, Resume, Trial
+from serve_bench.result import Result, Trial
 from serve_bench.rights import why_not_allowed
-from serve_bench.runner import Runner, now_iso
+from serve_bench.runner import Runner
 from serve_bench.scenario import Suite, label_of, plan
 from serve_bench.server import Serving
 from serve_bench.shipped import read_toml, suite_file
-from serve_bench.store import RunFolder, StoreError, read
-from serve_bench.strays import marks, new_run, reap, start_warden, sweep
+from serve_bench.store import RunFolder, read
+from serve_bench.strays import marks
 from serve_bench.suite import Overrides, read_suite
-
-FAILED, INTERRUPTED = 1, 130
 
 
 @dataclass(frozen=True)
@@ -205,13 +205,8 @@ def run(sitting: Sitting, shown: Shown, *, log_requests: Path | None = None) -> 
         draw_plots(outcome.folder, outcome.result, published=shown.published)
     again = f"serve-bench {sitting.command} --resume {outcome.folder}"
     again += f" --profile {','.join(sitting.profile)}" if sitting.profile else ""
-    if outcome.interrupted:
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
-        return INTERRUPTED
-    if outcome.failed or outcome.result.missing:
-        print(f"incomplete; go on with: {again}", file=sys.stderr)
-        return FAILED
-    return 0
+    incomplete = outcome.failed or bool(outcome.result.missing)
+    return code_of(again, interrupted=outcome.interrupted, incomplete=incomplete)
 
 
 def measure(
@@ -244,17 +239,24 @@ def _measure(
 ) -> Outcome:
     for variant in sitting.suite.variants:
         check_interpreter(variant)
-    with _folder(sitting) as folder, requests_file(log_requests) as requests, run_mark() as run_id:
-        for name in ignored_environment():
-            print(f"note: {name} of the shell is left out; use --env to set it", file=sys.stderr)
-        interrupted = False
+    planned = [at for one in plan(sitting.suite) for _, trials in one.cells for at in trials]
+    told = sitting.suite.to_json()
+    if sitting.load_on is not None:
+        told |= {"load_on": asdict(sitting.load_on)}
+    resumes = sitting.earlier is not None
+    with (
+        run_folder(sitting.command, sitting.out, planned, told, resumes=resumes) as folder,
+        requests_file(log_requests) as requests,
+        run_mark() as run_id,
+    ):
+        tell_ignored()
         with make_observer() as observer:
             runner = Runner(
                 agenda=sitting.agenda,
                 folder=folder,
                 run_id=run_id,
                 observer=observer,
-                first_launch=_next_launch(folder.path),
+                first_launch=next_launch(folder.path),
                 host=host,
                 port=port,
                 after_cell=after_cell,
@@ -262,84 +264,10 @@ def _measure(
                 requests=requests,
                 place=place_of(sitting.load_on, folder.path, run_id),
             )
-            try:
-                runner.run()
-            except KeyboardInterrupt:
-                interrupted = True
-            except StoreError as error:  # a full disk: what is there is reported all the same
-                print(f"serve-bench: {error}", file=sys.stderr)
-                runner.failed = True
+            interrupted = work_off(runner)
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
 
 
 def place_of(asked: LoadOn | None, folder: Path, run_id: str) -> Here | FromNodes:
     """Where the load of a run comes from; what Ray says goes to a log in its folder."""
     return Here() if asked is None else FromNodes(asked, run_id, folder / "logs" / "nodes.log")
-
-
-def _next_launch(folder: Path) -> int:
-    """Launch logs are never overwritten, so the next number is one above the highest."""
-    numbers = [int(log.stem.removeprefix("launch-")) for log in folder.glob("logs/launch-*.log")]
-    return max(numbers, default=0) + 1
-
-
-@contextlib.contextmanager
-def _folder(sitting: Sitting) -> Iterator[RunFolder]:
-    """The open folder of the run, with its Run or Resume record written."""
-    if sitting.earlier is not None and sitting.out is not None:
-        folder, _ = RunFolder.resume(sitting.out)
-        argv = recorded(sys.argv[1:])
-        folder.append(Resume(argv, now_iso(), __version__, fingerprint()))
-    else:
-        folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-        planned = tuple(t for one in plan(sitting.suite) for _, ts in one.cells for t in ts)
-        told = sitting.suite.to_json()
-        if sitting.load_on is not None:
-            told |= {"load_on": asdict(sitting.load_on)}
-        folder.append(run_record(folder, sitting.command, planned, told))
-    with folder:
-        yield folder
-
-
-@contextlib.contextmanager
-def run_mark() -> Iterator[str]:
-    """A run id with its directory and warden; whatever the run started is gone afterwards."""
-    for stray, reaped in sweep().items():
-        print(f"note: ended {reaped.killed} processes of dead run {stray}", file=sys.stderr)
-    run_id = new_run()
-    warden = start_warden(run_id)
-    try:
-        yield run_id
-    finally:
-        reap(run_id)
-        if warden.poll() is not None:
-            print("note: the process that cleans up after a killed run had died", file=sys.stderr)
-        if warden.stdin is not None:
-            warden.stdin.close()
-        warden.wait()
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does; a second signal does not break the ending.
-
-    Whoever ignores a signal (nohup, a script that starts us with &) has it ignored.
-    """
-    former = {
-        number: signal.getsignal(number)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
-    }
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in former:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for number in former:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

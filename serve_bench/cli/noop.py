@@ -67,6 +67,7 @@ def noop(
     """
     from serve_bench.axes import AXES
     from serve_bench.cli import measure
+    from serve_bench.cli.sitting import signals
     from serve_bench.errors import BadInput
     from serve_bench.ports import check_port
     from serve_bench.suite import Overrides
@@ -102,7 +103,7 @@ def noop(
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    with measure.signals():
+    with signals():
         outcome = measure.measure(sitting, host=host, port=port, after_cell=ready)
     typer.echo(f"records: {outcome.folder}")
     if outcome.failed or (outcome.interrupted and not outcome.result.trials):

@@ -126,7 +126,7 @@ def _watching(
 ) -> Iterator[tuple[WatchCrew, tuple[Node, ...], tuple[RunFailed, ...], Path]]:
     """The crew, the nodes that are meant and can be looked at, why others cannot, and a folder
     that goes with the run."""
-    from serve_bench.cli.measure import run_mark, signals
+    from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.errors import BadInput
     from serve_bench.node_names import node_of
     from serve_bench.nodes import NodesFailed

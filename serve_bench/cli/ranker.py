@@ -85,8 +85,8 @@ def ranker(
 def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
     from datetime import UTC, datetime
 
-    from serve_bench.cli.measure import signals
     from serve_bench.cli.show import print_report
+    from serve_bench.cli.sitting import signals
     from serve_bench.clock import now_iso
     from serve_bench.ranker_bench import resolved
     from serve_bench.result import Failure

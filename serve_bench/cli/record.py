@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """Records Python processes with py-spy, draws and prints what came. The exit code."""
-    from serve_bench.cli.measure import run_mark, signals
+    from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.recording import record_all
     from serve_bench.strays import marks
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from serve_bench import __version__
-from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
-from serve_bench.cli.run_record import recorded, run_record
 from serve_bench.cli.show import Shown, check_target
-from serve_bench.clock import now_iso
+from serve_bench.cli.sitting import (
+    FAILED,
+    code_of,
+    next_launch,
+    run_folder,
+    run_mark,
+    signals,
+    work_off,
+)
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.files import why, write_whole
-from serve_bench.host import fingerprint
 from serve_bench.report.plot_rpc import plot_rpc
 from serve_bench.report.rpc_form import REPORT_FILE
 from serve_bench.report.rpc_json import rpc_json
-from serve_bench.result import Result, Resume
+from serve_bench.result import Result
 from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, expected_s, rpc_plan
 from serve_bench.rpc_runner import RpcRunner
-from serve_bench.store import RunFolder, StoreError, read
+from serve_bench.store import read
 
 LARGEST_REPORT = 64 * 1024 * 1024
 
@@ -63,13 +66,9 @@ def run(
         shown.show(result, folder)
         draw_plots(folder, result, published=shown.published)
     again = f"serve-bench rpc --resume {folder}"
-    if interrupted:
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
-        return INTERRUPTED
-    if failed or result.missing:
-        print(f"incomplete; go on with: {again}", file=sys.stderr)
-        return FAILED
-    return FAILED if troubles else 0
+    incomplete = failed or bool(result.missing)
+    code = code_of(again, interrupted=interrupted, incomplete=incomplete)
+    return code or (FAILED if troubles else 0)
 
 
 def _measure(
@@ -79,26 +78,16 @@ def _measure(
     if earlier is not None and not launches:
         assert out is not None, "a run that is gone on with has a folder"
         return out, False, False
-    if earlier is not None and out is not None:
-        folder, _ = RunFolder.resume(out)
-        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
-    else:
-        folder = RunFolder.create(out, now=datetime.now(UTC))
-        planned = tuple(at for one in rpc_plan(suite) for _, at in one.worlds)
-        folder.append(run_record(folder, "rpc", planned, suite.to_json()))
-    interrupted = False
-    with folder, run_mark() as run_id, make_observer() as observer:
-        logs = [int(log.stem.removeprefix("launch-")) for log in folder.path.glob("logs/launch-*")]
-        runner = RpcRunner(
-            suite, launches, folder, run_id, observer, first_launch=max(logs, default=0) + 1
-        )
-        try:
-            runner.run()
-        except KeyboardInterrupt:
-            interrupted = True
-        except StoreError as error:  # a full disk: what is there is reported all the same
-            print(f"serve-bench: {error}", file=sys.stderr)
-            runner.failed = True
+    planned = [at for one in rpc_plan(suite) for _, at in one.worlds]
+    resumes = earlier is not None
+    with (
+        run_folder("rpc", out, planned, suite.to_json(), resumes=resumes) as folder,
+        run_mark() as run_id,
+        make_observer() as observer,
+    ):
+        first = next_launch(folder.path)
+        runner = RpcRunner(suite, launches, folder, run_id, observer, first_launch=first)
+        interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
-from serve_bench import __version__
-from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
-from serve_bench.cli.run_record import recorded, run_record
 from serve_bench.cli.show import Shown
-from serve_bench.clock import now_iso
+from serve_bench.cli.sitting import (
+    code_of,
+    next_launch,
+    run_folder,
+    run_mark,
+    signals,
+    tell_ignored,
+    work_off,
+)
 from serve_bench.errors import BadInput
-from serve_bench.host import fingerprint
-from serve_bench.launch_spec import ignored_environment
-from serve_bench.result import Result, Resume
+from serve_bench.result import Result
 from serve_bench.scale_request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.scale_runner import ScaleRunner
-from serve_bench.store import RunFolder, StoreError, read
+from serve_bench.store import read
 
 
 def resumed(folder: Path, workload: str) -> tuple[ScaleSuite, Result]:
@@ -56,13 +57,8 @@ def run(
         shown.show(result, folder)
         draw_plots(folder, result, published=shown.published)
     again = f"serve-bench scale {suite.workload} --resume {folder}"
-    if interrupted:
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
-        return INTERRUPTED
-    if failed or result.missing:
-        print(f"incomplete; go on with: {again}", file=sys.stderr)
-        return FAILED
-    return 0
+    incomplete = failed or bool(result.missing)
+    return code_of(again, interrupted=interrupted, incomplete=incomplete)
 
 
 def _measure(
@@ -72,28 +68,18 @@ def _measure(
     if earlier is not None and not launches:
         assert out is not None, "a run that is gone on with has a folder"
         return out, False, False
-    if earlier is not None and out is not None:
-        folder, _ = RunFolder.resume(out)
-        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
-    else:
-        folder = RunFolder.create(out, now=datetime.now(UTC))
-        planned = tuple(one for at in scale_plan(suite) for cell in at.cells for one in cell.rows)
-        folder.append(run_record(folder, "scale", planned, suite.to_json()))
-    interrupted = False
-    with folder, run_mark() as run_id:
-        for name in ignored_environment() if suite.address is None else ():
-            print(f"note: {name} of the shell is left out; use --env to set it", file=sys.stderr)
-        logs = [int(log.stem.removeprefix("launch-")) for log in folder.path.glob("logs/launch-*")]
-        first = max(logs, default=0) + 1
+    planned = [one for at in scale_plan(suite) for cell in at.cells for one in cell.rows]
+    resumes = earlier is not None
+    with (
+        run_folder("scale", out, planned, suite.to_json(), resumes=resumes) as folder,
+        run_mark() as run_id,
+    ):
+        if suite.address is None:
+            tell_ignored()
+        first = next_launch(folder.path)
         with make_observer() as observer:
             runner = ScaleRunner(suite, launches, folder, run_id, observer, first_launch=first)
-            try:
-                runner.run()
-            except KeyboardInterrupt:
-                interrupted = True
-            except StoreError as error:  # a full disk: what is there is reported all the same
-                print(f"serve-bench: {error}", file=sys.stderr)
-                runner.failed = True
+            interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 
 

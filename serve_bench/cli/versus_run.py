@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
-from serve_bench import __version__
-from serve_bench.cli.measure import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.cli.progress import make_observer
-from serve_bench.cli.run_record import recorded, run_record
-from serve_bench.clock import now_iso
+from serve_bench.cli.sitting import (
+    FAILED,
+    INTERRUPTED,
+    next_launch,
+    run_folder,
+    run_mark,
+    signals,
+    tell_ignored,
+    work_off,
+)
 from serve_bench.errors import BadInput
-from serve_bench.host import fingerprint
-from serve_bench.launch_spec import check_interpreter, ignored_environment
-from serve_bench.result import Result, Resume
-from serve_bench.store import RunFolder, StoreError, read
+from serve_bench.launch_spec import check_interpreter
+from serve_bench.result import Result
+from serve_bench.store import read
 from serve_bench.url_runner import Service
 from serve_bench.versus_budget import duration, expected_s
 from serve_bench.versus_request import RoundPlan, VersusSuite, versus_plan
@@ -113,20 +117,15 @@ def _measure(
         assert out is not None, "a run that is gone on with has a folder"
         return out, False, False
     every = [one for plan in versus_plan(suite) for one in plan.pairings]
-    if earlier is not None and out is not None:
-        folder, _ = RunFolder.resume(out)
-        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
-    else:
-        folder = RunFolder.create(out, now=datetime.now(UTC))
-        planned = tuple(one for at in every for one in at.planned)
-        folder.append(run_record(folder, COMMAND, planned, suite.to_json()))
-    interrupted = False
-    with folder, run_mark() as run_id:
-        for name in ignored_environment() if services is None else ():
-            print(
-                f"note: {name} of the shell is left out; --a-env, --b-env set it", file=sys.stderr
-            )
-        logs = [int(log.stem.removeprefix("launch-")) for log in folder.path.glob("logs/launch-*")]
+    planned = [one for at in every for one in at.planned]
+    resumes = earlier is not None
+    with (
+        run_folder(COMMAND, out, planned, suite.to_json(), resumes=resumes) as folder,
+        run_mark() as run_id,
+    ):
+        if services is None:
+            tell_ignored("--a-env, --b-env set it")
+        first = next_launch(folder.path)
         with make_observer() as observer:
             runner = VersusRunner(
                 suite,
@@ -135,16 +134,10 @@ def _measure(
                 run_id,
                 observer,
                 services=services,
-                first_launch=max(logs, default=0) + 1,
+                first_launch=first,
                 chosen=chosen_of(every, earlier.trials) if earlier is not None else {},
             )
-            try:
-                runner.run()
-            except KeyboardInterrupt:
-                interrupted = True
-            except StoreError as error:  # a full disk: what is there is reported all the same
-                print(f"serve-bench: {error}", file=sys.stderr)
-                runner.failed = True
+            interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 
 

@@ -17,7 +17,7 @@ import pytest
 from serve_bench.app_spec import AppSpec
 from serve_bench.axes import cell_defaults
 from serve_bench.cli import measure
-from serve_bench.cli.measure import run_mark
+from serve_bench.cli.sitting import run_mark, signals
 from serve_bench.processes import serve_processes
 from serve_bench.recording import layer_rules, read_stacks
 from serve_bench.report.stack_tables import Reading, difference_of, reading_of
@@ -205,7 +205,7 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
         window_s=1.0,
     )
     monkeypatch.chdir(tmp_path)
-    with measure.signals():
+    with signals():
         outcome = measure.measure(
             measure.Sitting("micro", suite, tmp_path / "run", sample=False, profile=("replica",))
         )

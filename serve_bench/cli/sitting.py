@@ -1,0 +1,138 @@
+"""What every command that measures does around its runner: folder, marks, signals, the end.
+
+Rule: nothing here knows what is measured. A runner works off its plan, appends to the folder and
+says whether anything failed; Ctrl-C and a full disk end it, and what it has is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from serve_bench import __version__
+from serve_bench.cli.run_record import recorded, run_record
+from serve_bench.clock import now_iso
+from serve_bench.host import fingerprint
+from serve_bench.launch_spec import ignored_environment
+from serve_bench.result import PlannedTrial, Resume
+from serve_bench.store import RunFolder, StoreError
+from serve_bench.strays import new_run, reap, start_warden, sweep
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+class Working(Protocol):
+    """A runner: works off its plan. `failed`: something of it is not measured."""
+
+    failed: bool
+
+    def run(self) -> bool: ...
+
+
+@contextlib.contextmanager
+def run_folder(
+    command: str,
+    out: Path | None,
+    plan: Sequence[PlannedTrial],
+    told: Mapping[str, Any],
+    *,
+    resumes: bool = False,
+) -> Iterator[RunFolder]:
+    """The open folder of a run, with its Run record written, or that of a Resume.
+
+    Raises BadInput when it cannot be made or gone on with.
+    """
+    if resumes and out is not None:
+        folder, _ = RunFolder.resume(out)
+        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
+    else:
+        folder = RunFolder.create(out, now=datetime.now(UTC))
+        folder.append(run_record(folder, command, tuple(plan), told))
+    with folder:
+        yield folder
+
+
+def next_launch(folder: Path) -> int:
+    """Launch logs are never overwritten, so the next number is one above the highest."""
+    numbers = [int(log.stem.removeprefix("launch-")) for log in folder.glob("logs/launch-*.log")]
+    return max(numbers, default=0) + 1
+
+
+def work_off(runner: Working) -> bool:
+    """Runs it to its end; True where Ctrl-C, SIGTERM or SIGHUP came first."""
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        return True
+    except StoreError as error:  # a full disk: what is there is reported all the same
+        print(f"serve-bench: {error}", file=sys.stderr)
+        runner.failed = True
+    return False
+
+
+def tell_ignored(flags: str = "use --env to set it") -> None:
+    """Says which names of the shell no launch gets."""
+    for name in ignored_environment():
+        print(f"note: {name} of the shell is left out; {flags}", file=sys.stderr)
+
+
+def code_of(again: str, *, interrupted: bool, incomplete: bool) -> int:
+    """The exit code of a run, and on stderr the command line that goes on with it."""
+    if interrupted:
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        return INTERRUPTED
+    if incomplete:
+        print(f"incomplete; go on with: {again}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+@contextlib.contextmanager
+def run_mark() -> Iterator[str]:
+    """A run id with its directory and warden; whatever the run started is gone afterwards."""
+    for stray, reaped in sweep().items():
+        print(f"note: ended {reaped.killed} processes of dead run {stray}", file=sys.stderr)
+    run_id = new_run()
+    warden = start_warden(run_id)
+    try:
+        yield run_id
+    finally:
+        reap(run_id)
+        if warden.poll() is not None:
+            print("note: the process that cleans up after a killed run had died", file=sys.stderr)
+        if warden.stdin is not None:
+            warden.stdin.close()
+        warden.wait()
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does; a second signal does not break the ending.
+
+    Whoever ignores a signal (nohup, a script that starts us with &) has it ignored.
+    """
+    former = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in former:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
