@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,11 +49,19 @@ def place_of(target: str, where: str) -> tuple[str, str]:
 
 
 def own_app(
-    target: str, where: str, *, python: str | None = None, asked: Asked | None = None
+    target: str,
+    where: str,
+    *,
+    python: str | None = None,
+    asked: Asked | None = None,
+    folders: Sequence[str] = (),
 ) -> OwnApp:
-    """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput."""
+    """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput.
+
+    `folders`: where Python looks too, behind the app's own.
+    """
     folder, import_path = place_of(target, where)
-    told = _ask(import_path, folder, python, [], where, target)
+    told = _ask(import_path, [folder, *folders], python, [], where, target)
     deployments = tuple(OwnDeployment(**one) for one in told["deployments"])
     return OwnApp(
         target, import_path, folder, deployments, tuple(told["options"]), asked or Asked()
@@ -61,7 +69,11 @@ def own_app(
 
 
 def check_options(
-    app: OwnApp, cells: Iterable[Mapping[str, Option]], where: str, python: str | None = None
+    app: OwnApp,
+    cells: Iterable[Mapping[str, Option]],
+    where: str,
+    python: str | None = None,
+    folders: Sequence[str] = (),
 ) -> None:
     """Has that Serve's config look at what the cells set. Raises BadInput with what it says."""
     wishes: list[Any] = []
@@ -74,16 +86,22 @@ def check_options(
                 wishes.append(wish)
     if not wishes:
         return
-    told = _ask(app.import_path, app.folder, python, wishes, where, app.target)
+    path = [app.folder, *folders]
+    told = _ask(app.import_path, path, python, wishes, where, app.target)
     if told["refusals"]:
         raise BadInput(f"{where}: {told['refusals'][0]}")
 
 
 def _ask(
-    import_path: str, folder: str, python: str | None, wishes: list[Any], where: str, target: str
+    import_path: str,
+    path: Sequence[str],
+    python: str | None,
+    wishes: list[Any],
+    where: str,
+    target: str,
 ) -> dict[str, Any]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    paths = [folder]
+    paths = list(path)
     if python is None and env.get("PYTHONPATH"):
         paths.append(env["PYTHONPATH"])
     try:
@@ -113,7 +131,7 @@ def _ask(
     if "no_app" in told:
         raise BadInput(f"{where}: {target}: {told['no_app']}")
     if "error" in told:
-        place = f" ({_short(told['file'], folder)}, line {told['line']})" if "file" in told else ""
+        place = f" ({_short(told['file'], path[0])}, line {told['line']})" if "file" in told else ""
         raise BadInput(f"{where}: {target} does not import: {told['error']}{place}")
     return told
 

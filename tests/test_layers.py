@@ -1,6 +1,7 @@
 """The house rules on imports, held against the source itself (an `ast` walk, nothing imported).
 
 words <- machines <- runner <- cli          words <- report <- cli
+words <- machines <- plugin (of pytest)
 A new module must be given its place here.
 """
 
@@ -19,20 +20,20 @@ import pytest
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
-    """agenda app_spec axes best_cell checks climb comparing comparison counts errors fitness
-    histogram jsonl ladder ladder_figures load_result load_spec load_split node_names
-    node_result own_app own_suite pacing press_compare press_figures press_request
-    press_rows proof ranker_figures recipes request_spec result rpc_figures rpc_request
-    scale_curve scale_figures scale_growth scale_keys scale_nodes scale_request
-    scale_suite scale_trial scenario slicing stack_layers stacks statistics suite trial
-    usage variants verdict versus_budget versus_request""".split()
+    """agenda app_spec axes best_cell checks climb comparing comparison counted_figures counts
+    errors fitness histogram jsonl ladder ladder_figures load_result load_spec
+    load_split node_names node_result own_app own_suite pacing press_compare
+    press_figures press_request press_rows proof ranker_figures recipes request_spec
+    result rpc_figures rpc_request scale_curve scale_figures scale_growth scale_keys
+    scale_nodes scale_request scale_suite scale_trial scenario slicing stack_layers
+    stacks statistics suite trial usage variants verdict versus_budget versus_request""".split()
 )
 MACHINES: Final = frozenset(
-    """apps attached_cluster child clock cluster doctor files gpu host inside launch_spec load
-    load_place model_needs nodes own_app_facts perf ports processes profiler profiling
-    prometheus pyspy ranker_bench readings recording requests_file rights rpc_backend
-    rpc_needs sampler scale_cluster scale_needs serve_metrics server settling shipped
-    store strays""".split()
+    """apps attached_cluster child clock cluster counted_rounds doctor files gpu host inside
+    kept_cluster launch_spec load load_place model_needs nodes own_app_facts perf ports
+    processes profiler profiling prometheus pyspy ranker_bench readings recording
+    requests_file rights rpc_backend rpc_needs sampler scale_cluster scale_needs
+    serve_metrics server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -50,6 +51,7 @@ LAYERS: Final = {
     "versus_runner": "runner",
     "cli": "cli",
     "__main__": "cli",
+    "pytest_plugin": "plugin",
 }
 ALLOWED: Final = {
     "words": {"words"},
@@ -57,6 +59,7 @@ ALLOWED: Final = {
     "report": {"words", "report"},
     "runner": {"words", "machines", "runner"},
     "cli": {"words", "machines", "report", "runner", "cli"},
+    "plugin": {"words", "machines", "plugin"},
 }
 
 #: What words may use of the standard library: no clock, no file, no process, no network.
@@ -72,6 +75,8 @@ ONLY_IN: Final = {
     "typer": ("cli/",),
     "click": ("cli/",),
     "rich": ("cli/", "report/table.py"),
+    "pytest": ("pytest_plugin/",),
+    "pytest_benchmark": (),
     "aiohttp": ("load/",),
     "httptools": ("load/",),
     "starlette": ("apps/",),

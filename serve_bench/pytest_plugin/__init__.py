@@ -1,0 +1,180 @@
+"""The plugin of pytest: the fixtures `serve_target` and `serve_benchmark`, options and a summary.
+
+Rule: pytest is imported in this folder alone, and here of ours nothing before a fixture needs it,
+since every session of pytest loads this module. Figures go through pytest-benchmark, which need not
+be there until `serve_benchmark` is used. PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from serve_bench.pytest_plugin.benchmark import ServeBenchmark
+    from serve_bench.pytest_plugin.target import ServeTarget
+    from serve_bench.result import VariantUsed
+
+VARIANTS: Final = ("default", "haproxy", "optimized")
+
+#: What pytest-benchmark may be registered as.
+BENCHMARK_NAMES: Final = ("benchmark", "pytest_benchmark.plugin")
+
+NOT_INSTALLED: Final = "serve_benchmark needs pytest-benchmark: pip install pytest-benchmark"
+SWITCHED_OFF: Final = (
+    "serve_benchmark needs pytest-benchmark, which -p no:benchmark switches off; for one round "
+    "that is checked and not timed, use --benchmark-disable"
+)
+
+#: Name and lines of each benchmark, for the summary.
+REPORTS: Final = pytest.StashKey[list[tuple[str, list[str]]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--serve-variant`, `--serve-env`, and `serve_bench_variant` in the configuration."""
+    group = parser.getgroup("serve-bench", "benchmarks of Ray Serve")
+    group.addoption(
+        "--serve-variant",
+        choices=VARIANTS,
+        help="how the cluster of serve_target is started [serve_bench_variant, else default]",
+    )
+    group.addoption(
+        "--serve-env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment of all processes of that cluster; repeatable",
+    )
+    parser.addini("serve_bench_variant", "the variant of serve_target's cluster", default="default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses what is not allowed before anything starts; offers `serve_benchmark`."""
+    if config.getini("serve_bench_variant") != "default" or config.getoption("serve_env"):
+        variant_of(config)
+    config.stash[REPORTS] = []
+    there = any(config.pluginmanager.hasplugin(name) for name in BENCHMARK_NAMES)
+    config.pluginmanager.register(_Timed() if there else _Untimed(), "serve-bench-fixture")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each benchmark measured, in a few lines; before pytest-benchmark, which raises where a
+    gate broke."""
+    reports = terminalreporter.config.stash.get(REPORTS, [])
+    if reports:
+        terminalreporter.ensure_newline()
+        terminalreporter.section("serve-bench")
+    for name, lines in reports:
+        terminalreporter.write_line(name)
+        for line in lines:
+            terminalreporter.write_line(f"  {line}")
+
+
+def variant_of(config: pytest.Config) -> VariantUsed:
+    """The variant that options and configuration ask for. Raises pytest.UsageError."""
+    from serve_bench.errors import BadInput
+    from serve_bench.variants import BUILT_IN_VARIANTS, parse_env, with_env
+
+    name = config.getoption("serve_variant") or config.getini("serve_bench_variant")
+    if name not in BUILT_IN_VARIANTS:
+        allowed = ", ".join(BUILT_IN_VARIANTS)
+        raise pytest.UsageError(f"serve_bench_variant: {name!r} is not allowed; it takes {allowed}")
+    try:
+        env = parse_env(config.getoption("serve_env"), "--serve-env")
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from None
+    return with_env(BUILT_IN_VARIANTS[name], env)
+
+
+@pytest.fixture(scope="session")
+def serve_target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServeTarget]:
+    """A Ray Serve cluster for the session: `deploy(app)`, `url`, `variant`, `proof`."""
+    from serve_bench.kept_cluster import KeptCluster
+    from serve_bench.pytest_plugin.target import ServeTarget
+
+    log = tmp_path_factory.getbasetemp() / "serve-bench" / "cluster.log"
+    cluster = KeptCluster(variant_of(request.config), _folders(request), log)
+    try:
+        yield ServeTarget(cluster)
+    finally:
+        left = cluster.close()
+        if left:
+            message = f"serve_target left something behind: {', '.join(left)}"
+            warnings.warn(pytest.PytestWarning(message), stacklevel=1)
+
+
+def _folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
+    """Where apps are looked for, as `ServeTarget.deploy` says it."""
+    config = request.config
+    given = [Path(os.getcwd()), config.rootpath]
+    if config.inipath is not None:
+        given += [config.inipath.parent / folder for folder in config.getini("pythonpath")]
+    given += [
+        item.path.parent
+        for item in request.session.items
+        if "serve_target" in getattr(item, "fixturenames", ())
+    ]
+    return tuple(dict.fromkeys(folder.resolve() for folder in given))
+
+
+class _Untimed:
+    """Stands in for `_Timed` where there is no pytest-benchmark."""
+
+    @pytest.fixture
+    def serve_benchmark(self) -> None:
+        """Not available: pytest-benchmark is missing."""
+        there = importlib.util.find_spec("pytest_benchmark") is not None
+        pytest.fail(SWITCHED_OFF if there else NOT_INSTALLED, pytrace=False)
+
+
+class _Timed:
+    """The fixture over pytest-benchmark's own, with a clock of ours for each test that uses it."""
+
+    def __init__(self) -> None:
+        self._stored: list[dict[str, Any]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Has pytest-benchmark read our clock, by its own marker; what the test's says stays."""
+        if "serve_benchmark" not in getattr(item, "fixturenames", ()):
+            return
+        from serve_bench.counted_rounds import LoadClock
+
+        marker = item.get_closest_marker("benchmark")
+        said = {} if marker is None else dict(marker.kwargs)
+        if "timer" in said:
+            raise pytest.UsageError(
+                f"{item.nodeid}: serve_benchmark has a clock of its own: leave out timer"
+            )
+        timed = pytest.mark.benchmark(**said, timer=LoadClock().load_time)
+        item.add_marker(timed, append=False)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_compare_machine_info(self, compared_benchmark: dict[str, Any]) -> None:
+        """Keeps what is compared with: its rounds must be like those of now."""
+        self._stored.append(compared_benchmark)
+
+    @pytest.fixture
+    def serve_benchmark(
+        self, request: pytest.FixtureRequest, benchmark: Any, serve_target: ServeTarget
+    ) -> ServeBenchmark:
+        """Measures an app or a URL in rounds of so many requests, through pytest-benchmark."""
+        from serve_bench.pytest_plugin.benchmark import ServeBenchmark
+
+        stored = [
+            one["extra_info"]
+            for run in self._stored
+            for one in run["benchmarks"]
+            if one["fullname"] == benchmark.fullname
+        ]
+        reports = request.config.stash[REPORTS]
+        return ServeBenchmark(request.node, benchmark, serve_target, stored, reports)

@@ -1,0 +1,172 @@
+"""What `serve_benchmark` gives: rounds of so many requests, through pytest-benchmark's own fixture.
+
+Rule: a round's time, which pytest-benchmark keeps and compares, is that of the load alone
+(counted_rounds.py); everything else goes to `extra_info`. What failed is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from serve_bench.counted_figures import Measured, Served, measured, unlike
+from serve_bench.counted_rounds import CountedRounds, LoadClock
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.host import fingerprint
+from serve_bench.load_spec import Load
+from serve_bench.own_app import Asked, Option
+from serve_bench.pytest_plugin.target import ServeTarget, asked_of, one_line
+from serve_bench.request_spec import Request
+from serve_bench.scenario import parse_row
+
+WHERE: Final = "serve_benchmark"
+
+#: A load is checked before there is an address, which a deploy takes long to give.
+NOWHERE: Final = "http://localhost"
+
+#: Upper end of a warm-up and of a round.
+MOST_S: Final = 86_400.0
+
+
+class ServeBenchmark:
+    """Called once in a test."""
+
+    def __init__(
+        self,
+        node: pytest.Item,
+        benchmark: Any,
+        target: ServeTarget,
+        stored: list[dict[str, Any]],
+        reports: list[tuple[str, list[str]]],
+    ) -> None:
+        self._node = node
+        self._benchmark = benchmark
+        self._target = target
+        self._stored = stored
+        self._reports = reports
+        self._called = False
+
+    def __call__(
+        self,
+        target: str,
+        load: str = "raw:8",
+        *,
+        requests: int = 1000,
+        rounds: int = 10,
+        warmup_s: float = 5.0,
+        route: str | None = None,
+        method: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: object = None,
+        expect_status: tuple[int, ...] = (),
+        options: Mapping[str, Option] | None = None,
+        errors_allowed: bool = False,
+        timeout_s: float = 30.0,
+        round_timeout_s: float = 120.0,
+    ) -> Measured:
+        """Loads `target`, an app (`module:app`, `file.py:app`) or a URL, and returns the figures.
+
+        `load`: `raw:8` (connections of the raw client) or `8` (aiohttp clients). A round is of
+        exactly `requests` requests, and its time is that of the load alone. Before the rounds the
+        load goes on until its rate is steady, at most `warmup_s`. `body`: text, bytes, or what
+        becomes JSON. `expect_status`: what is no failure [any 2xx]. Failed requests fail the test
+        unless `errors_allowed`. `timeout_s` is for a request, `round_timeout_s` for a round.
+        """
+        with one_line():
+            self._once(rounds, warmup_s)
+            if not 0 < round_timeout_s < MOST_S:
+                raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
+            asked = asked_of(route, method, headers, body, expect_status)
+            made = _load(NOWHERE + asked.route, load, asked, requests, timeout_s)
+            url = self._url(target, asked, route, options)
+            made = replace(made, request=replace(made.request, url=url))
+            counted = CountedRounds(
+                made, self._clock(), self._target.cluster.mark, round_timeout_s, errors_allowed
+            )
+            host = fingerprint()
+            try:
+                found = self._drive(counted, rounds, warmup_s, self._served(url, target), host)
+            except BaseException:  # Ctrl-C too: a part of the rounds must not be stored
+                self._benchmark.has_error = True
+                raise
+        self._benchmark.extra_info.update(found.to_json())
+        self._reports.append((self._node.nodeid, found.lines()))
+        return found
+
+    def _once(self, rounds: int, warmup_s: float) -> None:
+        if self._called:
+            raise BadInput(f"{WHERE}: only once in a test, as pytest-benchmark has it")
+        if rounds < 1:
+            raise BadInput(f"{WHERE}: rounds must be 1 or more, got {rounds}")
+        if not 0 <= warmup_s < MOST_S:
+            raise BadInput(f"{WHERE}: warmup_s must be 0 or more, got {warmup_s}")
+        self._called = True
+
+    def _url(
+        self, target: str, asked: Asked, route: str | None, options: Mapping[str, Option] | None
+    ) -> str:
+        if "://" not in target:
+            return self._target.cluster.deploy(target, options or {}, asked) + asked.route
+        if options:
+            raise BadInput(f"{WHERE}: options are for an app, not for a URL")
+        path = target.split("://", 1)[1].partition("/")[2]
+        if route is not None and path:
+            raise BadInput(f"{WHERE}: route: {target} has a path already; give one of the two")
+        return target.rstrip("/") + asked.route if not path else target
+
+    def _served(self, url: str, target: str) -> Served:
+        cluster = self._target.cluster
+        if cluster.url is None or not url.startswith(cluster.url + "/"):
+            return Served(target)
+        name = target if "://" not in target else Path(cluster.target).name
+        return Served(
+            name, cluster.variant.name, cluster.ray, dict(cluster.replicas), dict(cluster.options)
+        )
+
+    def _clock(self) -> LoadClock:
+        marker = self._node.get_closest_marker("benchmark")
+        assert marker is not None, "added when the test was collected"
+        clock: LoadClock = marker.kwargs["timer"].__self__
+        return clock
+
+    def _drive(
+        self,
+        counted: CountedRounds,
+        rounds: int,
+        warmup_s: float,
+        served: Served,
+        host: dict[str, Any],
+    ) -> Measured:
+        timed = self._benchmark.enabled
+        if timed and warmup_s:
+            counted.warm_up(warmup_s)
+        self._benchmark.pedantic(counted.round, rounds=rounds)
+        for one in self._target.cluster.casualties() if served.variant is not None else ():
+            raise RunFailed(f"{one} during the rounds: the figures are of a broken cluster")
+        results = counted.results[: rounds if timed else 1]  # a profiled one may come behind
+        found = measured(counted.load, results, counted.warmup, served, host)
+        for stored in self._stored:
+            other = unlike(found.to_json(), stored)
+            if other:
+                raise RunFailed(
+                    f"the stored rounds are not like these ({'; '.join(other)}): "
+                    "store new ones before you compare"
+                )
+        return found
+
+
+def _load(url: str, text: str, asked: Asked, requests: int, timeout_s: float) -> Load:
+    row = parse_row(text, "small", f"{WHERE}: load")
+    request = Request(
+        url,
+        method=asked.method,
+        headers=asked.headers,
+        body=asked.body,
+        expect_status=asked.expect_status,
+    )
+    client: Any = row.client  # parse_row knows raw and aiohttp alone
+    return Load(request, client, row.connections, count=requests, timeout_s=timeout_s)

@@ -1,0 +1,249 @@
+"""A cluster that is kept: which file is meant, what is deployed again, what is refused, its end.
+
+Without Ray: what would start one is a stand-in that writes down what it was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serve_bench import kept_cluster, strays
+from serve_bench.app_spec import AppSpec
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.kept_cluster import KeptCluster, found
+from serve_bench.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.own_app_facts import place_of
+from serve_bench.server import Deployed, LaunchFailed, LaunchSpec
+from serve_bench.strays import Reaped
+from serve_bench.variants import BUILT_IN_VARIANTS
+
+OPTIONS = ("num_replicas", "max_ongoing_requests")
+
+
+@dataclass
+class FakeServing:
+    """What KeptCluster uses of Serving. `refuses`: targets whose deploy fails."""
+
+    spec: LaunchSpec
+    fails: bool = False
+    refuses: tuple[str, ...] = ()
+    deploys: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    proofs: int = 0
+    closed: int = 0
+    url: str = "http://127.0.0.1:1234"
+    versions: Mapping[str, str] = field(default_factory=lambda: {"ray": "2.60.0"})
+
+    def start(self) -> None:
+        if self.fails:
+            raise LaunchFailed("Ray did not start")
+
+    def deploy(self, app: AppSpec, cell: Mapping[str, Any]) -> Deployed:
+        self.deploys.append((app.import_path, dict(cell)))
+        if app.import_path in self.refuses:
+            raise LaunchFailed("the app is DEPLOY_FAILED")
+        replicas = [{"deployment": "Shop", "pid": 1}, {"deployment": "Shop", "pid": 2}]
+        return Deployed(0.1, False, {"replicas": replicas})
+
+    def prove(self) -> dict[str, Any]:
+        self.proofs += 1
+        return {"port": 1234}
+
+    def alive(self) -> bool:
+        return not self.fails
+
+    def casualties(self) -> list[str]:
+        return []
+
+    def close(self) -> Reaped:
+        self.closed += 1
+        return Reaped(1, 0.1)
+
+
+@dataclass
+class Stage:
+    """The stand-ins, and what was made of them."""
+
+    made: list[FakeServing] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
+    fails: bool = False
+    refuses: tuple[str, ...] = ()
+    replicas: int = 1
+
+    def serving(self, spec: LaunchSpec) -> FakeServing:
+        self.made.append(FakeServing(spec, self.fails, self.refuses))
+        return self.made[-1]
+
+    def own_app(self, target: str, where: str, *, folders: tuple[str, ...]) -> OwnApp:
+        self.imports.append(target)
+        folder, import_path = place_of(target, where)
+        return OwnApp(target, import_path, folder, (OwnDeployment("Shop", self.replicas),), OPTIONS)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
+    stage = Stage()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept_cluster, "Serving", stage.serving)
+    monkeypatch.setattr(kept_cluster, "own_app", stage.own_app)
+    monkeypatch.setattr(kept_cluster, "check_options", lambda *_, **__: None)
+    monkeypatch.setattr(kept_cluster, "check_interpreter", lambda _: None)
+    monkeypatch.setattr(kept_cluster, "sweep", dict)
+    closed = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), wait=lambda: 0)
+    monkeypatch.setattr(kept_cluster, "start_warden", lambda _: closed)
+    return stage
+
+
+@pytest.fixture
+def cluster(stage: Stage, tmp_path: Path) -> Any:
+    for folder in ("", "a", "b"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / "shop.py").write_text("app = 1\n")
+    (tmp_path / "other.py").write_text("app = 1\n")
+    (tmp_path / "a" / "only_a.py").write_text("app = 1\n")
+    folders = (tmp_path, tmp_path / "a")
+    cluster = KeptCluster(BUILT_IN_VARIANTS["default"], folders, tmp_path / "log")
+    yield cluster
+    run = cluster.mark.get(strays.RUN_MARK)
+    cluster.close()
+    assert run is None or not strays.run_directory(run).exists()
+
+
+def test_nothing_starts_before_an_app(cluster: KeptCluster, stage: Stage) -> None:
+    assert cluster.url is None and cluster.mark == {} and cluster.casualties() == []
+    assert stage.made == [] and not cluster.proof
+
+
+def test_one_cluster_for_all_apps_and_one_proof(cluster: KeptCluster, stage: Stage) -> None:
+    for target in ("shop.py:app", "other.py:app", "only_a.py:app"):
+        assert cluster.deploy(target, {}, Asked()) == "http://127.0.0.1:1234"
+    (serving,) = stage.made
+    assert [path for path, _ in serving.deploys] == ["shop:app", "other:app", "only_a:app"]
+    assert serving.proofs == 1 and cluster.proof == {"port": 1234}
+    assert dict(cluster.replicas) == {"Shop": 2} and cluster.ray == "2.60.0"
+    assert cluster.mark[strays.RUN_MARK] == serving.spec.run_id
+
+
+def test_what_is_in_force_is_not_deployed_again(cluster: KeptCluster, stage: Stage) -> None:
+    two = {"Shop.num_replicas": 2}
+    for options in ({}, {}, two, two, {}):
+        cluster.deploy("shop.py:app", options, Asked())
+    assert [cell for _, cell in stage.made[0].deploys] == [{}, two, {}]
+    assert len(stage.imports) == 1
+
+
+def test_the_request_that_must_be_answered_goes_with_the_deploy(
+    cluster: KeptCluster, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[AppSpec] = []
+    deploy = FakeServing.deploy
+
+    def note(self: FakeServing, app: AppSpec, cell: Mapping[str, Any]) -> Deployed:
+        seen.append(app)
+        return deploy(self, app, cell)
+
+    monkeypatch.setattr(FakeServing, "deploy", note)
+    cluster.deploy("shop.py:app", {}, Asked("/best", "POST", (), b"[1]"))
+    assert seen[0].own is not None and seen[0].own.asked == Asked("/best", "POST", (), b"[1]")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "says"),
+    [
+        ("gone.py:app", {}, "gone.py: there is no such file in "),
+        ("shop", {}, "it takes module:app or path/file.py:app"),
+        ("shop.py:app", {"Shp.num_replicas": 1}, "has no deployment 'Shp'; did you mean 'Shop'?"),
+        ("shop.py:app", {"Shop.num_replica": 1}, "Shop takes no option 'num_replica'"),
+        ("shop.py:app", {"Shop.num_replicas": 0}, "it takes whole numbers from 1"),
+    ],
+)
+def test_what_is_refused_starts_nothing(
+    cluster: KeptCluster, stage: Stage, target: str, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        cluster.deploy(target, options, Asked())
+    assert says in str(caught.value) and str(caught.value).startswith("serve_target: ")
+    assert stage.made == []
+
+
+def test_the_first_app_may_lie_anywhere_and_a_later_one_may_not(
+    cluster: KeptCluster, stage: Stage, tmp_path: Path
+) -> None:
+    for folder, name in (("b", "first"), ("c", "late")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"{name}.py").write_text("app = 1\n")
+    cluster.deploy(f"{tmp_path}/b/first.py:app", {}, Asked())
+    assert stage.made[0].spec.folders[-1] == str(tmp_path / "b")
+    with pytest.raises(BadInput, match="add it to pythonpath, in the configuration of pytest"):
+        cluster.deploy(f"{tmp_path}/c/late.py:app", {}, Asked())
+
+
+def test_a_file_that_another_hides_is_refused(
+    cluster: KeptCluster, stage: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / "a" / "shop.py").write_text("app = 2\n")
+    with pytest.raises(BadInput, match=r"shop.py comes first under the same name"):
+        cluster.deploy(f"{tmp_path}/a/shop.py:app", {}, Asked())
+    assert stage.made == []
+
+
+def test_a_cluster_that_did_not_come_up_is_not_tried_again(
+    cluster: KeptCluster, stage: Stage
+) -> None:
+    stage.fails = True
+    for target in ("shop.py:app", "other.py:app"):
+        with pytest.raises(RunFailed, match="Ray did not start"):
+            cluster.deploy(target, {}, Asked())
+    assert len(stage.made) == 1
+
+
+def test_an_app_that_fails_leaves_the_cluster_to_others(cluster: KeptCluster, stage: Stage) -> None:
+    stage.refuses = ("other:app",)
+    cluster.deploy("shop.py:app", {}, Asked())
+    with pytest.raises(RunFailed, match="DEPLOY_FAILED"):
+        cluster.deploy("other.py:app", {}, Asked())
+    assert cluster.url is None  # neither is in force
+    cluster.deploy("shop.py:app", {}, Asked())
+    assert [path for path, _ in stage.made[0].deploys] == ["shop:app", "other:app", "shop:app"]
+
+
+def test_an_app_larger_than_the_cluster_is_refused(cluster: KeptCluster, stage: Stage) -> None:
+    cluster.deploy("shop.py:app", {"Shop.num_replicas": 8}, Asked())
+    with pytest.raises(BadInput, match=r"asks for 9 replicas and 9 CPUs of Ray; .* largest app"):
+        cluster.deploy("shop.py:app", {"Shop.num_replicas": 9}, Asked())
+
+
+def test_a_large_first_app_makes_a_large_cluster(cluster: KeptCluster, stage: Stage) -> None:
+    cluster.deploy("shop.py:app", {"Shop.num_replicas": 20}, Asked())
+    assert stage.made[0].spec.most_replicas == 20 and stage.made[0].spec.logical_cpus >= 22
+
+
+def test_closing_twice_ends_it_once(cluster: KeptCluster, stage: Stage) -> None:
+    cluster.deploy("shop.py:app", {}, Asked())
+    assert cluster.close() == () and cluster.close() == ()
+    assert stage.made[0].closed == 1 and cluster.url is None
+
+
+def test_a_file_is_looked_for_in_the_folders_and_must_be_one(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "both.py").write_text("")
+    (tmp_path / "b" / "one.py").write_text("")
+    folders = (tmp_path / "a", tmp_path / "b")
+    assert found("one.py:app", folders) == f"{tmp_path}/b/one.py:app"
+    assert found("../b/one.py:app", folders) == f"{tmp_path}/b/one.py:app"
+    assert found("pkg.one:app", folders) == "pkg.one:app"
+    assert found(f"{tmp_path}/a/both.py:app", folders) == f"{tmp_path}/a/both.py:app"
+    with pytest.raises(BadInput, match=r"both.py may be .*/a/both.py and .*/b/both.py: say which"):
+        found("both.py:app", folders)
+
+
+def test_the_variant_is_that_of_the_launch(cluster: KeptCluster, stage: Stage) -> None:
+    cluster.variant = replace(BUILT_IN_VARIANTS["optimized"], name="mine")
+    cluster.deploy("shop.py:app", {}, Asked())
+    assert stage.made[0].spec.variant.name == "mine"

@@ -1,0 +1,432 @@
+"""The plugin in a pytest of its own: figures, stored rounds, refusals, and what it does not cost.
+
+Loads are scripted (tests/rounds.py), so that a round takes exactly what a test says; those marked
+`process` drive a real load against a server with a known answer.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import serve_bench.kept_cluster
+import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
+from serve_bench import counted_rounds, pytest_plugin
+from serve_bench.load_result import LoadResult
+from serve_bench.variants import BUILT_IN_VARIANTS
+from tests.rounds import Scripted
+from tests.servers import KnownServer, always, every, serving
+
+pytest_plugins = ["pytester"]
+
+#: By module, whether or not this environment has the entry points.
+PLUGIN = ("-p", "serve_bench.pytest_plugin", "-p", "no:cacheprovider")
+TIMED = ("-p", "pytest_benchmark.plugin")
+
+#: It takes a second to ask what CPU and which commit this is.
+CONFTEST = """
+import pytest
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_generate_machine_info():
+    return {"node": "here"}
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_generate_commit_info():
+    return {"id": "1"}
+"""
+
+ONE_TEST = """
+def test_it(serve_benchmark):
+    found = serve_benchmark("http://127.0.0.1:9/best", "raw:2", requests=50, rounds=3)
+    assert found.rounds == 3 and found.failed == 0
+"""
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_speed=ONE_TEST)
+    return pytester
+
+
+def run(inner: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return inner.runpytest_inprocess(*PLUGIN, *TIMED, *arguments, no_reraise_ctrlc=True)
+
+
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, *script: float | LoadResult | BaseException
+) -> Scripted:
+    drive = Scripted(list(script))
+    monkeypatch.setattr(counted_rounds, "drive_load", drive)
+    return drive
+
+
+def stored(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(file.read_text())["benchmarks"]
+    return found
+
+
+# ----------------------------------------------------------------------------- what it costs
+
+
+def test_a_session_that_does_not_use_it_loads_nothing_of_ours() -> None:
+    code = (
+        "import sys, serve_bench.pytest_plugin\n"
+        "print(sorted(n for n in sys.modules if n.startswith('serve_bench.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['serve_bench.pytest_plugin']"
+
+
+def test_the_variants_are_those_of_the_tool() -> None:
+    assert set(pytest_plugin.VARIANTS) == set(BUILT_IN_VARIANTS)
+
+
+def test_other_tests_are_left_alone(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        test_speed="def test_plain(benchmark):\n"
+        "    assert benchmark(lambda: 3) == 3\n"
+        "def test_other():\n    pass\n"
+    )
+    result = run(inner, "--benchmark-json=out.json", "--benchmark-min-rounds=1")
+    result.assert_outcomes(passed=2)
+    assert "serve-bench" not in result.stdout.str().replace("serve-bench-fixture", "")
+    assert stored(inner.path / "out.json")[0]["options"]["timer"] == "perf_counter"
+
+
+# ------------------------------------------------------------------------- what is measured
+
+
+def test_the_rounds_that_are_stored_are_those_of_the_load(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = scripted(monkeypatch, 2.0, 4.0, 3.0)
+    result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    (one,) = stored(inner.path / "out.json")
+    assert one["stats"]["data"] == pytest.approx([2.0, 4.0, 3.0], abs=0.2)
+    assert one["options"]["timer"] == "load_time"
+    assert [load.count for load in drive.loads] == [None, 50, 50, 50]  # a warm-up comes first
+    told = one["extra_info"]
+    assert told["requests_per_s"] == pytest.approx(150 / 9.0)
+    assert (told["client"], told["connections"], told["requests"]) == ("raw", 2, 50)
+    assert (told["errors"], told["client_bound"], told["steady"]) == ({}, False, True)
+    assert (told["variant"], told["replicas"], told["ray"]) == (None, None, None)
+    assert told["p50_ms"] <= told["p99_ms"] and len(told["host"]["id"]) == 12
+    result.stdout.fnmatch_lines(
+        [
+            "*= serve-bench =*",
+            "test_speed.py::test_it",
+            "  16.7 requests/s, p50 1 ms, p99 1 ms, errors: none",
+            "  raw:2, 3 rounds of 50 requests",
+        ]
+    )
+
+
+def test_the_marker_of_a_test_keeps_what_it_says(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    inner.makepyfile(
+        test_speed="import pytest\n@pytest.mark.benchmark(group='shop')" + ONE_TEST,
+    )
+    run(inner, "--strict-markers", "--benchmark-json=out.json").assert_outcomes(passed=1)
+    (one,) = stored(inner.path / "out.json")
+    assert (one["group"], one["options"]["timer"]) == ("shop", "load_time")
+
+
+def test_a_clock_of_their_own_is_refused(inner: pytest.Pytester) -> None:
+    inner.makepyfile(
+        test_speed="import pytest, time\n@pytest.mark.benchmark(timer=time.time)" + ONE_TEST,
+    )
+    result = run(inner)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "serve_benchmark has a clock of its own: leave out timer" in result.stderr.str()
+
+
+def test_without_timing_there_is_one_round_and_no_warm_up(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = scripted(monkeypatch, 1.0)
+    inner.makepyfile(test_speed=ONE_TEST.replace("found.rounds == 3", "found.rounds == 1"))
+    run(inner, "--benchmark-disable").assert_outcomes(passed=1)
+    assert [load.count for load in drive.loads] == [50]
+
+
+def test_a_profiled_repetition_is_no_round(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = scripted(monkeypatch, 1.0)
+    run(inner, "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
+    assert len(drive.rounds) == 4  # and the test itself saw three
+
+
+def test_skipped_benchmarks_load_nothing(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = scripted(monkeypatch, 1.0)
+    run(inner, "--benchmark-skip").assert_outcomes(skipped=1)
+    run(inner, "--benchmark-only").assert_outcomes(passed=1)
+    assert len(drive.rounds) == 3
+
+
+# ----------------------------------------------------------------------- stored and compared
+
+
+@pytest.mark.parametrize(("now_s", "code"), [(1.0, 0), (1.2, 0), (1.4, 1)])
+def test_a_slower_round_breaks_the_gate(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, now_s: float, code: int
+) -> None:
+    scripted(monkeypatch, 1.0)
+    run(inner, "--benchmark-save=base").assert_outcomes(passed=1)
+    scripted(monkeypatch, now_s)
+    result = run(inner, "--benchmark-compare=0001", "--benchmark-compare-fail=median:30%")
+    # pytest-benchmark raises it after the tests, out of the summary.
+    assert (result.ret != 0) == bool(code)
+    assert ("Performance has regressed" in result.stdout.str() + result.stderr.str()) == bool(code)
+
+
+def test_rounds_of_another_count_are_not_compared(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    run(inner, "--benchmark-autosave").assert_outcomes(passed=1)
+    inner.makepyfile(test_speed=ONE_TEST.replace("requests=50", "requests=60"))
+    result = run(inner, "--benchmark-compare")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*stored rounds are not like these (requests 50, here 60): *"])
+
+
+# ----------------------------------------------------------------------------- what fails
+
+
+@pytest.mark.process
+def test_failed_requests_fail_the_test_and_nothing_is_stored(inner: pytest.Pytester) -> None:
+    with serving(every(10, "error500")) as server:
+        inner.makepyfile(test_speed=_against(server, "requests=50, rounds=2, warmup_s=0"))
+        result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["round 1: 5 of 50 requests failed (5 status; statuses seen: 200, 500)"]
+    )
+    assert stored(inner.path / "out.json") == []
+
+
+@pytest.mark.process
+def test_allowed_errors_are_counted(inner: pytest.Pytester) -> None:
+    with serving(always("error503")) as server:
+        inner.makepyfile(
+            test_speed=_against(server, "requests=20, rounds=2, warmup_s=0, errors_allowed=True")
+            + "    assert found.errors == {'rejected': 40} and found.p50_ms is None\n"
+        )
+        run(inner).assert_outcomes(passed=1)
+
+
+@pytest.mark.process
+def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pytester) -> None:
+    with serving() as server:
+        inner.makepyfile(
+            test_speed=_against(
+                server,
+                "load='1', requests=30, rounds=2, warmup_s=0, route='/rank?k=3', body=[1, 2]",
+            )
+        )
+        run(inner).assert_outcomes(passed=1)
+    assert len(server.log) == 60 and {one.body for one in server.log} == {b"[1, 2]"}
+    head = server.log[0].head.decode().lower()
+    assert head.startswith("post /rank?k=3 ") and "content-type: application/json" in head
+
+
+@pytest.mark.process
+def test_nobody_there_is_one_line(inner: pytest.Pytester) -> None:
+    with serving() as server:
+        pass
+    inner.makepyfile(test_speed=_against(server, "requests=20, rounds=2"))
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["the load could not be run: connect: 127.0.0.1:*refused"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def _against(server: KnownServer, arguments: str) -> str:
+    return (
+        f"def test_it(serve_benchmark):\n    found = serve_benchmark({server.url!r}, {arguments})\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("('http://h/', 'wrk:3')", "serve_benchmark: load: 'wrk:3' is not allowed; it takes N"),
+        ("('http://h/', requests=3)", "serve_benchmark: count must be at least the number of"),
+        ("('http://h/', rounds=0)", "serve_benchmark: rounds must be 1 or more, got 0"),
+        ("('http://h/', warmup_s=-1)", "serve_benchmark: warmup_s must be 0 or more, got -1"),
+        ("('http://h/', round_timeout_s=0)", "serve_benchmark: round_timeout_s must be above 0"),
+        ("('http://h/', route='x')", "route: 'x' is not allowed; it takes a path"),
+        ("('http://h/a', route='/b')", "route: http://h/a has a path already"),
+        ("('http://h/', body={1: object()})", "body: no JSON can be made of it"),
+        ("('http://h/', options={'A.x': 1})", "options are for an app, not for a URL"),
+        ("('http://h/', timeout_s=0)", "serve_benchmark: timeout_s must be a number above 0"),
+        ("('gone.py:app')", "serve_target: gone.py: there is no such file in "),
+        ("('app')", "serve_target: 'app' is not allowed; it takes module:app"),
+    ],
+)
+def test_what_is_not_allowed_is_one_line(inner: pytest.Pytester, call: str, says: str) -> None:
+    inner.makepyfile(test_speed=f"def test_it(serve_benchmark):\n    serve_benchmark{call}\n")
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    said = result.stdout.str()
+    assert said.count(says) <= 2 and says in said  # the second: the short summary
+    assert "Traceback" not in said and "During handling" not in said
+
+
+def test_it_measures_once_in_a_test(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    inner.makepyfile(test_speed=ONE_TEST + "    serve_benchmark('http://127.0.0.1:9/', rounds=1)\n")
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*only once in a test, as pytest-benchmark has it"])
+
+
+def test_an_interrupted_test_stores_nothing(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0, KeyboardInterrupt())
+    result = run(inner, "--benchmark-json=out.json")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert stored(inner.path / "out.json") == []
+
+
+@pytest.mark.process
+def test_ctrl_c_in_a_round_leaves_no_process(inner: pytest.Pytester) -> None:
+    with serving(delay_s=0.05) as server:
+        inner.makepyfile(
+            test_speed=_against(server, "requests=100000, rounds=2, warmup_s=0")
+            + "\ndef test_after():\n    print('not reached')\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *PLUGIN, *TIMED],
+            cwd=inner.path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        while not server.log and process.poll() is None:
+            pass
+        workers = _children(process.pid)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def _children(pid: int) -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+# ------------------------------------------------------------------- without pytest-benchmark
+
+
+def test_switched_off_is_said(inner: pytest.Pytester) -> None:
+    result = inner.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([pytest_plugin.SWITCHED_OFF])
+
+
+def test_missing_is_said_with_what_to_install(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "pytest_benchmark" else find(name, *more),
+    )
+    result = inner.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([pytest_plugin.NOT_INSTALLED])
+
+
+def test_tests_that_do_not_time_run_without_it(inner: pytest.Pytester) -> None:
+    inner.makepyfile(test_speed="def test_it(serve_target):\n    assert serve_target.variant\n")
+    inner.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=1)
+
+
+# ------------------------------------------------------------------------------ the variant
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ini", "name"),
+    [
+        ((), "", "default"),
+        ((), "serve_bench_variant = optimized", "optimized"),
+        (("--serve-variant=haproxy",), "serve_bench_variant = optimized", "haproxy"),
+        (("--serve-env", "OMP_NUM_THREADS=1"), "", "default+OMP_NUM_THREADS=1"),
+    ],
+)
+def test_the_variant_is_that_of_options_then_of_the_configuration(
+    inner: pytest.Pytester, arguments: tuple[str, ...], ini: str, name: str
+) -> None:
+    inner.makeini(f"[pytest]\n{ini}\n")
+    inner.makepyfile(
+        test_speed=f"def test_it(serve_target):\n    assert serve_target.variant == {name!r}\n"
+    )
+    run(inner, *arguments).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ini", "says"),
+    [
+        (("--serve-env", "x"), "", "--serve-env: 'x' is not allowed; it takes NAME=VALUE"),
+        (("--serve-env", "PYTHONPATH=x"), "", "PYTHONPATH is set by serve-bench itself"),
+        ((), "serve_bench_variant = fast", "it takes default, haproxy, optimized"),
+        (("--serve-variant=fast",), "", "invalid choice: 'fast'"),
+    ],
+)
+def test_a_wrong_variant_is_refused_before_anything_starts(
+    inner: pytest.Pytester, arguments: tuple[str, ...], ini: str, says: str
+) -> None:
+    inner.makeini(f"[pytest]\n{ini}\n")
+    result = run(inner, *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and says in result.stderr.str()
+
+
+@pytest.mark.parametrize("asked", ["url", "proof"])
+def test_before_an_app_is_up_there_is_nothing_to_ask(inner: pytest.Pytester, asked: str) -> None:
+    inner.makepyfile(test_speed=f"def test_it(serve_target):\n    serve_target.{asked}\n")
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["serve_target: no app is up: call serve_target.deploy first"])
+
+
+def test_apps_are_looked_for_beside_the_tests_and_where_pytest_looks(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Path, ...]] = []
+    made = serve_bench.kept_cluster.KeptCluster
+
+    def note(variant: Any, folders: tuple[Path, ...], log: Path) -> Any:
+        seen.append(folders)
+        return made(variant, folders, log)
+
+    monkeypatch.setattr(serve_bench.kept_cluster, "KeptCluster", note)
+    inner.makeini("[pytest]\npythonpath = src\n")
+    for name in ("fast", "other"):
+        (inner.mkdir(name) / f"test_{name}.py").write_text(
+            f"def test_it({'serve_target' if name == 'fast' else ''}):\n    pass\n"
+        )
+    (inner.path / "test_speed.py").unlink()
+    run(inner).assert_outcomes(passed=2)
+    here = inner.path.resolve()
+    assert seen == [(here, here / "src", here / "fast")]
