@@ -185,21 +185,23 @@ def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
         "user_config": {**settings, **batch, "hot_file": str(hot_file)},
         **quick,
     }
+    expect = {
+        **settings,
+        "max_ongoing_requests": case.slots,
+        "queue_max_batch_size": case.batch_size,
+        "batch_wait_timeout_s": case.batch_wait_s,
+    }
     return {
         "name": "planted",
         "import_path": "planted:build",
         "route_prefix": ROUTE,
-        "ready_path": ROUTE,
-        "measured": "Planted",
+        "ready": {"path": ROUTE, "method": "GET", "headers": {}, "body": None, "statuses": [200]},
         "args": {"front": "1" if case.front else "0"},
         "deployments": [planted, *([{"name": "Front", **quick}] if case.front else [])],
-        "expect": {
-            **settings,
-            "max_ongoing_requests": case.slots,
-            "queue_max_batch_size": case.batch_size,
-            "batch_wait_timeout_s": case.batch_wait_s,
-        },
-        "expect_replicas": case.replicas,
+        "checks": [
+            {"deployment": "Planted", "replicas": case.replicas, "expect": expect, "told": {}}
+        ],
+        "own": False,
         "timeout_s": 90.0,
     }
 

@@ -19,9 +19,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve_bench.result import Result
+from serve_bench.store import read
 from serve_bench.strays import _holds_file_under, _mark_of
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
+
+#: Flags of a matrix command: rows as short as they can be, with no long wait for a steady rate.
+SHORT = ("--suite", str(Path(__file__).with_name("short.toml")))
 
 
 def remains() -> list[str]:
@@ -93,3 +98,21 @@ def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]
         if match:
             return match
     raise AssertionError(f"no line like {pattern!r} in:\n{''.join(seen)}")
+
+
+def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -> Result:
+    """What is recorded once so many deploys are in force; the records must be begun."""
+    deadline = time.monotonic() + 90
+    while len((found := read(folder)).deploys) < count:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, f"{len(found.deploys)} deploys, not {count}"
+        time.sleep(0.1)
+    return found
+
+
+def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
+    """The process of serve-bench that holds its cluster."""
+    for child in psutil.Process(process.pid).children():
+        if "serve_bench/cluster" in " ".join(child.cmdline()):
+            return child
+    raise AssertionError("no cluster child")

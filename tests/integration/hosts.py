@@ -112,13 +112,13 @@ class Hosts:
                 host.holder.wait()
         self.hosts, self._switch = [], None
 
-    def cut(self, number: int) -> None:
+    def cut(self, host: Host) -> None:
         """Takes a host off the network, as a pulled cable does."""
-        self._bridge("link", "set", f"port{number + 1}", "down")
+        self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "down")
 
-    def join(self, number: int) -> None:
+    def join(self, host: Host) -> None:
         """Puts it back."""
-        self._bridge("link", "set", f"port{number + 1}", "up")
+        self._bridge("link", "set", f"port{self.hosts.index(host) + 1}", "up")
 
     def _new_host(self, number: int) -> Host:
         kinds = ("--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc")

@@ -1,34 +1,59 @@
-"""`serve-bench micro` on a real Ray Serve: both variants, proof, records, resume, failures."""
+"""`serve-bench micro` on a real Ray Serve: variants, proof, counts, records, resume, failures."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from serve_bench.result import Result, Trial
+from serve_bench.counts import BATCH_SIZE
+from serve_bench.histogram import Histogram
+from serve_bench.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
+from tests.integration.conftest import (
+    SHORT,
+    run_to_end,
+    start,
+    wait_for_deploys,
+    wait_for_line,
+    wait_until_clean,
+)
 
 pytestmark = pytest.mark.ray
 
-TWO_CELLS = ("--max-concurrent-queries", "1,100", "--num-replicas", "2")
-SHORT = ("--windows", "3", "--window-seconds", "0.3")
+TWO_CELLS = """
+name = "two_cells"
+variant = ["default", "optimized"]
+[load]
+clients = ["1", "8", "raw:100"]
+windows = 3
+window_seconds = 0.3
+warmup_seconds = 0.3
+warmup_max_seconds = 0.5
+[cell]
+num_replicas = 2
+batch_wait_timeout_s = 0.01
+[[cells]]
+max_batch_size = 16
+max_concurrent_queries = 100
+[[cells]]  # last: of 100 connections some are broken off before they had their turn
+max_batch_size = 1
+max_concurrent_queries = 1
+"""
+
+#: What else a request may be: large, answered by a string, and forwarded.
+BODIES = ("--data-size", "large", "--body-type", "str", "--intermediate-handle")
 
 
-def trials_by_row(result: Result) -> dict[tuple[str, str], Trial]:
-    return {(trial.variant, trial.row.label): trial for trial in result.trials}
-
-
-def test_two_cells_both_variants_all_rows_with_proof(tmp_path: Path) -> None:
-    done = run_to_end(
-        ["micro", *TWO_CELLS, *SHORT, "--variant", "default,optimized", "--out", "run"], tmp_path
-    )
+def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(TWO_CELLS)
+    done = run_to_end(["micro", "--suite", "./two.toml", "--out", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
     result = read(tmp_path / "run")
     assert len(result.trials) == 12 and result.complete
@@ -48,14 +73,19 @@ def test_two_cells_both_variants_all_rows_with_proof(tmp_path: Path) -> None:
         assert roles["replica"] == 2 and roles["controller"] == 1
         assert {"ray", "python", "uvicorn", "haproxy"} <= set(launch.proof["versions"])
 
-    # The second cell differs in concurrency alone: the same replicas, which say what they use now.
+    # The second cell is deployed in place: the same replicas, which say what they use now.
     for first, second in ((0, 1), (2, 3)):
         one, two = (result.deploys[at].proof["replicas"] for at in (first, second))
         assert [replica["pid"] for replica in one] == [replica["pid"] for replica in two]
-        assert {replica["max_ongoing_requests"] for replica in one} == {1}
-        assert {replica["max_ongoing_requests"] for replica in two} == {100}
+        for replicas, ongoing, batch in ((one, 100, 16), (two, 1, 1)):
+            assert {replica["max_ongoing_requests"] for replica in replicas} == {ongoing}
+            assert {replica["queue_max_batch_size"] for replica in replicas} == {batch}
         assert result.deploys[second].in_place and not result.deploys[first].in_place
     assert all(teardown.clean for teardown in result.teardowns)
+    check_counts(result)
+    check_usage(result)
+    assert done.stdout.count("batches: mean size") == 6
+    assert "batches: mean size 1.00 of 16" in " ".join(done.stdout.split())
 
     assert "100 connections" in done.stdout and "ratio" in done.stdout
     for format_ in ("classic", "json", "csv", "markdown"):
@@ -63,37 +93,44 @@ def test_two_cells_both_variants_all_rows_with_proof(tmp_path: Path) -> None:
         assert drawn.returncode == 0 and drawn.stdout.strip(), drawn.stderr
 
 
-def test_large_bodies_strings_and_the_intermediate_handle(tmp_path: Path) -> None:
-    done = run_to_end(
-        [
-            "micro",
-            "--num-replicas",
-            "1",
-            *SHORT,
-            "--clients",
-            "2,raw:4",
-            "--data-size",
-            "large",
-            "--body-type",
-            "str",
-            "--intermediate-handle",
-            "--variant",
-            "default,optimized",
-            "--out",
-            "run",
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    result = read(tmp_path / "run")
-    assert len(result.trials) == 4
-    assert all(trial.counts.failed_total == 0 for trial in result.trials)
-    assert all(trial.counts.completed > 0 for trial in result.trials)
+def check_counts(result: Result) -> None:
+    """What the no-op app counted: every request once, every batch at its size."""
+    for trial in result.trials:
+        total, served = trial.client["total"], sum(trial.served.values())
+        sent = total["completed"] + total["in_flight"]
+        metric = trial.metrics.get(BATCH_SIZE)
+        assert len(trial.served) == 2
+        if trial.cell["max_batch_size"] == 1:
+            assert metric is None and total["completed"] <= served <= sent, trial.key
+            continue
+        # All that was sent arrived, since nothing failed: warm-up and the end included.
+        assert served == sent, trial.key
+        assert metric is not None and metric.histogram is not None
+        batches = Histogram.decode(metric.histogram)
+        assert sum(size * count for size, count in batches.occupied()) == sent, trial.key
+        assert (batches.min or 0) >= 1 and (batches.max or 0) <= 16
+        if trial.row.label == "single client":
+            assert batches.max == 1
+        else:
+            assert (batches.mean or 0) > 1
+
+
+def check_usage(result: Result) -> None:
+    """Who used the CPU, by role."""
+    for trial in result.trials:
+        shares = {one["role"]: one["cpu_percent"] for one in trial.usage["processes"]}
+        front = "haproxy" if trial.variant == "optimized" else "proxy"
+        if trial.row.label == "8 clients":
+            assert shares[front] > 3 and shares["replica"] > 3, trial.key
+        assert sum(shares.values()) < 110 * trial.usage["host"]["cores"]
 
 
 MINE = """
 variant = ["good", "option", "flag"]
-load.clients = ["1"]
+[load]
+clients = ["2", "raw:4"]
+windows = 3
+window_seconds = 0.3
 [variants.good.http_options]
 request_timeout_s = 7.5
 [variants.option.http_options]
@@ -108,14 +145,17 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
 ) -> None:
     (tmp_path / "mine.toml").write_text(MINE)
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")  # of the shell: makes no variant another
-    done = run_to_end(["micro", "--suite", "./mine.toml", *SHORT, "--out", "run"], tmp_path)
+    done = run_to_end(["micro", "--suite", "./mine.toml", *BODIES, "--out", "run"], tmp_path)
     assert done.returncode == 1
     assert "note: RAY_SERVE_ENABLE_HA_PROXY of the shell is left out" in done.stderr
     result = read(tmp_path / "run")
     (good,) = result.launches
     assert good.proof["http_options"] == {"request_timeout_s": 7.5}
     assert good.proof["port_owner"]["role"] == "proxy"
-    assert [trial.variant for trial in result.trials] == ["good"]
+    assert [trial.variant for trial in result.trials] == ["good", "good"]
+    for trial in result.trials:
+        assert trial.counts.failed_total == 0 and trial.counts.completed > 0
+        assert trial.cell["intermediate_handle"] and trial.row.data_size == "large"
     assert "Serve has no option reqest_timeout_s; did you mean request_timeout_s?" in done.stderr
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
     assert "nearest: RAY_SERVE_THROUGHPUT_OPTIMIZED" in done.stderr
@@ -129,14 +169,15 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
 @pytest.mark.long
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
-        *("micro", *TWO_CELLS, "--clients", "8,raw:100", "--windows", "10"),
-        *("--window-seconds", "0.5", "--out", "run"),
+        *("micro", *SHORT, "--max-concurrent-queries", "100", "--num-replicas", "2"),
+        *("--clients", "8,raw:100,1", "--windows", "10", "--out", "run"),
         cwd=tmp_path,
     )
-    wait_for_line(process, r"\[1/4\].*8 clients.*req/s")
+    wait_for_line(process, r"launch: starting Ray")
     other = run_to_end(["micro", "--resume", "run"], tmp_path)  # it is being written
     assert other.returncode == 2 and other.stderr.count("\n") == 1
-    time.sleep(3.5)  # into the second trial's 5 s of windows: it is warm after 0.5 to 3 s
+    wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
+    time.sleep(2.0)  # into the second trial's 3 s of windows: it is warm after 0.3 to 0.5 s
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
     assert process.wait(15) == 130
@@ -153,7 +194,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     resumed = run_to_end(["micro", "--resume", "run"], tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     second = read(tmp_path / "run")
-    assert second.complete and len(second.trials) == 4
+    assert second.complete and len(second.trials) == 3
     assert not any(trial.flags.get("interrupted") for trial in second.trials)
     assert {t.started_at for t in finished} < {t.started_at for t in second.trials}
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
@@ -163,37 +204,48 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
 
 
-@pytest.mark.parametrize("victim", ["replica", "raylet"])
-def test_a_part_of_serve_that_dies_in_a_trial_is_named_and_the_row_doubted(
-    victim: str, tmp_path: Path
-) -> None:
+def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_path: Path) -> None:
+    """A replica, which Serve replaces, and a raylet, without which nothing more is measured."""
+    folder = tmp_path / "run"
     process = start(
-        *("micro", "--max-concurrent-queries", "50,100", "--num-replicas", "1", "--clients"),
-        *("raw:10", "--windows", "8", "--window-seconds", "0.5", "--variant", "optimized"),
-        *("--out", "run"),
+        *("micro", *SHORT, "--max-concurrent-queries", "50,100,200", "--num-replicas", "1"),
+        *("--clients", "raw:10", "--windows", "10", "--variant", "optimized", "--out", "run"),
         cwd=tmp_path,
     )
     wait_for_line(process, r"deploy")
-    deadline = time.monotonic() + 30
-    while not read(tmp_path / "run").deploys:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(1.5)  # into the load
-    (launch,) = read(tmp_path / "run").launches
-    pids = [p["pid"] for p in launch.proof["processes"] if p["role"] == victim]
-    os.kill(pids[0], signal.SIGKILL)
+    # Once the replica is replaced, the first cell is deployed again; the second is the third.
+    replica = kill_in_load(process, "replica", folder, deploys=1)
+    raylet = kill_in_load(process, "raylet", folder, deploys=3)
     output, _ = process.communicate(timeout=90)
     assert process.returncode == 1, output
-    assert f"{victim} {pids[0]} ended" in output
-    failures = read(tmp_path / "run").failures
-    assert any(f"{victim} {pids[0]} ended" in failure.message for failure in failures)
+    result = read(folder)
+    for killed in (replica, raylet):
+        assert f"{killed} ended" in output
+        assert any(f"{killed} ended" in failure.message for failure in result.failures)
+    asked = {trial.cell["max_concurrent_queries"] for trial in result.trials}
+    assert 50 in asked and 200 not in asked
+
+
+def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploys: int) -> str:
+    """Kills a process of the launch in the load that follows so many deploys; tells which."""
+    (launch,) = wait_for_deploys(process, folder, deploys).launches
+    time.sleep(1.5)  # into the load
+    pid = next(one["pid"] for one in launch.proof["processes"] if one["role"] == role)
+    os.kill(pid, signal.SIGKILL)
+    return f"{role} {pid}"
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
-    arguments = ("micro", "--num-replicas", "1", *SHORT, "--clients", "1", "--variant", "optimized")
-    both = [start(*arguments, "--out", name, cwd=tmp_path) for name in ("a", "b")]
+    """And behind HAProxy large bodies, strings and the intermediate handle do no harm."""
+    arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-concurrent-queries", "100")
+    more = (*BODIES, "--clients", "2,raw:4", "--variant", "optimized")
+    both = [start(*arguments, *more, "--out", name, cwd=tmp_path) for name in ("a", "b")]
     for process in both:
         output, _ = process.communicate(timeout=180)
         assert process.returncode == 0, output
-    ports = [read(tmp_path / name).launches[0].proof["port"] for name in ("a", "b")]
-    assert ports[0] != ports[1]
+    results = [read(tmp_path / name) for name in ("a", "b")]
+    assert results[0].launches[0].proof["port"] != results[1].launches[0].proof["port"]
+    for result in results:
+        assert len(result.trials) == 2
+        for trial in result.trials:
+            assert trial.counts.failed_total == 0 and trial.counts.completed > 0

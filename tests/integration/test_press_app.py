@@ -25,7 +25,7 @@ from serve_bench.axes import Value, cell_defaults
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.press_request import bodies
 from serve_bench.server import Deployed, LaunchFailed, Serving
-from serve_bench.strays import new_run
+from serve_bench.strays import new_run, reap
 from serve_bench.variants import BUILT_IN_VARIANTS, with_env
 
 pytestmark = [pytest.mark.ray]
@@ -50,6 +50,20 @@ def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]
     with Serving(LaunchSpec(variant, new_run(), "1", tmp_path / "log")) as one:
         one.start()
         yield one
+
+
+@pytest.fixture(scope="module")
+def on_the_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """For two tests: here a plain function would hold up the loop; handlers that await do not."""
+    variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
+    run, log = new_run(), tmp_path_factory.mktemp("loop") / "log"
+    try:
+        with Serving(LaunchSpec(variant, run, "1", log)) as one:
+            one.start()
+            yield one
+        assert one.close().leftovers == ()
+    finally:
+        reap(run)
 
 
 def deploy(serving: Serving, cell: dict[str, Value], **settings: Any) -> Deployed:
@@ -146,41 +160,6 @@ def test_every_handler_ranker_and_batch_gives_the_same_scores(serving: Serving) 
         assert forward.requests == sum(forward.batches.values()) > 0
 
 
-APP_INFO = ("answered in",)
-APP_DEBUG = ("received ", "read 15 samples", "prepared 15 samples", "answer of ")
-SERVE_INFO = "POST /press 200"
-SERVE_DEBUG = "Started executing request"
-
-
-@pytest.mark.timeout(300)
-def test_what_is_logged_is_what_the_level_says(serving: Serving) -> None:
-    words = (*APP_INFO, *APP_DEBUG, SERVE_INFO, SERVE_DEBUG)
-    asked = len(BODIES)
-    info = {f"replica: {word}" for word in (*APP_INFO, SERVE_INFO)} | {f"proxy: {SERVE_INFO}"}
-    debug = info | {f"replica: {word}" for word in (*APP_DEBUG, SERVE_DEBUG)}
-    per_request: dict[str, set[str]] = {
-        "INFO": info,
-        "ERROR": set(),
-        "DEBUG": debug,
-        "WARNING": set(),
-    }
-    for level, expected in per_request.items():
-        done = deploy(serving, NOOP, log_level=level)
-        assert done.in_place == (level == "ERROR")  # to and from DEBUG replicas start anew
-        levels = {"proxy": level, "controller": level, "replicas": [level]}
-        assert done.proof["log_level"] == levels
-        if not done.in_place:
-            first = done.proof["first_request"]
-            assert first["status"] == 200 and first["ms"] > 0 and first["polls"] >= 0
-            pid = done.proof["replicas"][0]["pid"]
-            assert serving.counts()[pid].requests == 1  # and it is the first
-        before, lines_before = logged(serving, *words)
-        assert post_all(serving) == [(200, {"samples": 15})] * asked
-        after, lines_after = logged(serving, *words)
-        assert after - before == Counter(dict.fromkeys(expected, asked)), level
-        assert (lines_after == lines_before) == (not expected), level
-
-
 def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
     """Statuses of 20 at once where a replica takes one, each 0.1 s, and one may wait."""
     slow = {"max_batch_size": 4, "batch_wait_timeout_s": 0.1, "max_concurrent_queries": 1}
@@ -214,16 +193,49 @@ def test_behind_haproxy_all_is_the_same(serving: Serving) -> None:
             assert psutil.Process(process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] >= serving.open_files
 
 
+APP_INFO = ("answered in",)
+APP_DEBUG = ("received ", "read 15 samples", "prepared 15 samples", "answer of ")
+SERVE_INFO = "POST /press 200"
+SERVE_DEBUG = "Started executing request"
+
+
 @pytest.mark.timeout(300)
-def test_a_full_queue_is_503_and_a_blocking_handler_needs_its_threads(tmp_path: Path) -> None:
-    variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
-    with Serving(LaunchSpec(variant, new_run(), "1", tmp_path / "log")) as serving:
-        serving.start()
-        statuses = full_queue(serving)
-        assert set(statuses) == {200, 503} and statuses[200] >= 2
-        assert deploy(serving, NOOP).in_place  # without a limit again
-        assert {status for status, _ in post_all(serving)} == {200}
-        with pytest.raises(LaunchFailed) as refused:
-            deploy(serving, NOOP, callable="sync")
-        said = " ".join([str(refused.value), *refused.value.detail])
-        assert re.search("callable sync: .* needs RAY_SERVE_RUN_SYNC_IN_THREADPOOL=1", said)
+def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
+    serving = on_the_loop
+    words = (*APP_INFO, *APP_DEBUG, SERVE_INFO, SERVE_DEBUG)
+    asked = len(BODIES)
+    info = {f"replica: {word}" for word in (*APP_INFO, SERVE_INFO)} | {f"proxy: {SERVE_INFO}"}
+    debug = info | {f"replica: {word}" for word in (*APP_DEBUG, SERVE_DEBUG)}
+    per_request: dict[str, set[str]] = {
+        "INFO": info,
+        "ERROR": set(),
+        "DEBUG": debug,
+        "WARNING": set(),
+    }
+    for level, expected in per_request.items():
+        done = deploy(serving, NOOP, log_level=level)
+        assert done.in_place == (level == "ERROR")  # to and from DEBUG replicas start anew
+        levels = {"proxy": level, "controller": level, "replicas": [level]}
+        assert done.proof["log_level"] == levels
+        if not done.in_place:
+            first = done.proof["first_request"]
+            assert first["status"] == 200 and first["ms"] > 0 and first["polls"] >= 0
+            pid = done.proof["replicas"][0]["pid"]
+            assert serving.counts()[pid].requests == 1  # and it is the first
+        before, lines_before = logged(serving, *words)
+        assert post_all(serving) == [(200, {"samples": 15})] * asked
+        after, lines_after = logged(serving, *words)
+        assert after - before == Counter(dict.fromkeys(expected, asked)), level
+        assert (lines_after == lines_before) == (not expected), level
+
+
+@pytest.mark.timeout(300)
+def test_a_full_queue_is_503_and_a_blocking_handler_needs_its_threads(on_the_loop: Serving) -> None:
+    statuses = full_queue(on_the_loop)
+    assert set(statuses) == {200, 503} and statuses[200] >= 2
+    assert deploy(on_the_loop, NOOP).in_place  # without a limit again
+    assert {status for status, _ in post_all(on_the_loop)} == {200}
+    with pytest.raises(LaunchFailed) as refused:
+        deploy(on_the_loop, NOOP, callable="sync")
+    said = " ".join([str(refused.value), *refused.value.detail])
+    assert re.search("callable sync: .* needs RAY_SERVE_RUN_SYNC_IN_THREADPOOL=1", said)

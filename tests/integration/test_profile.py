@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,13 @@ from serve_bench.stack_layers import USER_CODE, layer_of
 from serve_bench.stacks import top_functions
 from serve_bench.store import read
 from serve_bench.variants import BUILT_IN_VARIANTS
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import (
+    SHORT,
+    cluster_child,
+    run_to_end,
+    start,
+    wait_for_line,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -220,6 +225,7 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
         assert first.total_percent == pytest.approx(known, abs=10), trial.variant
     done = run_to_end(["profile", "diff", "--run", "run", "one", "two", "-o", "d.html"], tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "layer" in done.stdout and "</svg>" in (tmp_path / "d.html").read_text()
     grew, shrank = re.split(r"^ *shrank.*$", done.stdout, flags=re.M)
     named = re.compile(r"(hot_\w+) \(burning\.py\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", re.M)
     ((up, points_up),) = named.findall(grew)
@@ -241,45 +247,66 @@ def _known_share(log: Path, trial: Trial) -> float:
 
 @pytest.mark.long
 def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
-    quick = ("--windows", "3", "--window-seconds", "0.3", "--clients", "2,raw:8")
-    first = run_to_end(["micro", "--num-replicas", "1", "--max-concurrent-queries", "100", *quick,
-                        "--out", "run"], tmp_path)  # fmt: skip
+    cell = ("--num-replicas", "1", "--max-concurrent-queries", "100", "--clients", "2,raw:8")
+    first = run_to_end(["micro", *SHORT, *cell, "--out", "run"], tmp_path)
     assert first.returncode == 0, first.stderr
-    planned = run_to_end(
-        ["micro", "--resume", "run", "--profile", "replica", "--dry-run"], tmp_path
-    )
+    profile = ["micro", "--resume", "run", "--profile", "proxy,replica"]
+    planned = run_to_end([*profile, "--dry-run"], tmp_path)
     assert "2 trials" in planned.stdout and "2 of them profiled repetitions" in planned.stdout
-    again = run_to_end(["micro", "--resume", "run", "--profile", "replica"], tmp_path)
+    again = run_to_end(profile, tmp_path)
     assert again.returncode == 0, again.stderr
     assert "[2/2]" in again.stderr and "/4]" not in again.stderr
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     trials = [json.loads(line) for line in lines if json.loads(line)["kind"] == "trial"]
     assert [trial["flags"].get("profiled", False) for trial in trials] == [False, False, True, True]
+    result = read(tmp_path / "run")
+    for trial in result.profiled:
+        assert kept_profiles(trial, tmp_path / "run") == {"proxy", "replica"}
+    nothing = run_to_end(profile, tmp_path)
     launches = len(read(tmp_path / "run").launches)
-    nothing = run_to_end(["micro", "--resume", "run", "--profile", "replica"], tmp_path)
-    assert nothing.returncode == 0 and len(read(tmp_path / "run").launches) == launches == 2
+    assert nothing.returncode == 0 and launches == len(result.launches) == 2
 
 
-@pytest.mark.long
-def test_noop_repeats_its_warm_up_with_py_spy_and_says_the_cost(tmp_path: Path) -> None:
+def kept_profiles(trial: Trial, run: Path) -> set[str]:
+    """Whose stacks were kept; each has its flamegraph, which names the trial."""
+    kept = [one for one in trial.profiles if "failed" not in one]
+    for one in kept:
+        raw = run / one["path"]
+        assert raw.stat().st_size > 0
+        svg = raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
+        assert trial.key in svg and "</svg>" in svg and str(run.parent) not in svg
+    return {one["role"] for one in kept}
+
+
+def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path) -> None:
+    """And knows what each replica took; without samples, none are kept."""
     done = run_to_end(
         [
-            *("noop", "--num-replicas", "1", "--num-queries", "300", "--port", "0"),
-            *("--profile", "replica", "--out", "run"),
+            *("noop", "--num-replicas", "2", "--num-queries", "200", "--port", "0"),
+            *("--profile", "replica", "--no-sample", "--out", "run"),
         ],
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
+    assert re.search(r"count 200\b", done.stdout)
+    for name in ("mean", "std", "min", "p50", "p90", "p95", "p99", "max"):
+        assert re.search(rf"^ +{name} +[0-9.]+ ms$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"url: http://127\.0\.0\.1:\d+/noop", done.stdout)
     assert re.search(
-        r"profiled, variant default: cost of profiling 1 process: .* requests/s .*, same launch",
+        r"profiled, variant default: cost of profiling 2 processes: .* requests/s .*, same launch",
         done.stdout,
     )
     result = read(tmp_path / "run")
-    assert len(result.trials) == len(result.profiled) == 1
-    assert len(list((tmp_path / "run" / "profiles").rglob("*.svg"))) == 1
+    (trial,) = result.trials
+    assert len(trial.served) == 2 and sum(trial.served.values()) == 200
+    assert not trial.usage and not trial.serve_metrics and not trial.profiles
+    assert not (tmp_path / "run" / "samples.jsonl").exists()
+    assert len(result.profiled) == 1
+    assert len(list((tmp_path / "run" / "profiles").rglob("*.svg"))) == 2
 
 
 def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> None:
+    """Of `noop --blocking`, which fails when its cluster dies by itself, as it does at last."""
     process = start(
         *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "10", "--port", "0"),
         *("--variant", "optimized", "--out", "host"),
@@ -308,8 +335,10 @@ def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> 
     assert elsewhere.returncode == 2 and elsewhere.stderr.count("\n") == 1
     assert "no Serve of this machine listens on port 9" in elsewhere.stderr
     assert not (tmp_path / "results").exists()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    cluster_child(process).kill()
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == 1
+    assert "the cluster process ended" in output
 
 
 def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
@@ -345,22 +374,22 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path) -> None:
+def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) -> None:
+    """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
     done = run_to_end(
         [
-            *("micro", "--num-replicas", "1", "--max-concurrent-queries", "100", "--clients", "8"),
-            *("--windows", "3", "--window-seconds", "0.7", "--variant", "default,optimized"),
+            *("micro", *SHORT, "--num-replicas", "1", "--max-concurrent-queries", "100"),
+            *("--clients", "8", "--window-seconds", "0.7", "--variant", "optimized"),
             *("--profile", "proxy,replica", "--serve-metrics", "--out", "run"),
         ],
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
     result = read(tmp_path / "run")
-    assert len(result.trials) == len(result.profiled) == 2 and result.complete
+    assert len(result.trials) == len(result.profiled) == 1 and result.complete
     for trial in (*result.trials, *result.profiled):
         shares = {one["role"]: one["cpu_percent"] for one in trial.usage["processes"]}
-        front = "haproxy" if trial.variant == "optimized" else "proxy"
-        assert shares[front] > 3 and shares["replica"] > 3
+        assert shares["haproxy"] > 3 and shares["replica"] > 3
         assert sum(shares.values()) < 110 * trial.usage["host"]["cores"]
         assert trial.usage["own_cpu_percent"] < 5
         taken = trial.serve_metrics["deployments"].get("noop#NoOp")
@@ -369,7 +398,7 @@ def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path
     assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
 
     told = " ".join(done.stdout.split())
-    assert told.count("cost of profiling") == 2 and "same launch" in told
+    assert told.count("cost of profiling") == 1 and "same launch" in told
     assert "CPU by process, % of a core" in done.stdout
     plain = [trial.metrics["throughput"].windows for trial in result.trials]
     measured = [line for line in done.stdout.splitlines() if line.startswith("  8 clients")]
@@ -378,16 +407,6 @@ def test_micro_with_profiles_samples_and_metrics_of_both_variants(tmp_path: Path
         mean = float(line.split()[2].replace(",", ""))
         assert mean == pytest.approx(sum(windows) / 3, rel=0.01)
     for trial in result.profiled:
-        kept = [one for one in trial.profiles if "failed" not in one]
-        assert "replica" in {one["role"] for one in kept}
-        for one in kept:
-            raw = tmp_path / "run" / one["path"]
-            assert raw.stat().st_size > 0
-            svg = raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
-            assert trial.key in svg and "</svg>" in svg and str(tmp_path) not in svg
-    drawn = run_to_end(
-        ["profile", "diff", "--run", "run", "default", "optimized", "-o", "diff.html"], tmp_path
-    )
-    assert drawn.returncode == 0, drawn.stderr
-    assert "layer" in drawn.stdout and "</svg>" in (tmp_path / "diff.html").read_text()
-    assert (tmp_path / "run" / "samples.jsonl").read_text().count('"kind":"host"') == 4
+        assert "replica" in kept_profiles(trial, tmp_path / "run")
+    samples = (tmp_path / "run" / "samples.jsonl").read_text()
+    assert samples.count('"kind":"host"') == 2

@@ -150,7 +150,7 @@ def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
     ran = start(*words, cwd=tmp_path)
     wait_for_line(ran, "recording 2 processes on 2 nodes for 90 s")
     assert len(cluster.until(PY_SPY, 2)) == 2
-    time.sleep(3.0)  # some of what is recorded
+    time.sleep(1.5)  # some of what is recorded
     ran.send_signal(signal.SIGINT)
     out, _ = ran.communicate(timeout=45)
     assert ran.returncode == 130, out
@@ -175,7 +175,7 @@ def test_a_node_that_dies_is_named_and_the_rest_is_kept(cluster: Cluster, tmp_pa
     """Last of all: a raylet is gone after it."""
     heads = {pid for pid in cluster.replicas if _is_head(cluster, cluster.replicas[pid])}
     (lost,) = [node for pid, node in cluster.replicas.items() if pid not in heads]
-    words = ("profile", "--address", cluster.address, "--target", "replica", "--duration", "12")
+    words = ("profile", "--address", cluster.address, "--target", "replica", "--duration", "6")
     ran = start(*words, cwd=tmp_path)
     assert len(cluster.until(PY_SPY, 2)) == 2
     time.sleep(1.0)

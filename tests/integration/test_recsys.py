@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -38,26 +39,27 @@ def spec_of(ranker: str, batch_size: int, wait_s: float, route: str = "/recsys")
     """What the cluster child is told, in the form of app_spec.deploy_spec."""
     sizes = {"table_rows": SHAPE.table_rows, "sparse_features": SHAPE.sparse_features}
     user_config = {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s}
+    ready = f"{route.rstrip('/')}/?user_id=0"
+    expect = {
+        "max_batch_size": batch_size,
+        "queue_max_batch_size": batch_size,
+        "batch_wait_timeout_s": wait_s,
+        "ranker": ranker,
+        "device": "cpu",
+        "threads": 1,
+    }
     return {
         "name": "recsys",
         "import_path": f"{APPS_PACKAGE}.recsys:build",
         "route_prefix": route,
-        "ready_path": f"{route.rstrip('/')}/?user_id=0",
-        "measured": "Ranker",
+        "ready": {"path": ready, "method": "GET", "headers": {}, "body": None, "statuses": [200]},
         "args": {"ranker": ranker, "seed": SEED, "device": "cpu", "threads": 1, **sizes},
         "deployments": [
             {"name": "Ranker", "num_replicas": 1, "user_config": user_config},
             {"name": "Ingress", "num_replicas": 2},
         ],
-        "expect": {
-            "max_batch_size": batch_size,
-            "queue_max_batch_size": batch_size,
-            "batch_wait_timeout_s": wait_s,
-            "ranker": ranker,
-            "device": "cpu",
-            "threads": 1,
-        },
-        "expect_replicas": 1,
+        "checks": [{"deployment": "Ranker", "replicas": 1, "expect": expect, "told": {}}],
+        "own": False,
         "timeout_s": 90.0,
     }
 
@@ -102,42 +104,81 @@ def optimized(tmp_path: Path) -> Iterator[Serving]:
         yield one
 
 
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    spec = LaunchSpec(BUILT_IN_VARIANTS["default"], new_run(), "1", tmp_path / "log")
-    with Serving(spec) as one:
-        one.start()
-        yield one
-
-
 @pytest.mark.timeout(300)
-def test_both_rankers_serve_the_scores_of_the_model(serving: Serving) -> None:
+def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
+    optimized: Serving,
+) -> None:
+    told = []
     for ranker in ("plain", "tuned"):
-        serving._ask("deploy", spec_of(ranker, 50, 0.05), 180)
-        url = f"{serving.url}/recsys/"
-        assert np.abs(served(url) - scores_alone(ranker)).max() < 1e-5
-        assert answered_directly(url + "?user_id=7") == (ranker == "tuned")
-        counts = serving.counts()
-        assert sum(one.requests for one in counts.values()) >= len(USERS)
-    pid = max(counts)  # of the second ranker
-    batches = counts[pid].batches
-    requests = sum(size * number for size, number in batches.items())
-    assert requests == counts[pid].requests == len(USERS) + 2  # and the two before and after
-    assert requests / sum(batches.values()) > 1.5
+        pid = scores_are_right(optimized, ranker)
+        told.append(sevens_and_bad_ones(optimized, ranker, "/recsys"))
+        if ranker == "tuned":
+            batch_size_changes_in_place(optimized, pid)
+        refuses_as_serve_does(optimized, ranker)
+    optimized._ask("deploy", spec_of("tuned", 50, 0.0, "/"), 180)
+    told.append(sevens_and_bad_ones(optimized, "tuned", "/"))
+    first, *others = told
+    assert [status for status, _ in first] == [422] * len(BAD)
+    for _, content in first:
+        (detail,) = json.loads(content)["detail"]
+        assert detail["loc"] == ["query", "user_id"]
+    assert all(other == first for other in others)
+
+
+def scores_are_right(serving: Serving, ranker: str) -> int:
+    """Those of the model, in batches, all of them counted; the pid of the ranker."""
+    answer = serving._ask("deploy", spec_of(ranker, 50, 0.05), 180)
+    pid = int(answer["proof"]["replicas"][0]["pid"])
+    url = f"{serving.url}/recsys/"
+    assert np.abs(served(url) - scores_alone(ranker)).max() < 1e-5
+    assert answered_directly(url + "?user_id=7") == (ranker == "tuned")
+    counts = serving.counts()[pid]
+    requests = sum(size * number for size, number in counts.batches.items())
+    assert requests == counts.requests == len(USERS) + 2  # and the two before and after
+    assert requests / sum(counts.batches.values()) > 1.5
     folder = serving.spec.counts_folder
     forward = counts_of((folder.parent / f"{folder.name}-forward-ns" / str(pid)).read_bytes())
-    assert forward.batches.keys() == batches.keys()
+    assert forward.batches.keys() == counts.batches.keys()
     assert forward.requests == sum(forward.batches.values()) > 0
-    for bad in BAD:
-        status, content = get(url + bad)
-        (detail,) = json.loads(content)["detail"]
-        assert (status, detail["loc"]) == (422, ["query", "user_id"])
+    return pid
+
+
+def sevens_and_bad_ones(serving: Serving, ranker: str, route: str) -> list[tuple[int, Any]]:
+    """All that is 7 is answered as it must be, by whom it must be. Returns the answers to BAD."""
+    url = f"{serving.url}{route.rstrip('/')}/"
+    assert get(url + "nothing")[0] == 404
+    sevens = [get(url + query) for query in SEVENS]
+    assert {status for status, _ in sevens} == {200}
+    scores = np.array([content["scores"] for _, content in sevens])
+    assert np.abs(scores - scores_alone(ranker)[7]).max() < 1e-5
+    direct = [answered_directly(url + query) for query in SEVENS]
+    assert direct == [ranker == "tuned", False, False, False, False]
+    return [get(url + query) for query in BAD]
+
+
+def refuses_as_serve_does(serving: Serving, ranker: str) -> None:
+    """A ranker that takes one request, and lets one wait: the rest is 503."""
+    spec = spec_of(ranker, 50, 0.2)
+    spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
+    serving._ask("deploy", spec, 180)
+    statuses: set[int] = set()
+    deadline = time.monotonic() + 15
+    while statuses != {200, 503} and time.monotonic() < deadline:  # the ingress is told after it
+        with ThreadPoolExecutor(24) as pool:
+            answers = pool.map(get, [f"{serving.url}/recsys/?user_id=7"] * 24)
+            statuses = {status for status, _ in answers}
+    assert statuses == {200, 503}
+
+
+def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
+    """To 1, for the same replica, which then forms no batch."""
     answer = serving._ask("deploy", spec_of("tuned", 1, 0.0), 180)
     assert answer["in_place"] and answer["proof"]["replicas"][0]["pid"] == pid
-    assert np.abs(served(url) - scores_alone("tuned")).max() < 1e-5
+    before = serving.counts()[pid].batches
+    assert np.abs(served(f"{serving.url}/recsys/") - scores_alone("tuned")).max() < 1e-5
     after = serving.counts()[pid].batches
-    assert after[1] - batches.get(1, 0) >= len(USERS)
-    assert {k: v for k, v in after.items() if k > 1} == {k: v for k, v in batches.items() if k > 1}
+    assert after[1] - before.get(1, 0) >= len(USERS)
+    assert {k: v for k, v in after.items() if k > 1} == {k: v for k, v in before.items() if k > 1}
 
 
 def scope(query: bytes, **other: Any) -> dict[str, Any]:
@@ -170,34 +211,3 @@ def test_only_the_usual_request_is_answered_without_fastapi(
     from serve_bench.apps.recsys import usual_user
 
     assert usual_user(asked) == user
-
-
-@pytest.mark.timeout(300)
-def test_both_ingresses_answer_alike(optimized: Serving) -> None:
-    told: dict[str, list[tuple[int, Any]]] = {}
-    for ranker, route in (("plain", "/recsys"), ("tuned", "/recsys"), ("tuned", "/")):
-        optimized._ask("deploy", spec_of(ranker, 50, 0.0, route), 180)
-        url = f"{optimized.url}{route.rstrip('/')}/"
-        assert get(url + "nothing")[0] == 404
-        sevens = [get(url + query) for query in SEVENS]
-        assert {status for status, _ in sevens} == {200}
-        scores = np.array([content["scores"] for _, content in sevens])
-        assert np.abs(scores - scores_alone(ranker)[7]).max() < 1e-5
-        direct = [answered_directly(url + query) for query in SEVENS]
-        assert direct == [ranker == "tuned", False, False, False, False]
-        told[ranker + route] = [get(url + query) for query in BAD]
-    first, *others = told.values()
-    assert {status for status, _ in first} == {422}
-    assert all(other == first for other in others)
-
-
-@pytest.mark.timeout(300)
-def test_what_serve_refuses_is_answered_alike(optimized: Serving) -> None:
-    """A ranker that takes one request, and lets one wait: the rest is 503, as Serve has it."""
-    for ranker in ("plain", "tuned"):
-        spec = spec_of(ranker, 50, 0.2)
-        spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
-        optimized._ask("deploy", spec, 180)
-        with ThreadPoolExecutor(24) as pool:
-            answers = list(pool.map(get, [f"{optimized.url}/recsys/?user_id=7"] * 24))
-        assert {status for status, _ in answers} == {200, 503}

@@ -15,8 +15,15 @@ import psutil
 import pytest
 
 from serve_bench.ladder_figures import ladder_lines
+from serve_bench.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import (
+    SHORT,
+    run_to_end,
+    start,
+    wait_for_deploys,
+    wait_for_line,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -27,7 +34,7 @@ variant = ["default"]
 [load]
 users = [2, 6]
 windows = 3
-window_seconds = 0.3
+window_seconds = 0.8
 warmup_seconds = 0.3
 [cell]
 max_batch_size = 4
@@ -35,55 +42,26 @@ batch_wait_timeout_s = 0.01
 device = "cpu"
 table_rows = 500
 sparse_features = 6
-[matrix]
-num_replicas = [1]
+[[cells]]
+ranker = "plain"
+num_replicas = 1
+[[cells]]
+ranker = "plain"
+num_replicas = 2
+[[cells]]
+ranker = "tuned"
+num_replicas = 2
 """
+CELLS = [("plain", 1), ("plain", 2), ("tuned", 2)]
 
 
 @pytest.mark.timeout(300)
-def test_both_rankers_climb_their_ladders(tmp_path: Path) -> None:
+def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    command = ["recsys", "--suite", "./small.toml", "--ranker", "both", "--ranker-replicas", "1,2"]
-    ran = run_to_end([*command, "--out", "r", "--published"], tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    result = read(tmp_path / "r")
-    ladders = ladder_lines(result)
-    assert [(one.cell["ranker"], one.cell["num_replicas"]) for one in ladders] == [
-        *(("plain", 1), ("plain", 2)),
-        *(("tuned", 1), ("tuned", 2)),
-    ]
-    for trial in result.trials:
-        assert trial.counts.failed == {} and trial.counts.completed > 10
-        assert len(trial.served) == trial.cell["num_replicas"]
-        sizes = {int(size): count for size, (count, _) in trial.forward.items()}
-        asked = sum(size * count for size, count in sizes.items())
-        assert max(sizes) <= 4 and asked == sum(trial.served.values())
-        assert all(ns > 0 for _, ns in trial.forward.values())
-        titles = {one["title"] for one in trial.usage["processes"] if one["role"] == "replica"}
-        assert titles == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
-    # Deployed in place from one to two replicas, two ingress replicas for each.
-    assert [deploy.in_place for deploy in result.deploys] == [False, True, False, True]
-    told = [one for deploy in result.deploys for one in deploy.proof["replicas"]]
-    assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}
-    assert "on CPU, no GPU is used; 1 thread of torch a ranker" in ran.stdout
-    assert re.search(r"default, tuned, CPU +[\d,.]+ ± ", ran.stdout)
-    assert "PUBLISHED, not measured here: OSS vs Turbo" in ran.stdout
-    assert max(len(line) for line in ran.stdout.splitlines() if "records:" not in line) <= 80
-    page = json.loads(run_to_end(["report", "r", "--format", "json"], tmp_path).stdout)
-    assert [one["knee_users"] for one in page["ladders"]] == [
-        ladder.knee.row.connections for ladder in ladders if ladder.knee is not None
-    ]
-    again = run_to_end(["recsys", "--resume", "r"], tmp_path)
-    assert again.returncode == 0 and len(read(tmp_path / "r").launches) == 1
-
-
-@pytest.mark.timeout(300)
-def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    command = ["recsys", "--suite", "./small.toml", "--users", "2,6,10", "--duration", "6"]
-    run = start(*command, "--out", "r", cwd=tmp_path)
-    wait_for_line(run, r"default,.* 2 users \(raw\)")
-    time.sleep(2)  # the step of 6 users is warm and measured
+    run = start("recsys", "--suite", "./small.toml", "--out", "r", cwd=tmp_path)
+    wait_for_line(run, r"deploy$")
+    wait_for_deploys(run, tmp_path / "r", 1)
+    time.sleep(1.0)  # the step of 2 users is warm and measured
     ours = [
         one.pid
         for one in psutil.Process(run.pid).children(recursive=True)
@@ -93,28 +71,74 @@ def test_a_ranker_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
     rest = run.stdout.read() if run.stdout else ""
     assert run.wait() == 1, rest
     result = read(tmp_path / "r")
-    assert [one.row.connections for one in result.trials] == [2, 6, 10]
-    hurt = result.trials[1]
+    hurt, *others = result.trials
+    assert [one.row.connections for one in result.trials] == [2, 6] * len(CELLS)
     # Serve fails the requests that the replica had, or, at times, lets all wait for the next one.
     assert hurt.counts.failed_total > 0 or 0 in (hurt.metrics["throughput"].windows or ())
-    assert result.trials[0].counts.failed == result.trials[2].counts.failed == {}
+    assert all(one.counts.failed == {} for one in others)
     (failure,) = result.failures
     assert (
         failure.key == hurt.key and f"replica {ours[0]} ended during the trial" in failure.message
     )
     assert "failed: replica" in rest
     assert ("requests failed: " in rest) == (hurt.counts.failed_total > 0)
-    (after,) = result.trials[2].served
-    assert after != f"replica {ours[0]}"
+    assert f"replica {ours[0]}" not in others[0].served
+    # Deployed again once it was replaced; from one to two replicas in place.
+    assert [deploy.in_place for deploy in result.deploys] == [False, False, True, False]
     # What is in doubt is measured again, and nothing else.
-    again = run_to_end(["recsys", "--resume", "r"], tmp_path)
+    again = run_to_end(["recsys", "--resume", "r", "--published"], tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert read(tmp_path / "r").complete
+    whole = read(tmp_path / "r")
+    assert whole.complete and {one.key for one in whole.trials} == {hurt.key} | {
+        one.key for one in others
+    }
+    assert [one for one in whole.trials if one.key != hurt.key] == others
+    check_climbed(whole)
+    check_report(again.stdout, whole, tmp_path)
+    nothing = run_to_end(["recsys", "--resume", "r"], tmp_path)
+    assert nothing.returncode == 0 and len(read(tmp_path / "r").launches) == 2
+
+
+def check_climbed(result: Result) -> None:
+    """Every step has what it must, and each ranker its ladder."""
+    assert [(one.cell["ranker"], one.cell["num_replicas"]) for one in ladder_lines(result)] == CELLS
+    for trial in result.trials:
+        assert trial.counts.failed == {} and trial.counts.completed > 10
+        assert len(trial.served) == trial.cell["num_replicas"]
+        sizes = {int(size): count for size, (count, _) in trial.forward.items()}
+        asked = sum(size * count for size, count in sizes.items())
+        assert max(sizes) <= 4 and asked == sum(trial.served.values())
+        assert all(ns > 0 for _, ns in trial.forward.values())
+        # Two ingress replicas for each ranker.
+        titles = [one["title"] for one in trial.usage["processes"] if one["role"] == "replica"]
+        assert {*titles} == {"ray::ServeReplica:recsys:Ranker", "ray::ServeReplica:recsys:Ingress"}
+    told = [one for deploy in result.deploys for one in deploy.proof["replicas"]]
+    assert {(one["device"], one["threads"]) for one in told} == {("cpu", 1)}
+
+
+def check_report(text: str, result: Result, folder: Path) -> None:
+    assert "on CPU, no GPU is used; 1 thread of torch a ranker" in text
+    assert re.search(r"default, tuned, CPU +[\d,.]+ ± ", text)
+    assert "PUBLISHED, not measured here: OSS vs Turbo" in text
+    assert max(len(line) for line in text.splitlines() if "records:" not in line) <= 80
+    page = json.loads(run_to_end(["report", "r", "--format", "json"], folder).stdout)
+    assert [one["knee_users"] for one in page["ladders"]] == [
+        ladder.knee.row.connections for ladder in ladder_lines(result) if ladder.knee is not None
+    ]
+
+
+def test_both_rankers_and_their_replicas_are_planned_by_flags(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = ["recsys", "--suite", "./small.toml", "--ranker", "both", "--ranker-replicas", "1,2"]
+    done = run_to_end([*command, "--dry-run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    planned = re.findall(r"num_replicas=(\d).*ranker=(\w+)", done.stdout)
+    assert planned == [("1", "plain"), ("2", "plain"), ("1", "tuned"), ("2", "tuned")]
 
 
 @pytest.mark.timeout(300)
 def test_micro_measures_a_ranker_of_one_tier(tmp_path: Path) -> None:
-    command = ["micro", "--app", "ranker", "--device", "cpu", "--table-rows", "500", "--quick"]
+    command = ["micro", "--app", "ranker", "--device", "cpu", "--table-rows", "500", *SHORT]
     axes = ["--max-batch-size", "1,8", "--clients", "2,raw:4", "--ranker", "tuned"]
     run = start(*command, *axes, "--out", "r", cwd=tmp_path)
     wait_for_line(run, r"device cpu, 2 clients")

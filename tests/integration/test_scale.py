@@ -53,7 +53,7 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
 def test_each_raylet_with_a_proxy_is_loaded_and_all_published_names_are_told(
     tmp_path: Path,
 ) -> None:
-    sizes = ("--replicas", "4", "--nodes", "2", "--duration", "2s", "--warmup", "1s")
+    sizes = ("--replicas", "4", "--nodes", "2", "--duration", "2s", "--warmup", "0.5s")
     command = ("scale", "single", *sizes, "--perf-metrics", "p.json", "--published")
     result = measured(tmp_path, *command)
     (trial,), (launch,) = result.trials, result.launches
@@ -73,7 +73,7 @@ def test_each_raylet_with_a_proxy_is_loaded_and_all_published_names_are_told(
 @pytest.mark.long
 @pytest.mark.external
 def test_a_curve_tells_what_each_number_of_replicas_costs(tmp_path: Path) -> None:
-    sizes = ("--replicas", "1,2,3", "--duration", "1s", "--client", "wrk")
+    sizes = ("--replicas", "1,2,3", "--duration", "1s", "--warmup", "0.5s", "--client", "wrk")
     result = measured(tmp_path, "scale", "curve", *sizes)
     assert [trial.cell["num_replicas"] for trial in result.trials] == [1, 2, 3]
     for trial in result.trials:
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
 
 
-def _wait_for_load_worker(owner: int, measuring_s: float = 4.0) -> None:
+def _wait_for_load_worker(owner: int, measuring_s: float = 2.5) -> None:
     import time
 
     import psutil
@@ -127,9 +127,9 @@ def _wait_for_load_worker(owner: int, measuring_s: float = 4.0) -> None:
 @pytest.mark.long
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     """What is left is looked for by the fixture that all tests here have."""
-    sizes = ("--replicas", "2", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
+    sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
     running = start("scale", "single", *sizes, cwd=tmp_path)
-    _wait_for_load_worker(running.pid)
+    _wait_for_load_worker(running.pid, measuring_s=1.0)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=20)
     assert running.returncode == -signal.SIGKILL
