@@ -19,6 +19,7 @@ from tests.test_ci_example import EXAMPLE, commands
 pytestmark = pytest.mark.ray
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # six launches
 def test_optimized_is_improved_over_default(tmp_path: Path) -> None:
     line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--out", "run"]
