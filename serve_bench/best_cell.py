@@ -16,7 +16,8 @@ from serve_bench.statistics import MAIN, Line, Spread
 
 LIKE: Final = 0.05
 """Two launches of the same cell differ by 2 to 10 % on a host with 2 cores (SD of the ratio of two
-identical clusters, docs/ab.md): cells this close are not called different."""
+identical clusters, measured with a prototype: docs/ab.md). Cells this close are not called
+different."""
 
 FEWEST: Final = 3
 """Launches by which a spread over launches can be told at all."""

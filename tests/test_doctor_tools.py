@@ -61,6 +61,7 @@ def test_a_program_that_cannot_be_run_or_does_not_answer(
 
 def test_libraries() -> None:
     assert tool_checks.library("psutil", "all").status == "ok"
+    assert tool_checks.library("no-such-library", "all", "warning").status == "warning"
     found = tool_checks.library("no-such-library", "pictures")
     assert (found.status, found.advice) == ("absent", "for pictures")
 

@@ -34,6 +34,15 @@ Launches: TypeAlias = Annotated[
     int | None, typer.Option(help="Fresh clusters of each variant, each the whole plan [1].")
 ]
 
+# Rows and their length.
+Windows: TypeAlias = Annotated[int | None, typer.Option(help="Windows a row [10].")]
+WindowSeconds: TypeAlias = Annotated[float | None, typer.Option(help="Seconds a window [1].")]
+QuickWindows: TypeAlias = Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")]
+ProfileRows: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
+]
+
 # The model.
 Ranker: TypeAlias = Annotated[
     str | None, typer.Option(help="Of the model: plain, tuned or both [plain].")

@@ -44,18 +44,15 @@ def run(
     clients: Annotated[
         str | None, typer.Option(help="Rows: N aiohttp clients, raw:N connections [raw:100].")
     ] = None,
-    windows: Annotated[int | None, typer.Option(help="Windows a row [10].")] = None,
-    window_seconds: Annotated[float | None, typer.Option(help="Seconds a window [1].")] = None,
+    windows: options.Windows = None,
+    window_seconds: options.WindowSeconds = None,
     launches: options.Launches = None,
-    quick: Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")] = False,
+    quick: options.QuickWindows = False,
     variant: options.Variants = None,
     env: options.Env = None,
     out: options.Out = None,
     resume: options.ResumeFrom = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(help="Repeat each row with py-spy on proxy, replica, controller."),
-    ] = None,
+    profile: options.ProfileRows = None,
     no_sample: options.NoSample = False,
     load_on: options.LoadOn = None,
     load_nodes: options.LoadNodes = None,

@@ -14,7 +14,7 @@ from typing import Final
 from serve_bench.doctor.place import plural
 from serve_bench.doctor.programs import said_by, where
 from serve_bench.errors import BadInput
-from serve_bench.fitness import Finding
+from serve_bench.fitness import Finding, Status
 from serve_bench.perf import PACKAGE, PerfUnusable, record
 from serve_bench.pyspy import ProfileFailed, dump, py_spy
 from serve_bench.rights import ptrace_scope, why_not_allowed
@@ -27,9 +27,10 @@ PROGRAMS: Final = (
     ("oha", "--version", r"oha (\d\S*)", "loads of your own on `serve-bench noop --blocking`"),
 )
 
-LIBRARIES: Final = (
-    ("scipy", "intervals of versus and compare: pip install scipy"),
-    ("matplotlib", "plots of ladders, rpc and scale: pip install 'serve-bench[plot]'"),
+#: What each is for, and how its absence is judged: scipy comes with the tool, plots are an extra.
+LIBRARIES: Final[tuple[tuple[str, str, Status], ...]] = (
+    ("scipy", "intervals of versus and compare: pip install scipy", "warning"),
+    ("matplotlib", "plots of ladders, rpc and scale: pip install 'serve-bench[plot]'", "absent"),
 )
 
 
@@ -46,12 +47,12 @@ def program(name: str, flag: str, pattern: str, use: str) -> Finding:
     return Finding(name, "ok", f"{said.version}, {path}", detail=detail)
 
 
-def library(name: str, use: str) -> Finding:
+def library(name: str, use: str, missing: Status = "absent") -> Finding:
     """A library of this interpreter that some commands need."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(name, "absent", "not installed", f"for {use}")
+        return Finding(name, missing, "not installed", f"for {use}")
     return Finding(name, "ok", version, detail={"version": version})
 
 
