@@ -41,7 +41,6 @@ class LaunchSpec:
     `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
     this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
     where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all.
-    `apart_from`: ports of another launch that is up beside this one.
     """
 
     variant: VariantUsed
@@ -56,7 +55,6 @@ class LaunchSpec:
     proxy_location: str = "HeadOnly"
     folders: tuple[str, ...] = ()
     cpus: float = 0.0
-    apart_from: range = range(0)
 
     @property
     def ports(self) -> int:

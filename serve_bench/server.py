@@ -109,7 +109,13 @@ class Serving:
 
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
-        ports = self.ports = free_block(self.spec.ports, self.spec.apart_from)
+        self.begin()
+        self.await_up(report)
+
+    def begin(self, apart_from: range = range(0)) -> None:
+        """Starts the child process alone, and takes the ports of the launch: none of `apart_from`,
+        which a launch has that is up at the same time."""
+        ports = self.ports = free_block(self.spec.ports, apart_from)
         self.port = self.spec.port or ports[0]
         for part in ("r", "h", "p", self.spec.counts_folder.name):
             (self.spec.directory / part).mkdir(parents=True)
@@ -120,6 +126,10 @@ class Serving:
             cwd=self.spec.directory,
             env=child_environment(self.spec, ports),
         )
+
+    def await_up(self, report: Callable[[str], None] = lambda phase: None) -> None:
+        """Has the child start Ray and Serve: what `begin` leaves of `start`, in any thread."""
+        assert self._child is not None, "begin() first"
 
         def phase_ended(name: str, seconds: float) -> None:
             self.seconds[name] = round(seconds, 4)
@@ -132,7 +142,7 @@ class Serving:
             "ray_dir": str(self.spec.directory / "r"),
             "env": dict(self.spec.variant.env),
             "http_options": dict(self.spec.variant.http_options),
-            "raylets": raylet_ports(self.spec, ports),
+            "raylets": raylet_ports(self.spec, self.ports),
             "proxy_location": self.spec.proxy_location,
         }
         timeout_s = LAUNCH_TIMEOUT_S + RAYLET_TIMEOUT_S * (self.spec.raylets - 1)

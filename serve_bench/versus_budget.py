@@ -11,17 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.errors import BadInput
-from serve_bench.scenario import CHANGE_S, FIRST_DEPLOY_S, LAUNCH_S, MODEL_S, REPLICA_S
+from serve_bench.scenario import CHANGE_S, FIRST_DEPLOY_S, MODEL_S, REPLICA_S
 from serve_bench.versus_request import QUICK_STEADY_S, RoundPlan, VersusSuite, versus_plan
 
 #: A round fewer, and an interval says nothing; a second less, and a round is noise.
 LEAST_ROUNDS: Final = 3
 LEAST_SIDE_S: Final = 2.0
 
-#: Seconds beside the load, as measured on a host with 2 cores: what the second launch takes more
-#: than one by itself, the end of both, and for each row of a side the start of its worker and the
-#: warm-up. In the first round each row is looked at before.
-BESIDE_S: Final = 3.5
+#: Seconds beside the load, as measured on a host with 2 cores: both launches, at once, the end of
+#: both, and for each row of a side the start of its worker and the warm-up. In the first round each
+#: row is looked at before. Both deploys at once take a share of what they take one by one.
+BOTH_UP_S: Final = 12.0
+AT_ONCE: Final = 0.7
 TEARDOWN_S: Final = 1.0
 ROW_S: Final = 1.3
 LOOKS_S: Final = 6.0
@@ -42,7 +43,7 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
         deploys_s += MODEL_S * max(
             int(cell["num_replicas"]) if "ranker" in cell else 0 for cell in every
         )
-    return 2 * LAUNCH_S + BESIDE_S + deploys_s + loads_s + TEARDOWN_S
+    return BOTH_UP_S + AT_ONCE * deploys_s + loads_s + TEARDOWN_S
 
 
 def expected_s(suite: VersusSuite, rounds: Iterable[RoundPlan]) -> float:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
 from serve_bench.load import LoadError
 from serve_bench.load_spec import Load
 from serve_bench.observer import Observer, Step
-from serve_bench.result import Deploy, Failure, Launch, Trial, VariantUsed
+from serve_bench.result import Failure, Trial, VariantUsed
 from serve_bench.scenario import PUBLISHED_AXES, Cell, LaunchPlan
 from serve_bench.server import LaunchFailed, LaunchSpec, Serving
 from serve_bench.slicing import Slicing
@@ -26,30 +25,13 @@ from serve_bench.teardown import record_teardown
 from serve_bench.trial import load_of
 from serve_bench.url_runner import Service
 from serve_bench.versus_budget import expected_s
-from serve_bench.versus_request import Pairing, RoundPlan, Side, VersusSuite
+from serve_bench.versus_request import Pairing, RoundPlan, VersusSuite
 from serve_bench.versus_rows import PairRows, Target, place_of
-
-_NEXT_PHASE: Final = {
-    "import": "launch: starting Ray",
-    "ray_init": "launch: starting Serve",
-    "serve_start": "launch: Serve is up",
-}
+from serve_bench.versus_sides import Up, deploy_both, start_both
 
 
 class RoundOver(RunFailed):
     """Nothing more can be measured in this round; what ended it is recorded already."""
-
-
-@dataclass
-class Up:
-    """A side of a round that was started, or is being."""
-
-    side: Side
-    number: str
-    serving: Serving
-    log: str
-    started_at: str
-    proven: bool = False
 
 
 @dataclass
@@ -99,79 +81,60 @@ class VersusRunner:
     def _with_launches(self, plan: RoundPlan) -> None:
         ups: dict[int, Up] = {}
         try:
-            for number in plan.order:
-                self._start(plan, number, ups)
+            self._start(plan, ups)
             both = ups[0], ups[1]
             for cell, pairings in plan.cells:
-                if all([self._deploy(up, cell, plan) for up in both]):
+                if self._deploy(both, cell):
                     for at in pairings:
                         self._measure(at, self._targets(at, both), both)
         finally:  # Ctrl-C comes this way too
             self._teardown(list(ups.values()))
 
-    def _start(self, plan: RoundPlan, number: int, ups: dict[int, Up]) -> None:
-        """Starts a side beside those that are up. Raises RoundOver."""
+    def _start(self, plan: RoundPlan, ups: dict[int, Up]) -> None:
+        """Fills `ups`, in the order of the plan. Raises RoundOver."""
+        for number in plan.order:
+            ups[number] = self._up(plan, number, next(iter(ups.values()), None))
+        failed = start_both(list(ups.values()), self._say_side)
+        for up, error in failed:
+            self._fail_launch("launch", error, up)
+        if failed:
+            raise RoundOver(str(failed[0][1]))
+
+    def _up(self, plan: RoundPlan, number: int, beside: Up | None) -> Up:
+        """A side that is to be started."""
         side = self.suite.sides[number]
         name = str(self.first_launch + self._launched)
         self._launched += 1
         log = f"logs/launch-{name}.log"
-        beside = [up.serving.ports for up in ups.values()]
+        cells = [side.cell(cell) for cell, _ in plan.cells]
         spec = LaunchSpec(
             side.launched,
             self.run_id,
             name,
             self.folder.path / log,
-            most_replicas=max(side.app.replicas(side.cell(cell)) for cell, _ in plan.cells),
+            most_replicas=max(map(side.app.replicas, cells)),
             folders=side.app.folders,
-            cpus=max(side.app.cpus(side.cell(cell)) for cell, _ in plan.cells),
-            apart_from=beside[0] if beside else range(0),
+            cpus=max(map(side.app.cpus, cells)),
         )
-        up = ups[number] = Up(side, name, Serving(spec), log, now_iso())
-        try:
-            self._say(side.label, "launch: loading Ray")
-            up.serving.start(lambda phase: self._say(side.label, _NEXT_PHASE[phase]))
-        except LaunchFailed as error:
-            self._fail_launch("launch", error, up)
-            raise RoundOver(str(error)) from None
+        return Up(side, name, Serving(spec), log, plan.round, beside)
 
-    def _deploy(self, up: Up, cell: Cell, plan: RoundPlan) -> bool:
-        """Puts a cell on a side, and records the launch once it is proven. False where the cell is
-        not in force. Raises RoundOver when the launch is no good."""
-        self._say(up.side.label, "deploy")
-        suite, whole = self.suite.of_side(up.side, cell)
-        label = self.suite.label(cell)
-        what = "deploy"
-        try:
-            deployed = up.serving.deploy(suite.app, whole)
-            if not up.proven:
-                what = "launch"
-                self._prove(up, plan)
-        except LaunchFailed as error:
-            gone = not up.proven or not up.serving.alive()
-            self._fail_launch("launch" if gone else what, error, up, None if gone else label)
-            if gone:
-                raise RoundOver(str(error)) from None
-            return False
-        seconds = round(deployed.seconds, 4)
-        self.folder.append(Deploy(up.number, label, seconds, deployed.in_place, deployed.proof))
-        return True
-
-    def _prove(self, up: Up, plan: RoundPlan) -> None:
-        began = time.monotonic()
-        proof = up.serving.prove()
-        seconds = {**up.serving.seconds, "proof": round(time.monotonic() - began, 4)}
-        self.folder.append(
-            Launch(
-                id=up.number,
-                variant=up.side.launched,
-                round=plan.round,
-                started_at=up.started_at,
-                seconds=seconds,
-                proof=proof,
-                paths={"log": up.log},
-            )
-        )
-        up.proven = True
+    def _deploy(self, both: tuple[Up, Up], cell: Cell) -> bool:
+        """Puts a cell on both sides, and records a launch once it is proven. False where it is not
+        in force on both. Raises RoundOver when a launch is no good."""
+        label, over, ok = self.suite.label(cell), "", True
+        apps = [self.suite.of_side(up.side, cell) for up in both]
+        for up, outcome in zip(both, deploy_both(both, apps, self._say_side), strict=True):
+            if isinstance(outcome, LaunchFailed):
+                gone = not up.proven or not up.serving.alive()
+                what = "launch" if gone else "deploy"
+                self._fail_launch(what, outcome, up, None if gone else label)
+                ok, over = False, over or (str(outcome) if gone else "")
+                continue
+            for record in outcome.records(label):
+                self.folder.append(record)
+        if over:
+            raise RoundOver(over)
+        return ok
 
     def _teardown(self, ups: Sequence[Up]) -> None:
         """Ends all, even where the end of one cannot be recorded."""
@@ -307,6 +270,9 @@ class VersusRunner:
         self.observer.failure(failure)
 
     # ---------------------------------------------------------------------------- progress
+
+    def _say_side(self, up: Up, phase: str) -> None:
+        self._say(up.side.label, phase)
 
     def _say_row(self, at: Pairing, phase: str, rate: float | None) -> None:
         both = " : ".join(planned.variant for planned in at.planned)

@@ -37,7 +37,7 @@ class Here:
     calls: list[tuple[str, str]] = field(default_factory=list)
     failing: dict[tuple[str, str], int] = field(default_factory=dict)
     ended: dict[str, list[str]] = field(default_factory=dict)
-    specs: list[LaunchSpec] = field(default_factory=list)
+    apart: list[range] = field(default_factory=list)
 
     def note(self, call: str, name: str) -> None:
         self.calls.append((call, name))
@@ -55,14 +55,18 @@ class FakeServing:
     seconds: dict[str, float] = field(default_factory=dict)
     url: str = "http://127.0.0.1:1"
     ports: range = range(0)
+    closed: bool = False
 
     @property
     def name(self) -> str:
         return self.spec.variant.name
 
-    def start(self, report: Callable[[str], None]) -> None:
-        self.here.specs.append(self.spec)
+    def begin(self, apart_from: range = range(0)) -> None:
         self.ports = range(100 * int(self.spec.name), 100 * int(self.spec.name) + 50)
+        self.here.apart.append(apart_from)
+        self.here.note("begin", self.name)
+
+    def await_up(self, report: Callable[[str], None]) -> None:
         report("import")
         self.here.note("start", self.name)
 
@@ -84,7 +88,9 @@ class FakeServing:
         return True
 
     def close(self) -> Reaped:
-        self.here.note("close", self.name)
+        if not self.closed:
+            self.here.note("close", self.name)
+        self.closed = True
         return Reaped(3, 0.1)
 
 
@@ -184,12 +190,16 @@ def suite(rounds: int = 2, **other: Any) -> VersusSuite:
 def test_a_round_is_both_sides_up_measured_and_down(bench: Bench) -> None:
     result = bench.run(suite())
     a, b = "default", "optimized"
-    deploys = [(call, name) for name in (a, b) for call in ("deploy", "prove")]
-    down = [("close", a), ("close", b)]
-    assert bench.here.calls == [
-        *[("start", a), ("start", b), *deploys, ("measure", "round 1"), *down],
-        *[("start", b), ("start", a), *deploys, ("measure", "round 2"), *down[::-1]],
-    ]
+    for number, (one, other) in ((1, (a, b)), (2, (b, a))):
+        calls = bench.here.calls[11 * number - 11 : 11 * number]
+        assert calls[:2] == [("begin", one), ("begin", other)]
+        # These are done at once: in an order for each side, and in none between them.
+        for name in (a, b):
+            own = [call for call, whose in calls[2:8] if whose == name]
+            assert own == ["start", "deploy", "prove"]
+        assert {call for call, _ in calls[2:4]} == {"start"}  # deployed once both are up
+        assert calls[8:] == [("measure", f"round {number}"), ("close", one), ("close", other)]
+    assert len(bench.here.calls) == 22
     assert bench.ok and result.complete
     assert [(one.id, one.variant.name, one.round) for one in result.launches] == [
         *[("1", a, 1), ("2", b, 1), ("4", a, 2), ("3", b, 2)]
@@ -206,8 +216,7 @@ def test_a_round_is_both_sides_up_measured_and_down(bench: Bench) -> None:
 
 def test_the_second_side_gets_no_ports_of_the_first(bench: Bench) -> None:
     bench.run(suite(rounds=2))
-    apart = [spec.apart_from for spec in bench.here.specs]
-    assert apart == [range(0), range(100, 150), range(0), range(300, 350)]
+    assert bench.here.apart == [range(0), range(100, 150), range(0), range(300, 350)]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +237,7 @@ def test_a_side_that_fails_ends_its_round_and_all_is_taken_down(
     (failure,) = result.failures
     assert (failure.what, failure.variant, failure.round) == (what, side, 1)
     assert failure.detail[0] == "why" and f"{call} of {side} failed" in failure.message
-    started = sum(call == "start" for call, _ in bench.here.calls)
+    started = sum(call == "begin" for call, _ in bench.here.calls)
     assert sum(call == "close" for call, _ in bench.here.calls) == started
     assert len(result.teardowns) == started
     assert [trial.round for trial in result.trials] == [2, 2]  # the next round went on
