@@ -29,7 +29,7 @@ from serve_bench.result import Result
 from serve_bench.store import read
 
 THRESHOLD = "5%"
-LONG_ROUNDS = 24
+LONG_ROUNDS = 12
 
 APP = '''"""Spins for a time of CPU, then answers."""
 
@@ -79,7 +79,7 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=6, help="of each planted run")
     parser.add_argument("--variant", default="optimized")
     parser.add_argument("--base-us", type=float, default=100.0, help="spin of the base, us")
-    parser.add_argument("--planted-us", default="12:36,5:15", help="NAME:US on top of the base")
+    parser.add_argument("--planted-us", default="12:30.5,5:11.7", help="NAME:US on top of the base")
     parser.add_argument("--out", type=Path, default=Path("results/bench-versus"))
     asked = parser.parse_args()
     for name in asked.only.split(","):
