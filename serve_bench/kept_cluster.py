@@ -7,7 +7,6 @@ is fixed when it starts: what is not found there is refused, never found by chan
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,12 @@ from typing import Any, Final
 from serve_bench.app_spec import AppSpec, own_spec
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.launch_spec import check_interpreter
+from serve_bench.marked import Marked
 from serve_bench.own_app import Asked, Option, OwnApp, read_options
 from serve_bench.own_app_facts import check_options, own_app
 from serve_bench.result import VariantUsed
 from serve_bench.server import LaunchFailed, LaunchSpec, Serving
-from serve_bench.strays import marks, new_run, reap, start_warden, sweep
+from serve_bench.strays import marks, sweep
 
 WHERE: Final = "serve_target"
 """What a refusal begins with."""
@@ -44,8 +44,7 @@ class KeptCluster:
     options: Mapping[str, Option] = field(default_factory=dict, init=False)
     target: str = field(default="", init=False)
     _serving: Serving | None = field(default=None, init=False)
-    _run_id: str = field(default="", init=False)
-    _warden: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _run: Marked | None = field(default=None, init=False)
     _apps: dict[str, OwnApp] = field(default_factory=dict, init=False)
     _failure: RunFailed | None = field(default=None, init=False)
 
@@ -62,7 +61,7 @@ class KeptCluster:
     @property
     def mark(self) -> dict[str, str]:
         """What the environment of a load's workers must hold; empty until the cluster starts."""
-        return marks(self._run_id) if self._run_id else {}
+        return {} if self._run is None else marks(self._run.run_id)
 
     def casualties(self) -> list[str]:
         """Which of its processes ended since the deploy, or since this was last asked."""
@@ -143,11 +142,10 @@ class KeptCluster:
     def _start(self, app: AppSpec, cell: Mapping[str, Option]) -> Serving:
         check_interpreter(self.variant)
         sweep()
-        self._run_id = new_run()
-        self._warden = start_warden(self._run_id)
+        self._run = Marked.begin()
         room = LaunchSpec(
             self.variant,
-            self._run_id,
+            self._run.run_id,
             "1",
             self.log,
             most_replicas=max(LEAST_ROOM, app.replicas(cell)),
@@ -165,13 +163,9 @@ class KeptCluster:
             left = self._serving.close().leftovers
             self._serving = None
         self.target = ""
-        if self._run_id:
-            left += reap(self._run_id).leftovers
-            self._run_id = ""
-        if self._warden is not None and self._warden.stdin is not None:
-            self._warden.stdin.close()
-            self._warden.wait()
-            self._warden = None
+        if self._run is not None:
+            left += self._run.end()[0].leftovers
+            self._run = None
         return left
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench import kept_cluster, strays
+from serve_bench import kept_cluster, marked, strays
 from serve_bench.app_spec import AppSpec
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.kept_cluster import KeptCluster, found
@@ -95,7 +95,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(kept_cluster, "check_interpreter", lambda _: None)
     monkeypatch.setattr(kept_cluster, "sweep", dict)
     closed = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), wait=lambda: 0)
-    monkeypatch.setattr(kept_cluster, "start_warden", lambda _: closed)
+    closed.poll = lambda: None
+    monkeypatch.setattr(marked, "start_warden", lambda _: closed)
     return stage
 
 

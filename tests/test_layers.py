@@ -29,11 +29,11 @@ WORDS: Final = frozenset(
     stacks statistics suite trial usage variants verdict versus_budget versus_request""".split()
 )
 MACHINES: Final = frozenset(
-    """apps at_once attached_cluster child clock cluster counted_rounds doctor files gpu
-    host inside kept_cluster launch_spec load load_place model_needs nodes own_app_facts perf ports
-    processes profiler profiling prometheus pyspy ranker_bench readings recording
-    requests_file rights rpc_backend rpc_needs sampler scale_cluster scale_needs
-    serve_metrics server settling shipped store strays""".split()
+    """apps at_once attached_cluster child clock cluster counted_rounds doctor files
+    gpu host inside kept_cluster launch_spec load load_place marked model_needs nodes
+    own_app_facts perf ports processes profiler profiling prometheus pyspy
+    ranker_bench readings recording requests_file rights rpc_backend rpc_needs sampler
+    scale_cluster scale_needs serve_metrics server settling shipped store strays""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),

@@ -20,9 +20,10 @@ from serve_bench.cli.run_record import recorded, run_record
 from serve_bench.clock import now_iso
 from serve_bench.host import fingerprint
 from serve_bench.launch_spec import ignored_environment
+from serve_bench.marked import Marked
 from serve_bench.result import PlannedTrial, Resume
 from serve_bench.store import RunFolder, StoreError
-from serve_bench.strays import new_run, reap, start_warden, sweep
+from serve_bench.strays import sweep
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -99,17 +100,13 @@ def run_mark() -> Iterator[str]:
     """A run id with its directory and warden; whatever the run started is gone afterwards."""
     for stray, reaped in sweep().items():
         print(f"note: ended {reaped.killed} processes of dead run {stray}", file=sys.stderr)
-    run_id = new_run()
-    warden = start_warden(run_id)
+    run = Marked.begin()
     try:
-        yield run_id
+        yield run.run_id
     finally:
-        reap(run_id)
-        if warden.poll() is not None:
+        _, died = run.end()
+        if died:
             print("note: the process that cleans up after a killed run had died", file=sys.stderr)
-        if warden.stdin is not None:
-            warden.stdin.close()
-        warden.wait()
 
 
 @contextlib.contextmanager

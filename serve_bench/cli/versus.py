@@ -48,7 +48,9 @@ def versus(
     method: Annotated[Text, typer.Option(help="Of own apps: [GET; POST with a body].")] = None,
     body: Annotated[Text, typer.Option(help="Of own apps: text, or @FILE.")] = None,
     expect_status: Annotated[Text, typer.Option(help="Of own apps: as 200,204 [any 2xx].")] = None,
-    aa: Annotated[bool, typer.Option("--aa", help="A against itself: the noise floor.")] = False,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="A against itself, or default: the noise floor.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="3 rounds of 2 s a side.")] = False,
     threshold: gate_flags.Threshold = None,
     gate: gate_flags.GateMetrics = None,

@@ -209,6 +209,8 @@ def _side(asked: Asked, number: int, common: Suite) -> Side:
     """A or B, as its flags have it."""
     flag = f"--{FLAGS[number]}"
     word = asked.sides[number]
+    if word is None and asked.aa:
+        word = "default"  # of --aa without --a: what Serve does without flags
     if word is None:
         more = "; A against itself is --aa" if number else ""
         raise BadInput(f"{flag}: is missing; it takes VARIANT, APP or VARIANT,APP{more}")
