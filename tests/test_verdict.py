@@ -306,7 +306,7 @@ def test_a_client_at_its_core() -> None:
         process(3, "load_worker", 97, wait=2),
         host=170,
     )
-    told = bound(0.97, 0.02, "a load worker ran or waited for a CPU 97% of the time (limit 85%)")
+    told = bound(0.97, 0.02, "a load worker ran or waited for a CPU 97 % of the time (limit 85 %)")
     verdict = limited_by(measured(100, 4000, seen, client=told))
     assert (verdict.cause, verdict.confidence) == ("client", "sure")
     assert verdict.figures == "client 97 % not idle"
@@ -314,14 +314,14 @@ def test_a_client_at_its_core() -> None:
 
 def test_a_client_that_waits_for_a_full_host_is_not_the_limit() -> None:
     seen = usage(process(1, "proxy", 45, wait=40), process(2, "replica", 30, wait=30), host=200)
-    told = bound(0.92, 0.55, "a load worker ran or waited for a CPU 92% of the time (limit 85%)")
+    told = bound(0.92, 0.55, "a load worker ran or waited for a CPU 92 % of the time (limit 85 %)")
     verdict = limited_by(measured(100, 400, seen, client=told))
     assert (verdict.cause, verdict.runner_up_cause) == ("host CPU", "client")
 
 
 def test_client_and_server_both_at_their_limit_is_unclear() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=180)
-    told = bound(0.95, 0.02, "a load worker ran or waited for a CPU 95% of the time (limit 85%)")
+    told = bound(0.95, 0.02, "a load worker ran or waited for a CPU 95 % of the time (limit 85 %)")
     verdict = limited_by(measured(100, 400, seen, client=told))
     assert (verdict.cause, verdict.confidence) == ("unclear", "none")
     assert verdict.reasons == ("client 95 % not idle", "proxy CPU 96 % of a core")
@@ -329,10 +329,10 @@ def test_client_and_server_both_at_their_limit_is_unclear() -> None:
 
 
 def test_a_late_client_gives_its_own_reason() -> None:
-    told = bound(0.30, 0.05, "responses waited in the client for 25% of their latency")
+    told = bound(0.30, 0.05, "responses waited in the client for 25 % of their latency")
     verdict = limited_by(measured(100, 4000, IDLE, client=told))
     assert (verdict.cause, verdict.confidence) == ("client", "likely")
-    assert verdict.figures == "client: responses waited in the client for 25% of their latency"
+    assert verdict.figures == "client: responses waited in the client for 25 % of their latency"
 
 
 # --------------------------------------------------------------------------- slots, batches
@@ -481,10 +481,10 @@ def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
     verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
     assert (verdict.cause, verdict.confidence) == ("offered load", "sure")
     assert verdict.figures == "offered load 20 requests/s, all answered in time"
-    late = bound(0.04, 0.01, "requests were sent late by 12% of their latency")
+    late = bound(0.04, 0.01, "requests were sent late by 12 % of their latency")
     verdict = limited_by(measured(10, 20, IDLE, loop="open", latency_ms=1, client=late))
     assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
-    assert verdict.reasons == ("requests were sent late by 12% of their latency",)
+    assert verdict.reasons == ("requests were sent late by 12 % of their latency",)
     assert verdict.runner_up == "client late"
     seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
     verdict = limited_by(measured(50, 400, seen, loop="open", latency_ms=5))

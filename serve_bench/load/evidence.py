@@ -95,19 +95,20 @@ def client_verdict(
     wait = max((w.run_queue_wait for w in workers if w.run_queue_wait is not None), default=None)
     if not spinning and non_idle is not None and non_idle > NON_IDLE_LIMIT:
         reasons.append(
-            f"a load worker ran or waited for a CPU {non_idle:.0%} of the time "
-            f"(limit {NON_IDLE_LIMIT:.0%})"
+            f"a load worker ran or waited for a CPU {100 * non_idle:.0f} % of the time "
+            f"(limit {100 * NON_IDLE_LIMIT:.0f} %)"
         )
     if spinning and wait is not None and wait > RUN_QUEUE_LIMIT:
-        reasons.append(f"a spinning load worker waited for a CPU {wait:.0%} of the time")
+        reasons.append(f"a spinning load worker waited for a CPU {100 * wait:.0f} % of the time")
     several = sum(worker.connections for worker in workers) > 1
     if several and pickup_p50_ns and latency_p50_ns:
         share = pickup_p50_ns / latency_p50_ns
         if share > PICKUP_SHARE:
-            reasons.append(f"responses waited in the client for {share:.0%} of their latency")
+            waited_for = f"{100 * share:.0f} % of their latency"
+            reasons.append(f"responses waited in the client for {waited_for}")
     if lag_p50_ns and latency_p50_ns and not waited and lag_p50_ns > LAG_SHARE * latency_p50_ns:
         share = lag_p50_ns / latency_p50_ns
-        reasons.append(f"requests were sent late by {share:.0%} of their latency")
+        reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
     return ClientVerdict(
         client_bound=bool(reasons),
         reasons=tuple(reasons),
