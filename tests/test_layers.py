@@ -85,6 +85,7 @@ ONLY_IN: Final = {
     "anyio": ("apps/",),
     "numpy": ("apps/",),
     "matplotlib": ("report/plot_ladders.py", "report/plot_rpc.py", "report/plot_scale.py"),
+    "vl_convert": ("report/html/bundle.py",),
     "scipy": ("comparison.py",),
     "pandas": (),
     "pickle": (),
@@ -243,7 +244,8 @@ def test_nothing_is_run_by_a_shell(module: str) -> None:
 def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
     code = (
         "import sys, serve_bench.report, serve_bench.store, serve_bench.host\n"
-        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich', 'matplotlib'}\n"
+        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich', 'matplotlib',"
+        " 'vl_convert', 'serve_bench.report.html'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

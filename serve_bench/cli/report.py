@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from serve_bench.cli.show import Shown
+    from serve_bench.result import Result
+
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, or its records.jsonl.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folder of a run, or its records.jsonl; or several."),
+    ],
     format: Annotated[
-        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
+        str,
+        typer.Option("--format", "-f", help="table, classic, markdown, csv, json or html."),
     ] = "table",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it here, - is stdout [stdout; of html: report.html in the run's folder, "
+            "of several runs in this one].",
+        ),
+    ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Set the published figures beside.")
     ] = False,
@@ -27,19 +45,108 @@ def report(
         bool, typer.Option("--plot", help="Draw the plots of a run into its folder anew.")
     ] = False,
 ) -> None:
-    """Print the report of a finished or broken-off run.
+    """Print the report of a finished or broken-off run, or write it as one HTML page.
 
-    Example: serve-bench report results/20260102-030405 --format markdown
+    Example: serve-bench report results/20260102-030405 --format html
     """
     from serve_bench.cli.plots import draw_plots
-    from serve_bench.cli.show import Shown
+    from serve_bench.cli.show import Shown, write_perf_metrics
     from serve_bench.store import read
 
-    shown = Shown(format, published, perf_metrics, exclude_connect)
-    shown.check()
-    result = read(folder)
-    shown.show(result, folder)
+    html = format == "html"
+    shown = Shown("table" if html else format, published, perf_metrics, exclude_connect)
+    _check(shown, len(folders), html)
+    to = None if html else _target(output)
+    results = [(folder, read(folder)) for folder in folders]
+    if html:
+        from serve_bench.cli.report_html import write_page
+
+        write_page(results, output)
+        if perf_metrics is not None:
+            write_perf_metrics(results[0][1], perf_metrics)
+    elif to is not None or len(results) > 1:
+        _show_all(shown, results, to)
+    else:
+        folder, result = results[0]
+        shown.show(result, folder)
     if plot:
-        draw_plots(
-            folder if folder.is_dir() else folder.parent, result, published=published, asked=True
+        for folder, result in results:
+            place = folder if folder.is_dir() else folder.parent
+            draw_plots(place, result, published=published, asked=True)
+
+
+def _check(shown: Shown, runs: int, html: bool) -> None:
+    """BadInput unless the report can be had. The message names html too, which this command alone
+    has."""
+    from serve_bench.errors import BadInput
+    from serve_bench.report import FORMATS
+
+    if shown.format not in FORMATS:
+        allowed = ", ".join((*FORMATS, "html"))
+        raise BadInput(f"--format: {shown.format!r} is not allowed; it takes {allowed}")
+    if runs > 1 and shown.perf_metrics is not None:
+        raise BadInput(f"--perf-metrics: takes the records of one run; there are {runs}")
+    for flag, given in (
+        ("--published", shown.published),
+        ("--exclude-connect", shown.exclude_connect),
+    ):
+        if html and given:
+            raise BadInput(f"{flag}: is not for --format html")
+    shown.check()
+
+
+def _target(output: str | None) -> Path | None:
+    """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
+    from serve_bench.cli.show import check_target
+
+    if output is None or output == "-":
+        return None
+    check_target(Path(output), "--output")
+    return Path(output)
+
+
+def _show_all(shown: Shown, results: list[tuple[Path, Result]], to: Path | None) -> None:
+    """Several runs one after the other, or what goes to a file. RunFailed when a file cannot be
+    written."""
+    from serve_bench.cli.show import report_text, write_perf_metrics
+
+    texts = [
+        report_text(
+            result,
+            shown.format,
+            folder,
+            to_file=to is not None,
+            published=shown.published,
+            exclude_connect=shown.exclude_connect,
         )
+        for folder, result in results
+    ]
+    text = _joined(texts, shown.format)
+    if to is None:
+        print(text, end="", flush=True)
+    else:
+        from serve_bench.cli.report_html import write_text
+
+        write_text(to, text)
+    if shown.perf_metrics is not None:
+        write_perf_metrics(results[0][1], shown.perf_metrics)
+
+
+def _joined(texts: list[str], format: str) -> str:
+    """Reports of several runs as one text: a list in JSON, one header for equal columns in CSV
+    (each line names its run), otherwise a blank line between. One report stays as it is."""
+    if len(texts) == 1:
+        return texts[0]
+    if format == "json":
+        return "[\n" + ",\n".join(text.rstrip("\n") for text in texts) + "\n]\n"
+    if format != "csv":
+        return "\n".join(texts)
+    out: list[str] = []
+    former = ""
+    for text in texts:
+        header, _, lines = text.partition("\n")
+        if header != former:
+            out.append(("\n" if out else "") + header + "\n")
+        out.append(lines)
+        former = header
+    return "".join(out)

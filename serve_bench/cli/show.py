@@ -64,14 +64,29 @@ def print_report(
     exclude_connect: bool = False,
 ) -> None:
     """Prints a report on stdout, and on stderr what was passed over while reading."""
+    text = report_text(result, format, folder, published=published, exclude_connect=exclude_connect)
+    print(text, end="", flush=True)
+
+
+def report_text(
+    result: Result,
+    format: str,
+    folder: Path,
+    *,
+    to_file: bool = False,
+    published: bool = False,
+    exclude_connect: bool = False,
+) -> str:
+    """A report as stdout takes it, or a file: without colours. On stderr stands what was passed
+    over while reading."""
     for warning in result.warnings:
         print(f"warning: {warning.message}", file=sys.stderr)
     width, color = 80, False
-    if format == "table":
+    if format == "table" and not to_file:
         from serve_bench.report.table import terminal
 
         width, color = terminal(sys.stdout)
-    text = render(
+    return render(
         result,
         format,
         published=published,
@@ -80,7 +95,6 @@ def print_report(
         color=color,
         exclude_connect=exclude_connect,
     )
-    print(text, end="", flush=True)
 
 
 def write_perf_metrics(result: Result, path: Path) -> None:

@@ -1,0 +1,228 @@
+"""The parts of a page as HTML: prose, facts, tables, charts, pictures.
+
+Rule: every text goes through `said` or `escape`; an attribute is quoted. A tone is a colour and a
+sign, never a colour alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Any, Final
+
+from serve_bench.report.html.embed import Kept, bytes_said, data_url
+from serve_bench.report.html.parts import (
+    Block,
+    Cell,
+    Chart,
+    Code,
+    Column,
+    Facts,
+    Figure,
+    Folded,
+    Picture,
+    Prose,
+    Row,
+    Said,
+    Table,
+    Tone,
+)
+
+SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
+    "good": ("✓", "good"),
+    "bad": ("✗", "bad"),
+    "doubt": ("!", "in doubt"),
+}
+"""What a tone is without its colour: a sign, and the word that is read aloud."""
+
+SHORT: Final = 28
+"""Characters of a cell that stay on one line where there is room."""
+
+FLAG: Final = re.compile(r"(?<![^\s(])--[A-Za-z][\w-]*")
+"""A flag in a sentence: no line may end within it."""
+
+LONG: Final = 6000
+"""Characters of HTML from which what is folded stays so on paper."""
+
+
+@dataclass
+class Pen:
+    """Draws the blocks of one sheet. `level` is that of a section's heading; `prefix` begins every
+    anchor; `picture` knows the files, and whether they are embedded. `charts` fills with the
+    specifications of what was drawn, by their ids."""
+
+    level: int
+    prefix: str
+    picture: Callable[[str], tuple[Kept | None, bool]]
+    charts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def blocks(self, blocks: Iterable[Block]) -> str:
+        """Blocks one after the other."""
+        return "\n".join(self._block(block) for block in blocks)
+
+    def _block(self, block: Block) -> str:
+        if isinstance(block, Table):
+            return table(block)
+        if isinstance(block, Chart):
+            return self._chart(block)
+        if isinstance(block, Prose):
+            return prose(block)
+        if isinstance(block, Facts):
+            return facts(block)
+        if isinstance(block, Code):
+            return f'<pre class="code" tabindex="0"><code>{escape(block.text)}</code></pre>'
+        if isinstance(block, Picture):
+            return self._picture(block)
+        return self._folded(block)
+
+    def _heading(self, text: str) -> str:
+        return f"<h{self.level + 1}>{escape(text)}</h{self.level + 1}>"
+
+    def _chart(self, chart: Chart) -> str:
+        name = f"{self.prefix}chart-{len(self.charts) + 1}"
+        self.charts[name] = chart.spec
+        words = escape(chart.words)
+        caption = f"<figcaption>{escape(chart.caption)}</figcaption>" if chart.caption else ""
+        return (
+            f'<figure class="chart">{self._heading(chart.title)}'
+            f'<div class="drawing" id="{escape(name)}" role="img" aria-label="{words}">'
+            f'<p class="instead">{words}</p></div>{caption}</figure>'
+        )
+
+    def _picture(self, picture: Picture) -> str:
+        kept, embed = self.picture(picture.path)
+        head = self._heading(picture.title)
+        if kept is None or kept.size is None:
+            missing = f"{picture.path} is not in the folder of the run."
+            return f'<div class="picture">{head}<p class="missing">{escape(missing)}</p></div>'
+        link = f'<a href="{escape(kept.href)}">{escape(picture.path)}</a>'
+        size = bytes_said(kept.size)
+        url = data_url(picture.path, kept.content) if embed and kept.content is not None else None
+        if url is None:
+            return (
+                f'<div class="picture">{head}<p>{escape(picture.words)}</p>'
+                f'<p class="beside">Not in this page: {link}, {size}, in the folder of the run.</p>'
+                "</div>"
+            )
+        return (
+            f'<figure class="picture">{head}'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(picture.title)}">'
+            f'<img src="{url}" alt="{escape(picture.words)}"></div>'
+            f"<figcaption>{escape(picture.words)} By itself, in the folder of the run: {link}, "
+            f"{size}.</figcaption></figure>"
+        )
+
+    def _folded(self, folded: Folded) -> str:
+        inside = self.blocks(folded.blocks)
+        long = ' class="long"' if len(inside) > LONG else ""
+        return (
+            f"<details{long}><summary>{escape(folded.title)}</summary>"
+            f'<div class="inside">{inside}</div></details>'
+        )
+
+
+def prose(block: Prose) -> str:
+    """Paragraphs or a list."""
+    tone = "" if block.tone == "plain" else f' class="{block.tone}"'
+    if block.listed:
+        items = "".join(f"<li{tone}>{_signed(one, block.tone)}</li>" for one in block.paragraphs)
+        return f"<ul>{items}</ul>"
+    return "".join(f"<p{tone}>{_signed(one, block.tone)}</p>" for one in block.paragraphs)
+
+
+def facts(block: Facts) -> str:
+    """A definition list."""
+    pairs = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in block.pairs
+    )
+    return f'<dl class="facts">{pairs}</dl>'
+
+
+def doubts(texts: Iterable[str]) -> str:
+    """Warnings as lines of their own."""
+    return "".join(f'<p class="doubt">{_signed(text, "doubt")}</p>' for text in texts)
+
+
+def table(block: Table) -> str:
+    """A table in a box of its own, which scrolls where the page is narrower."""
+    head = "".join(_head(column) for column in block.columns)
+    bodies = "".join(
+        _body(group, list(rows), block.columns)
+        for group, rows in groupby(block.rows, key=lambda row: row.group)
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
+    below = f'<div class="notes">{notes}</div>' if notes else ""
+    label = escape(block.caption)
+    return (
+        f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{label}">'
+        f'<table><caption><span class="stay">{label}</span></caption>'
+        f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{below}</div>"
+    )
+
+
+def _head(column: Column) -> str:
+    unit = f' <span class="unit">{escape(column.unit)}</span>' if column.unit else ""
+    return f'<th scope="col"{_kind(column)}>{escape(column.name)}{unit}</th>'
+
+
+def _body(group: str, rows: list[Row], columns: tuple[Column, ...]) -> str:
+    across = f' colspan="{len(columns)}"'
+    out = ["<tbody>"]
+    if group:
+        name = f'<span class="stay">{escape(group)}</span>'
+        out.append(f'<tr class="group"><th scope="rowgroup"{across}>{name}</th></tr>')
+    for row in rows:
+        cells = zip(row.cells, columns, strict=True)
+        drawn = "".join(
+            _cell(cell, column, first=at == 0) for at, (cell, column) in enumerate(cells)
+        )
+        doubted = ' class="doubted"' if row.doubts else ""
+        out.append(f"<tr{doubted}>{drawn}</tr>")
+        if row.doubts:
+            lines = f'<div class="stay">{doubts(row.doubts)}</div>'
+            out.append(f'<tr class="doubts"><td{across}>{lines}</td></tr>')
+    return "".join([*out, "</tbody>"])
+
+
+def _cell(cell: Cell, column: Column, *, first: bool) -> str:
+    tag, scope = ("th", ' scope="row"') if first else ("td", "")
+    about = Said(cell) if isinstance(cell, str) else cell
+    value = f' data-value="{escape(as_json(about.value))}"' if isinstance(about, Figure) else ""
+    below = about.below if isinstance(about, Said) else ()
+    long = max(map(len, (about.text, *below))) > SHORT
+    small = "".join(f'<span class="below">{escape(line)}</span>' for line in below)
+    return (
+        f"<{tag}{scope}{_kind(column, about.tone, long=long)}{value}>"
+        f"{_signed(about.text, about.tone)}{small}</{tag}>"
+    )
+
+
+def _kind(column: Column, tone: Tone = "plain", *, long: bool = False) -> str:
+    names = [
+        *(["number"] if column.number else []),
+        *(["long"] if long else []),
+        *([tone] if tone != "plain" else []),
+    ]
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _signed(text: str, tone: Tone) -> str:
+    """A text with the sign of its tone before it."""
+    words = FLAG.sub(r'<span class="flag">\g<0></span>', escape(text))
+    if tone not in SIGNS or not text:
+        return words
+    sign, word = SIGNS[tone]
+    return (
+        f'<span class="sign" aria-hidden="true">{sign}</span>'
+        f'<span class="unseen">{word}: </span>{words}'
+    )
+
+
+def as_json(value: float | None) -> str:
+    """A figure as `--format json` writes it; null where there is none, or no number."""
+    return json.dumps(value if value is not None and math.isfinite(value) else None)

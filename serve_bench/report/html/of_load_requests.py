@@ -1,0 +1,98 @@
+"""What became of the requests of a load, and whether its client set the figures.
+
+Rule: every request is counted; what only the records hold (sent, in flight) is plain text, what
+`--format json` holds (completed, failed) a Figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from serve_bench.report.html.parts import Block, Cell, Column, Facts, Prose, Table
+from serve_bench.report.html.parts import Row as TableRow
+from serve_bench.report.html.pieces import NS_PER_MS, count
+from serve_bench.report.load_text import NEVER_IDLE
+from serve_bench.report.page import Entry
+from serve_bench.report.texts import latency
+from serve_bench.result import Trial
+
+
+def requests(loads: Sequence[Entry]) -> tuple[Block, ...]:
+    """The accounts of each load, what was odd, and the verdict on the client."""
+    blocks: list[Block] = []
+    for entry in loads:
+        trial = entry.line.trials[0]
+        if len(loads) > 1:
+            blocks.append(Prose((entry.label,)))
+        blocks.append(_accounts(entry))
+        pairs = tuple(_facts(trial))
+        blocks += [Facts(pairs)] if pairs else []
+        notes = tuple(str(note) for note in trial.client.get("notes") or ())
+        if notes:
+            blocks.append(Prose(notes, "doubt", listed=True))
+        blocks.append(_client(trial))
+    return tuple(blocks)
+
+
+def _accounts(entry: Entry) -> Table:
+    """Every request of the windows, by what became of it."""
+    trial, line = entry.line.trials[0], entry.line
+    counts = trial.counts
+    rows: list[tuple[Cell, ...]] = []
+    if not trial.client.get("external"):
+        rows += [("carried in", f"{counts.carried_in:,}"), ("sent", f"{counts.sent:,}")]
+    rows += [("completed", count(line.completed))]
+    rows += [(f"failed: {name}", count(failed, "doubt")) for name, failed in line.failed.items()]
+    rows += [] if line.failed else [("failed", "0")]
+    if not trial.client.get("external"):
+        rows.append(("in flight at the end", f"{counts.in_flight:,}"))
+    if counts.unsent:
+        rows.append(("due, and still waiting for a free connection", f"{counts.unsent:,}"))
+    columns = (Column("what became of them", number=False), Column("requests"))
+    notes = ("carried in + sent = completed + failed + in flight",)
+    known = notes if not trial.client.get("external") else ()
+    return Table("Requests of the windows", columns, tuple(TableRow(row) for row in rows), known)
+
+
+def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
+    client = trial.client
+    codes = client.get("status_codes") or {}
+    if codes:
+        yield "status", ", ".join(f"{code}: {n:,}" for code, n in codes.items())
+    if client.get("retried"):
+        text = f"{client['retried']:,} (their latency runs from the first attempt)"
+        yield "retried", text
+    if client.get("reconnects"):
+        yield "connections", f"{client['reconnects']:,} opened again"
+    ours, host = _used(trial)
+    if host:
+        yield "CPU", f"the load {ours:.0f} % of a core; all that runs on the host {host}"
+
+
+def _used(trial: Trial) -> tuple[float, str]:
+    """CPU of what was sampled (% of a core), and of the host in words; empty if not sampled."""
+    host: Mapping[str, Any] = trial.usage.get("host", {})
+    if host.get("cpu_percent") is None:
+        return 0.0, ""
+    ours = sum(one.get("cpu_percent") or 0.0 for one in trial.usage.get("processes", ()))
+    return ours, f"{host['cpu_percent']:.0f} % of {100 * host.get('cores', 1)} %"
+
+
+def _client(trial: Trial) -> Prose:
+    """Whether the client, and not the server, set the figures; with the evidence."""
+    verdict: Mapping[str, Any] = trial.client.get("verdict") or {}
+    if not verdict:
+        return Prose(("The client was not diagnosed: another program drove the load.",), "doubt")
+    told = []
+    if verdict.get("non_idle") is not None:
+        told.append(f"busy or waiting for a CPU {100 * verdict['non_idle']:.0f} % of the time")
+    if verdict.get("pickup_p50_ns") is not None:
+        pickup = latency(verdict["pickup_p50_ns"] / NS_PER_MS)
+        told.append(f"responses picked up after {pickup} ms (median)")
+    evidence = "; ".join(told) or "no evidence on this system"
+    if not verdict.get("client_bound"):
+        return Prose((f"The client was not the limit: {evidence}.",))
+    busy = (verdict.get("non_idle") or 0) > NEVER_IDLE
+    what = "The client was the limit" if busy else "The client adds to the latency"
+    return Prose((f"{what}: {'; '.join(verdict['reasons'])} ({evidence}).",), "doubt")

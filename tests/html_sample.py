@@ -1,0 +1,295 @@
+"""A made-up sheet that has every part of a page, with names that try to be more than text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from serve_bench.report.html.bundle import Bundle
+from serve_bench.report.html.parts import (
+    Chart,
+    Code,
+    Column,
+    Facts,
+    Figure,
+    Folded,
+    Picture,
+    Prose,
+    Row,
+    Said,
+    Section,
+    Sheet,
+    Table,
+)
+
+EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
+
+STUB = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
+"""In place of the library, for what is about the page alone."""
+
+
+def chart(title: str = "requests/s by row", name: str = "default") -> Chart:
+    """Points with intervals, by group; `name` is that of the first group."""
+    values = [
+        {
+            "row": f"{clients} clients",
+            "group": group,
+            "value": rate,
+            "low": 0.9 * rate,
+            "high": 1.1 * rate,
+            "shown": f"{rate:,.0f}",
+        }
+        for clients, rates in ((1, (155, 1670)), (8, (271, 2810)), (100, (375, 4550)))
+        for group, rate in zip((name, "optimized"), rates, strict=True)
+    ]
+    colour = {"field": "group", "type": "nominal", "legend": {"orient": "top", "title": None}}
+    y = {"field": "row", "type": "nominal", "sort": None, "title": None}
+    x = {"field": "value", "type": "quantitative", "title": "requests/s"}
+    spec: dict[str, Any] = {
+        "data": {"values": values},
+        "width": "container",
+        "height": 150,
+        "encoding": {"y": y, "yOffset": {"field": "group"}, "color": colour},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 70},
+                "encoding": {
+                    "x": x,
+                    "shape": colour,
+                    "tooltip": [{"field": "group"}, {"field": "shown", "title": "requests/s"}],
+                },
+            },
+        ],
+    }
+    return Chart(
+        title,
+        spec,
+        f"{title}: {name} 155 to 375, optimized 1,670 to 4,550.",
+        "A dot is the mean of a row, its line the std over windows.",
+    )
+
+
+def curves() -> Chart:
+    """Lines on log axes, with expressions that must be interpreted."""
+    values = [
+        {
+            "x": 1 / (1 - share),
+            "value": factor * (2 + math.log(1 / (1 - share)) ** 2),
+            "group": name,
+        }
+        for name, factor in (("single client", 1.0), ("8 clients", 4.0), ("100 connections", 11.0))
+        for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999)
+    ]
+    axis = {
+        "values": [2, 10, 100, 1000, 10000],
+        "labelExpr": "format(100 - 100 / datum.value, '.7~g') + ' %'",
+    }
+    spec: dict[str, Any] = {
+        "data": {"values": values},
+        "width": "container",
+        "height": 240,
+        "encoding": {
+            "x": {
+                "field": "x",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "axis": axis,
+                "title": "share of requests that were no slower",
+            },
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "title": "latency, ms",
+            },
+            "color": {
+                "field": "group",
+                "type": "nominal",
+                "legend": {"orient": "top", "title": None},
+            },
+        },
+        "layer": [
+            {"mark": "line"},
+            {
+                "transform": [{"filter": "datum.x > 1"}],
+                "mark": {"type": "point", "filled": True},
+                "encoding": {"shape": {"field": "group", "type": "nominal"}},
+            },
+        ],
+    }
+    return Chart(
+        "latency by percentile, max_batch_size 1",
+        spec,
+        "Latency of 100 connections rises from 22 ms at the median to 950 ms.",
+    )
+
+
+def table(name: str = "single client") -> Table:
+    """Two groups of rows; figures, words, tones, doubts."""
+    columns = (
+        Column("row", number=False),
+        Column("requests/s", "mean ± std"),
+        Column("p50", "ms"),
+        Column("p90", "ms"),
+        Column("p99", "ms"),
+        Column("max", "ms"),
+        Column("errors"),
+        Column("limited by", number=False),
+        Column("ratio"),
+    )
+
+    def row(
+        label: str,
+        rate: float,
+        factor: float,
+        limit: str,
+        group: str,
+        *doubts: str,
+        errors: int = 0,
+    ) -> Row:
+        return Row(
+            (
+                Said(label, below=("aiohttp",)),
+                Figure(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
+                *(Figure(f"{factor * one:.3g}", factor * one) for one in (6.3, 8.12, 10.7, 24.04)),
+                Figure(f"{errors}", errors, "bad" if errors else "plain"),
+                Said(limit, below=("likely; then host 181 of 200 %",)),
+                Figure("10.81", 10.81, "good") if rate > 1000 else Figure("1", 1.0),
+            ),
+            tuple(doubts),
+            group,
+        )
+
+    one = "default: max_batch_size 1, max_concurrent_queries 10000, num_replicas 1"
+    two = "optimized: max_batch_size 1, max_concurrent_queries 10000, num_replicas 1"
+    return Table(
+        "Results",
+        columns,
+        (
+            row(name, 154.3, 1, "offered load, 1 connection", one),
+            row(
+                "8 clients",
+                271.4,
+                4.5,
+                "proxy CPU 87 % of a core",
+                one,
+                "unsteady: windows vary by 15 % (a longer run, or a quieter machine)",
+            ),
+            row(
+                "100 connections",
+                374.6,
+                40,
+                "proxy CPU 94 % of a core",
+                one,
+                "errors: 3 of 3,746 requests failed (reset 3)",
+                "client-bound: the client used 97 % of a core; the server may be faster "
+                "(more client processes)",
+                errors=3,
+            ),
+            row(name, 1668.25, 0.08, "offered load, 1 connection", two),
+            row("8 clients", 2816.125, 0.43, "host CPU 168 of 200 %", two),
+            Row(
+                (
+                    Said("100 connections", "bad", below=("raw",)),
+                    Said("not measured", "bad", ("connection refused",)),
+                    *(Figure("-", None) for _ in range(4)),
+                    Figure("-", None),
+                    Said("", "quiet"),
+                    Figure("-", None),
+                ),
+                (),
+                two,
+            ),
+        ),
+        (
+            "requests/s: mean ± std (ddof 0) over windows, 10 x 1 s; latency in ms.",
+            "ratio: requests/s to those of the same row under default.",
+        ),
+    )
+
+
+def sheet(name: str = "a row", **changes: Any) -> Sheet:
+    """The sheet; `name` stands in every kind of text."""
+    given: dict[str, Any] = {
+        "title": f"The micro matrix: {name}",
+        "command": "micro",
+        "asked": Facts(
+            (
+                ("cells", "1"),
+                ("variants", f"default, optimized, {name}"),
+                ("rows", "single client, 8 clients, 100 connections"),
+                ("launches", "1 of each variant"),
+                ("when", "2026-11-22 05:21 UTC, took 71 s"),
+            )
+        ),
+        "machine": Facts(
+            (
+                ("CPU", "AMD EPYC, 2 cores, no quota"),
+                ("memory", "23.5 GiB"),
+                ("system", "Linux 6.18.44, Python 3.11.7"),
+                ("Ray", f"2.60.0 {name}"),
+                ("load before the start", "1.74 in 1 min, 1.52 in 5 min"),
+            )
+        ),
+        "found": (
+            f"optimized served 4,552 requests/s on 100 connections, 12.2 times default. {name}",
+            "With default the proxy was the limit: 94 % of a core on 100 connections; with "
+            "optimized the replica was, at 82 %.",
+            "One row of optimized was not measured, and the host was busy before the start.",
+        ),
+        "doubts": (f"busy-host: load average 1.7 on 2 cores before the start {name}",),
+        "sections": (
+            Section(
+                "method",
+                "Method",
+                (
+                    Prose((f"Each row ran once in each launch. {name}",)),
+                    Table(
+                        "Declared and executed",
+                        (
+                            Column("row", number=False),
+                            Column("windows", number=False),
+                            Column("warm-up", "s"),
+                        ),
+                        (Row((name, "10 x 1 s", Figure("3", 3.0))),),
+                    ),
+                    Folded(
+                        "Proof of each launch",
+                        (Facts((("HTTP by", name), ("haproxy", "2.8.25"))), chart("folded chart")),
+                    ),
+                    Folded(f"Formulas {name}", (Code("std = sqrt(sum((x - mean)^2) / n)"),)),
+                ),
+            ),
+            Section(
+                "results",
+                "Results",
+                (
+                    Prose((f"What is doubted stands under its row. {name}",)),
+                    table(name),
+                    Prose(("A doubtful paragraph.",), tone="doubt"),
+                    Prose(("one thing", name), listed=True),
+                ),
+            ),
+            Section("throughput", "Throughput", (chart(name=name),)),
+            Section("latency", "Latency", (curves(),)),
+            Section(
+                "profiles",
+                "Profiles",
+                (
+                    Picture(
+                        f"replica {name}",
+                        "profiles/replica.svg",
+                        f"Flamegraph of a replica: json took 40 %. {name}",
+                    ),
+                    Picture("proxy", "profiles/gone.svg", "Flamegraph of the proxy."),
+                ),
+            ),
+        ),
+        "where": "results/20261122T052133Z",
+        "argv": ("serve-bench", "micro", "--variant", f"default,{name}"),
+    }
+    return Sheet(**{**given, **changes})

@@ -1,0 +1,135 @@
+"""What the tests of HTML pages ask of a Sheet: its tables by caption, its texts, its charts."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from serve_bench.report.html.parts import Chart, Figure, Folded, Row, Said, Section, Sheet, Table
+
+SCRIPT = "<script>alert(1)</script>"
+"""A name that must come through as it is: the frame escapes it, no one else changes it."""
+
+
+def texts(part: Any) -> Iterator[str]:
+    """Every text of a part, those of its charts among them."""
+    if isinstance(part, str):
+        yield part
+    elif is_dataclass(part) and not isinstance(part, type):
+        for one in fields(part):
+            yield from texts(getattr(part, one.name))
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            yield from texts(key)
+            yield from texts(value)
+    elif isinstance(part, Sequence):
+        for value in part:
+            yield from texts(value)
+
+
+def blocks(sheet: Sheet) -> Iterator[Any]:
+    """Every block of a page, the folded ones too."""
+    waiting: list[Any] = [block for section in sheet.sections for block in section.blocks]
+    while waiting:
+        block = waiting.pop(0)
+        yield block
+        if isinstance(block, Folded):
+            waiting = [*block.blocks, *waiting]
+
+
+def tables(sheet: Sheet) -> list[Table]:
+    """Every table of a page."""
+    return [one for one in blocks(sheet) if isinstance(one, Table)]
+
+
+def charts(sheet: Sheet) -> list[Chart]:
+    """Every chart of a page."""
+    return [one for one in blocks(sheet) if isinstance(one, Chart)]
+
+
+def table(sheet: Sheet, caption: str) -> Table:
+    """The table whose caption begins so."""
+    return next(one for one in tables(sheet) if one.caption.startswith(caption))
+
+
+def chart(sheet: Sheet, title: str) -> Chart:
+    """The chart whose title begins so."""
+    return next(one for one in charts(sheet) if one.title.startswith(title))
+
+
+def section(sheet: Sheet, name: str) -> Section | None:
+    """The section of that name."""
+    return next((one for one in sheet.sections if one.name == name), None)
+
+
+def at(of: Table, name: str, unit: str | None = None) -> int:
+    """The place of a column; by its unit too where several have the name."""
+    found = [
+        place
+        for place, one in enumerate(of.columns)
+        if one.name == name and unit in (None, one.unit)
+    ]
+    assert len(found) == 1, (name, unit, of.columns)
+    return found[0]
+
+
+def cell(of: Table, row: Row, name: str, unit: str | None = None) -> Any:
+    """The number of a figure in a column; the text of what is none."""
+    found = row.cells[at(of, name, unit)]
+    if isinstance(found, Figure):
+        return found.value
+    return found.text if isinstance(found, Said) else found
+
+
+def column(of: Table, name: str, unit: str | None = None) -> list[Any]:
+    """All of a column."""
+    return [cell(of, row, name, unit) for row in of.rows]
+
+
+def marks(of: Chart) -> list[tuple[float, str]]:
+    """The rules of a ladder with their words."""
+    layers = of.spec["layer"]
+    found = [one for layer in layers for one in layer.get("data", {}).get("values", ())]
+    return sorted({(one["x"], one["words"]) for one in found if "words" in one})
+
+
+def drawn(of: Chart, group: str) -> list[tuple[float, float]]:
+    """(x, value) of a series."""
+    return [(one["x"], one["value"]) for one in of.spec["data"]["values"] if one["group"] == group]
+
+
+def is_sound(sheet: Sheet) -> None:
+    """What every page keeps to: rows as wide as their table, numbers that JSON has words for,
+    sections with a name of their own, sentences that end."""
+    names = [one.name for one in sheet.sections]
+    assert len(set(names)) == len(names) and names[-1] == "method"
+    assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
+    assert all(one.blocks for one in sheet.sections)
+    assert sheet.found and all(one.endswith(".") for one in sheet.found)
+    for one in tables(sheet):
+        for row in one.rows:
+            assert len(row.cells) == len(one.columns), one.caption
+            for figure in (found for found in row.cells if isinstance(found, Figure)):
+                assert figure.value is None or math.isfinite(figure.value)
+    for drawing in charts(sheet):
+        json.dumps(drawing.spec, allow_nan=False)
+        assert drawing.words and drawing.title
+
+
+def numbers(content: Any) -> Iterator[float]:
+    """Every number of a JSON text or of what it holds."""
+    if isinstance(content, str | bytes):
+        content = json.loads(content)
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, int | float) and not isinstance(one, bool):
+            yield one

@@ -1,0 +1,586 @@
+"""The page itself: what it escapes, its order, what it embeds, where it is written."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.errors import BadInput
+from serve_bench.report.html import sheets
+from serve_bench.report.html.bundle import bundle
+from serve_bench.report.html.charts_theme import DARK, LIGHT
+from serve_bench.report.html.embed import LIMIT, Folder, Kept, bytes_said
+from serve_bench.report.html.frame import either, html_text, script_json
+from serve_bench.report.html.parts import (
+    Chart,
+    Column,
+    Facts,
+    Figure,
+    Picture,
+    Row,
+    Section,
+    Sheet,
+    Table,
+)
+from serve_bench.report.html.sheets import SHEETS, sheet_of
+from serve_bench.result import Result, result_of
+from serve_bench.store import read
+from tests.html_sample import EVIL, STUB, sheet
+from tests.records import planned, trial
+from tests.records import run as run_record
+
+GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert('evil')</script></svg>"
+
+
+class Read(HTMLParser):
+    """A page as a browser reads it: elements with their attributes, texts, scripts by their id."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self.scripts: dict[str, str] = {}
+        self.styles: list[str] = []
+        self._within = ("", "")
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.tags.append((tag, given))
+        if tag in ("script", "style"):
+            self._within = (tag, given.get("id", f"script {len(self.scripts)}"))
+            self.scripts.setdefault(self._within[1], "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._within[0]:
+            self._within = ("", "")
+
+    def handle_data(self, data: str) -> None:
+        if self._within[0]:
+            self.scripts[self._within[1]] += data
+        else:
+            self.texts.append(data)
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str]]:
+        """The attributes of such elements."""
+        return [
+            about
+            for name, about in self.tags
+            if name == tag and all(about.get(key) == value for key, value in wanted.items())
+        ]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def folder(**changes: Any) -> Folder:
+    """The folder of a run with records and a flamegraph."""
+    given: dict[str, Any] = {
+        "records": Kept("records.jsonl", 20, b'{"name":"</script>"}\n'),
+        "pictures": {"profiles/replica.svg": Kept("profiles/replica.svg", len(SVG), SVG)},
+    }
+    return Folder(**{**given, **changes})
+
+
+def page(*sheets_: Sheet, folders: tuple[Folder, ...] = (folder(),)) -> str:
+    return html_text(sheets_ or (sheet(),), bundle=STUB, folders=folders)
+
+
+# ----------------------------------------------------------------------------- what is escaped
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    plain, evil = Read(page(sheet("x" * len(EVIL)))), Read(page(sheet(EVIL)))
+    # Not one element more or less, none of their attributes but those that hold the name.
+    assert [tag for tag, _ in evil.tags] == [tag for tag, _ in plain.tags]
+    assert [sorted(about) for _, about in evil.tags] == [sorted(about) for _, about in plain.tags]
+    assert not any(name.startswith("on") for _, about in evil.tags for name in about)
+    said = EVIL.replace("\u2028", " ")
+    assert evil.text.replace("\u2028", " ").count(said) >= 12
+    drawn = json.loads(evil.scripts["charts"])["charts"]
+    assert drawn["chart-1"]["data"]["values"][0]["group"] == EVIL
+
+
+def test_nothing_in_a_script_block_can_end_it_or_break_a_line() -> None:
+    text = script_json({EVIL: [EVIL, "\u2029", 1.5, None]})
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == {EVIL: [EVIL, "\u2029", 1.5, None]}
+
+
+def test_records_in_the_page_are_the_same_json() -> None:
+    read_page = Read(page())
+    text = read_page.scripts["records.jsonl-text"]
+    assert "</" not in text and json.loads(text) == {"name": "</script>"}
+
+
+def test_half_a_pair_of_surrogates_in_a_name_does_not_break_the_page() -> None:
+    assert "a ? b" in Read(page(sheet("a \ud800 b"))).text
+
+
+def test_only_the_two_scripts_of_the_page_may_run_and_none_may_ask_the_network() -> None:
+    whole = page()
+    read_page = Read(whole)
+    (policy,) = read_page.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    rules = dict(rule.strip().split(" ", 1) for rule in policy["content"].split(";"))
+    assert rules["default-src"] == rules["connect-src"] == "'none'"
+    assert rules["img-src"] == "data:" and "unsafe" not in rules["script-src"]
+    running = re.findall(r"<script>(.*?)</script>", whole, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in running]
+    assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
+    assert len(running) == 2 and "vegaEmbed=null" in running[0]
+    outside = [about for _, about in read_page.tags if about.keys() & {"src", "href"}]
+    for about in outside:
+        where = about.get("src") or about["href"]
+        assert where.startswith(("data:image/", "#")) or where == "profiles/replica.svg"
+
+
+@pytest.mark.parametrize("script", ["x</SCRIPT>", "<!--", "a\r\nb"])
+def test_a_library_that_would_end_its_own_block_is_refused(script: str) -> None:
+    with pytest.raises(ValueError, match="cannot stand in a page"):
+        html_text([sheet()], bundle=replace(STUB, script=script))
+
+
+# ----------------------------------------------------------------------------- what it says
+
+
+def test_the_order_is_that_of_a_report() -> None:
+    read_page = Read(page())
+    names = [about["id"] for about in read_page.all("section")]
+    assert names == [
+        *("asked", "machine", "findings", "results", "throughput", "latency", "profiles"),
+        *("method", "records"),
+    ]
+    assert [about["href"] for about in read_page.all("a") if about["href"][0] == "#"][1:] == [
+        f"#{name}" for name in names
+    ]
+    text = read_page.text.partition("serve-bench micro")[2]  # behind title and contents
+    told = [text.index(words) for words in ("optimized served", "What was asked", "With default")]
+    assert told == sorted(told)
+
+
+def test_figures_carry_their_value_as_json_writes_it() -> None:
+    values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
+    rows = tuple(Row(("a", Figure(f"{value:.1f}" if value else "-", value))) for value in values)
+    table = Table("t", (Column("row", number=False), Column("x", "1/s")), rows)
+    read_page = Read(page(sheet(sections=(Section("s", "S", (table,)),))))
+    shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]
+    assert shown == ["1234.5678901234567", "0.30000000000000004", "1e-09", "3", "null", "null"]
+    assert shown[0] == json.dumps(values[0])
+
+
+def test_doubts_stand_in_a_row_of_their_own_under_what_they_doubt() -> None:
+    whole = page()
+    rows = re.findall(r"<tr.*?</tr>", whole, re.DOTALL)
+    at = next(i for i, row in enumerate(rows) if "374.6" in row)
+    assert rows[at].startswith('<tr class="doubted">')
+    assert rows[at + 1].startswith('<tr class="doubts">') and 'colspan="9"' in rows[at + 1]
+    assert "reset 3" in rows[at + 1] and "client-bound" in rows[at + 1]
+
+
+def test_a_tone_is_never_a_colour_alone() -> None:
+    text = Read(page()).text
+    for words in ("✗ bad: not measured", "✓ good: 10.81", "! in doubt: busy-host"):
+        assert words in text, words
+
+
+def test_tables_are_tables_and_charts_have_words() -> None:
+    read_page = Read(page())
+    scopes = {about.get("scope") for about in read_page.all("th")}
+    assert scopes == {"col", "row", "rowgroup"}
+    assert len(read_page.all("caption")) == len(read_page.all("table")) == 2
+    drawings = read_page.all("div", **{"class": "drawing"})
+    data = json.loads(read_page.scripts["charts"])
+    assert [one["id"] for one in drawings] == ["chart-1", "chart-2", "chart-3"]
+    assert sorted(data["charts"]) == ["chart-1", "chart-2", "chart-3"]
+    assert all(one["role"] == "img" and one["aria-label"] for one in drawings)
+    assert read_page.all("noscript") and "off: words stand in their place" in read_page.text
+
+
+def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:
+    table = Table("t", (Column("row"), Column("x")), (Row(("a",)),))
+    with pytest.raises(ValueError, match="longer"):
+        page(sheet(sections=(Section("s", "S", (table,)),)))
+
+
+def test_a_chart_that_json_cannot_hold_is_an_error() -> None:
+    spoiled = Chart("c", {"data": {"values": [{"x": float("nan")}]}}, "words")
+    with pytest.raises(ValueError, match="JSON"):
+        page(sheet(sections=(Section("s", "S", (spoiled,)),)))
+
+
+def test_the_command_is_shown_once() -> None:
+    argv = ("serve-bench", "micro", "--variant", "default,x y")
+    typed = "serve-bench micro --variant 'default,x y'"
+    assert Read(page(sheet(argv=argv))).text.count(typed) == 1
+    told = Facts((("command", typed),))
+    assert Read(page(sheet(argv=argv, asked=told))).text.count(typed) == 1
+
+
+def test_several_runs_stand_one_after_the_other_with_anchors_of_their_own() -> None:
+    read_page = Read(page(sheet("first"), sheet("second"), folders=(folder(), Folder())))
+    ids = [about["id"] for _, about in read_page.tags if "id" in about]
+    assert len(ids) == len(set(ids)), "an id twice"
+    articles = [about["id"] for about in read_page.all("article")]
+    assert articles == ["run-1", "run-2"] and "run-2-results" in ids
+    links = {about["href"] for about in read_page.all("a")}
+    assert {"#run-1", "#run-2", "#run-1-records", "#run-2-method"} <= links
+    assert "#run-2-records" not in links, "the second run has no folder"
+    assert read_page.text.startswith("serve-bench: 2 runs")
+    assert len(json.loads(read_page.scripts["charts"])["charts"]) == 6
+    assert len(read_page.all("h1")) == 1
+
+
+def test_texts_stand_out_from_their_ground_in_light_and_in_dark() -> None:
+    pairs = re.findall(
+        r"--([a-z-]+): light-dark\((#\w+), (#\w+)\)", Read(page()).scripts["script 0"]
+    )
+    colours = {name: (light, dark) for name, light, dark in pairs}
+    for scheme in (0, 1):
+        for name in ("ink", "faint", "link", "good", "bad", "doubt"):
+            for ground in ("ground", "raised"):
+                contrast = _contrast(colours[name][scheme], colours[ground][scheme])
+                assert contrast >= 4.5, (name, ground, scheme, contrast)
+        assert _contrast(colours["ink"][scheme], colours["doubt-ground"][scheme]) >= 4.5
+
+
+def _contrast(one: str, other: str) -> float:
+    """Of two colours, as WCAG 2.1 defines it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
+        return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def test_no_sheet_no_page() -> None:
+    with pytest.raises(ValueError, match="without a sheet"):
+        html_text([], bundle=STUB)
+
+
+def test_light_and_dark_are_one_configuration() -> None:
+    both = either(LIGHT, DARK)
+    of_light, of_dark = (one["axis"]["labelColor"] for one in (LIGHT, DARK))
+    assert of_light != of_dark
+    assert both["axis"]["labelColor"] == f"light-dark({of_light}, {of_dark})"
+    assert both["range"]["category"][0].startswith("light-dark(#")
+    assert both["font"] == LIGHT["font"] == DARK["font"]
+
+
+# ----------------------------------------------------------------------------- what it embeds
+
+
+def test_a_picture_is_an_image_never_markup() -> None:
+    read_page = Read(page())
+    (image,) = read_page.all("img")
+    data = image["src"].removeprefix("data:image/svg+xml;base64,")
+    assert base64.b64decode(data) == SVG and "Flamegraph of a replica" in image["alt"]
+    assert not read_page.all("svg")
+    assert "profiles/gone.svg is not in the folder of the run." in read_page.text
+
+
+def test_what_finds_no_room_is_linked_with_its_size() -> None:
+    large = b"x" * (LIMIT - 200_000)
+    filled = folder(records=Kept("../run/records.jsonl", len(large), large))
+    read_page = Read(whole := page(folders=(filled,)))
+    assert LIMIT - 200_000 < len(whole.encode()) < LIMIT
+    assert read_page.all("img"), "the picture is small enough to be there too"
+    over = b"x" * LIMIT
+    read_page = Read(whole := page(folders=(folder(records=Kept("a/records.jsonl", LIMIT, over)),)))
+    assert len(whole.encode()) < 200_000
+    assert read_page.all("a", href="a/records.jsonl") and "3.0 MB" in read_page.text
+    assert not read_page.all("script", type="application/x-ndjson")
+
+
+def test_a_large_picture_is_linked_and_a_small_one_after_it_embedded() -> None:
+    pictures = {
+        "a.svg": Kept("r/a.svg", LIMIT, b"x" * LIMIT),
+        "b.png": Kept("r/b.png", 9, b"\x89PNG 1234"),
+        "c.txt": Kept("r/c.txt", 3, b"abc"),
+    }
+    blocks = tuple(Picture(f"title of {path}", path, "words") for path in pictures)
+    whole = page(sheet(sections=(Section("s", "S", blocks),)), folders=(Folder(pictures=pictures),))
+    read_page = Read(whole)
+    assert [one["src"][:14] for one in read_page.all("img")] == ["data:image/png"]
+    assert "Not in this page: a.svg , 3.0 MB" in read_page.text
+    assert "Not in this page: c.txt , 3 bytes" in read_page.text, "no kind of picture"
+
+
+def test_sizes_are_said_in_words() -> None:
+    sizes = (999, 1000, 218_860, 999_499, 999_500, 3_400_000)
+    assert [bytes_said(size) for size in sizes] == [
+        *("999 bytes", "1 kB", "219 kB", "999 kB", "1.0 MB", "3.4 MB")
+    ]
+
+
+def test_the_library_comes_with_its_licences() -> None:
+    library = bundle()
+    assert "window.vegaEmbed" in library.script and len(library.script) > 500_000
+    for words in ("Vega 6", "Vega-Lite 6", "Vega-Embed 7", "BSD 3-Clause", "Mike Bostock"):
+        assert words in library.notices, words
+    assert "-->" not in library.notices
+    whole = html_text([sheet()], bundle=library, folders=[folder()])
+    assert library.notices in whole and len(whole.encode()) < LIMIT / 2
+
+
+# ----------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of any command that hold the run's id and a picture: what is about the file alone."""
+
+    def filled(result: Result, where: str | None) -> Sheet:
+        picture = Picture("replica", "profiles/replica.svg", "words")
+        beyond = Picture("beyond", "../beyond.svg", "words")
+        return sheet(
+            title=f"run {result.run.id}",
+            sections=(Section("profiles", "Profiles", (picture, beyond)),),
+            where=where,
+        )
+
+    monkeypatch.setattr(sheets, "sheet_of", filled)
+    monkeypatch.setattr("serve_bench.report.html.bundle.bundle", lambda: STUB)
+
+
+def stored(place: Path, lines: bytes | None = None) -> Path:
+    """The folder of a run."""
+    (place / "profiles").mkdir(parents=True)
+    (place / "records.jsonl").write_bytes(lines or GOLDEN.read_bytes())
+    (place / "profiles" / "replica.svg").write_bytes(SVG)
+    return place
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "a run")
+    before = sorted(file.name for file in home.iterdir())
+    assert run(["report", str(home), "--format", "html"]) == 0
+    captured = capsys.readouterr()
+    to = home / "report.html"
+    assert captured.out == "" and captured.err.startswith(f"wrote {to} (")
+    assert sorted(file.name for file in home.iterdir()) == [*before, "report.html"]
+    to.write_text(to.read_text().replace("<main", "<!--of yesterday--><main"))
+    assert run(["report", str(home / "records.jsonl"), "--format", "html"]) == 0
+    assert "of yesterday" not in to.read_text()
+    assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_files_of_the_run_are_linked_from_where_the_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beyond.svg").write_bytes(SVG)
+    monkeypatch.chdir(tmp_path)
+    stored(Path("results/a 1#"))
+    stored(Path("b"))
+    assert run(["report", "results/a 1#", "b", "--format", "html"]) == 0
+    read_page = Read(Path("report.html").read_text())
+    assert read_page.all("a", href="results/a%201%23/profiles/replica.svg")
+    assert read_page.all("a", href="b/profiles/replica.svg")
+    assert len(read_page.all("img")) == 2, "what is beyond the folder of a run is not read"
+    Path("out").mkdir()
+    assert run(["report", "b", "--format", "html", "-o", "out/x.html"]) == 0
+    assert Read(Path("out/x.html").read_text()).all("a", href="../b/profiles/replica.svg")
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_goes_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = stored(tmp_path / "r")
+    assert run(["report", str(home), "-f", "html", "-o", "-"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("<!doctype html>\n") and captured.err == ""
+    assert not (home / "report.html").exists()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_nothing_but_a_page_of_ours_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "r")
+    other = tmp_path / "other.html"
+    other.write_text("<!doctype html><p>mine")
+    (home / "report.html").write_text("mine too")
+    for words in ([], ["-o", str(other)], ["-o", str(home / "records.jsonl")]):
+        assert run(["report", str(home), "-f", "html", *words]) == 2
+        said = capsys.readouterr().err
+        assert "exists and is no page of serve-bench; nothing is overwritten" in said
+        assert said.count("\n") == 1
+    assert other.read_text() == "<!doctype html><p>mine"
+    assert (home / "report.html").read_text() == "mine too"
+    assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "."], "--output: . is a folder; it takes a file"),
+        (["-o", "none/x.html"], "none/x.html: cannot be written: no such file or directory"),
+        (["-o", "/proc/x.html"], "/proc/x.html: cannot be written: "),
+        (["--published"], "--published: is not for --format html"),
+        (["--exclude-connect"], "--exclude-connect: is not for --format html"),
+    ],
+)
+def test_where_no_page_can_be_written_one_line_says_so(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(stored(tmp_path / "r"))
+    assert run(["report", ".", "-f", "html", *words]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1
+    assert not Path("report.html").exists()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_full_disk_leaves_the_earlier_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "r")
+    assert run(["report", str(home), "-f", "html"]) == 0
+    before = (home / "report.html").read_bytes()
+    kept = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        kept(path, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    capsys.readouterr()
+    assert run(["report", str(home), "-f", "html"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("report.html: cannot be written: no space left on device\n")
+    assert (home / "report.html").read_bytes() == before
+    assert sorted(os.listdir(home)) == ["profiles", "records.jsonl", "report.html"]
+
+
+def test_without_records_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(tmp_path), "-f", "html"]) == 2
+    assert "holds no run (no records.jsonl)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "vl_convert":
+            raise ImportError(name)
+        return known(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(BadInput, match=r"^--format html: needs vl-convert-python: pip install 'se"):
+        bundle()
+
+
+def test_a_command_without_a_page_is_one_clear_error() -> None:
+    at = planned()
+    result = result_of([run_record(at), trial(at)])
+    other = replace(result, run=replace(result.run, command="noop"))
+    with pytest.raises(BadInput, match=r"a run of 'noop' has no page; those of micro, .* have$"):
+        sheet_of(other, None)
+    assert set(SHEETS) == {
+        *("micro", "recsys", "run", "load", "sweep", "press", "rpc", "scale", "ranker", "versus")
+    }
+
+
+# ----------------------------------------------------------------------------- other formats
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[str]:
+    """Two folders: the second run has another id."""
+    first, second = stored(tmp_path / "one"), stored(tmp_path / "two")
+    text = GOLDEN.read_text().replace('"id":"20260102-golden"', '"id":"second"', 1)
+    (second / "records.jsonl").write_text(text)
+    assert read(second).run.id != read(first).run.id
+    return [str(first), str(second)]
+
+
+def test_several_runs_are_a_list_in_json(
+    two_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    singles = []
+    for one in two_runs:
+        assert run(["report", one, "-f", "json"]) == 0
+        singles.append(json.loads(capsys.readouterr().out))
+    assert run(["report", *two_runs, "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == singles
+
+
+def test_several_runs_are_one_table_in_csv_and_follow_each_other_elsewhere(
+    two_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", two_runs[0], "-f", "csv"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert run(["report", *two_runs, "-f", "csv"]) == 0
+    got = capsys.readouterr().out.splitlines()
+    assert got[: len(lines) + 1] == [header, *lines] and len(got) == 2 * len(lines) + 1
+    assert got.count(header) == 1 and got[-1].startswith("second,")
+    texts = []
+    for one in two_runs:
+        assert run(["report", one]) == 0
+        texts.append(capsys.readouterr().out)
+    assert run(["report", *two_runs]) == 0
+    assert capsys.readouterr().out == "\n".join(texts)
+
+
+def test_a_report_in_words_goes_to_a_new_file_alone(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "report.md"
+    assert run(["report", two_runs[0], "-f", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert run(["report", two_runs[0], "-f", "markdown", "-o", str(to)]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, to.read_text()) == ("", text) and f"wrote {to}" in captured.err
+    assert run(["report", two_runs[0], "-o", str(to)]) == 2
+    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert to.read_text() == text
+    assert run(["report", two_runs[0], "-f", "markdown", "-o", "-"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_what_is_of_one_run_takes_one(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", *two_runs, "--perf-metrics", str(tmp_path / "p.json")]) == 2
+    assert "--perf-metrics: takes the records of one run; there are 2" in capsys.readouterr().err
+    assert run(["report", two_runs[0], "--format", "xml"]) == 2
+    assert "csv, markdown, html" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path) -> None:
+    home = stored(tmp_path / "r")
+    to = tmp_path / "x.html"
+    assert run(["report", str(home), "-f", "html", "-o", str(to)]) == 0
+    shutil.rmtree(home)
+    read_page = Read(to.read_text())
+    assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"
+    assert len(read_page.all("img")) == 1

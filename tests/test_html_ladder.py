@@ -1,0 +1,252 @@
+"""The page of a run of ladders: its figures are those of the JSON, knees and collapses marked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from serve_bench.climb import Climb
+from serve_bench.histogram import Histogram
+from serve_bench.ladder import Ladder
+from serve_bench.report import render
+from serve_bench.report.html.of_ladder import is_ladder, ladder_sheet
+from serve_bench.result import Failure, Result, Trial, result_of
+from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run, trial
+from tests.records import cell as cell_of
+from tests.sheet_parts import (
+    SCRIPT,
+    cell,
+    chart,
+    charts,
+    column,
+    drawn,
+    is_sound,
+    marks,
+    section,
+    table,
+    texts,
+)
+
+RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
+LADDER = Ladder(steps=tuple(RATES))
+
+
+def steps(
+    variant: str = "default", rates: Mapping[int, float] = RATES, replicas: int = 1, **about: Any
+) -> list[Trial]:
+    """Steps of two windows each; latencies as Little's law has them, p99 three times p50."""
+    climb = Climb(LADDER, variant, 1, cell_of(replicas=replicas))
+    out = []
+    for users, rate in rates.items():
+        ns = round(1e9 * users / rate)
+        histogram = Histogram.of([ns] * 97 + [3 * ns] * 3).encode()
+        windows = (0.9 * rate, 1.1 * rate)
+        out.append(trial(climb.planned(users), *windows, latency=histogram, **about))
+    return out
+
+
+def result(*trials: Trial, others: Any = (), command: str = "sweep") -> Result:
+    plan = [
+        climb.planned(users)
+        for climb in (Climb(LADDER, "default", 1, cell_of()),)
+        for users in RATES
+        if any(one.variant == "default" for one in trials)
+    ]
+    suite = {"ladder": asdict(LADDER), "name": "micro"}
+    begun = replace(run(*plan), suite=suite, command=command)
+    return result_of([begun, launch(), *trials, *others])
+
+
+def in_json(made: Result) -> Any:
+    return json.loads(render(made, "json"))
+
+
+def both() -> Result:
+    faster = {users: 1.5 * rate for users, rate in RATES.items() if users < 50}
+    return result(*steps(), *steps("optimized", faster))
+
+
+def test_every_step_has_the_figures_of_the_json() -> None:
+    made = both()
+    sheet = ladder_sheet(made, "results/x")
+    is_sound(sheet)
+    told = {
+        (variant["name"], row["row"]["connections"]): row
+        for variant in in_json(made)["variants"]
+        for part in variant["cells"]
+        for row in part["rows"]
+    }
+    shown = table(sheet, "Every step")
+    assert len(shown.rows) == len(told) == 9
+    for row in shown.rows:
+        known = told[row.group, cell(shown, row, "users")]
+        assert cell(shown, row, "throughput") == known["spreads"]["throughput"]["mean"]
+        for name in ("p50", "p90", "p99"):
+            assert cell(shown, row, name) == known["distributions"]["latency"][name]
+        assert cell(shown, row, "errors") == sum(known["failed"].values())
+
+
+def test_the_knees_are_those_of_the_json() -> None:
+    made = both()
+    shown, told = table(ladder_sheet(made, None), "At saturation"), in_json(made)["ladders"]
+    for row, ladder in zip(shown.rows, told, strict=True):
+        assert cell(shown, row, "throughput") == ladder["at_knee"]["requests_per_s"]
+        assert cell(shown, row, "p99") == ladder["at_knee"]["latency_ns"]["p99"]
+        assert cell(shown, row, "users", "at the knee") == ladder["knee_users"]
+        assert cell(shown, row, "users", "at the best") == ladder["best_users"]
+        assert cell(shown, row, "errors") == ladder["errors"]
+    assert column(shown, "best") == [200.0, 300.0]
+    assert column(shown, "ratio") == ["1", "1.50"]
+
+
+def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
+    sheet = ladder_sheet(result(*steps()), None)
+    rates = chart(sheet, "Requests/s over users")
+    assert drawn(rates, "default") == list(RATES.items())
+    assert marks(rates) == [(30, "knee"), (50, "collapse")]
+    assert [one["low"] for one in rates.spec["data"]["values"]][:2] == [90.0, 162.0]
+    latency = chart(sheet, "Latency over users")
+    p50 = [value for _, value in drawn(latency, "p50")]
+    assert p50 == pytest.approx([1e3 * users / rate for users, rate in RATES.items()], rel=1e-3)
+    assert "collapse with 50 users: 150.0 requests/s, 0.75 of the best" in "".join(sheet.found)
+    shown = table(sheet, "Every step")
+    assert column(shown, "mark") == ["", "", "knee", "best", "collapse"]
+
+
+def test_services_of_one_size_stand_together_under_it() -> None:
+    many = result(
+        *(one for v in ("default", "optimized") for n in (1, 8) for one in steps(v, replicas=n))
+    )
+    sheet = ladder_sheet(many, None)
+    rows = table(sheet, "At saturation").rows
+    sizes = [row.group.rpartition("num_replicas ")[2] for row in rows]
+    assert sizes == ["1", "1", "8", "8"]
+    assert column(table(sheet, "At saturation"), "service") == ["default", "optimized"] * 2
+
+
+def test_marks_of_several_ladders_are_named() -> None:
+    rates = chart(ladder_sheet(both(), None), "Requests/s over users")
+    assert marks(rates) == [(30, "knee: default and optimized"), (50, "collapse: default")]
+
+
+def test_ladders_of_one_size_share_a_chart_and_sizes_of_their_own_share_one_too() -> None:
+    sizes = result(*steps(), *steps(replicas=8))
+    titles = [one.title for one in charts(ladder_sheet(sizes, None))]
+    assert titles.count("Requests/s over users") == 1
+    two = result(*(one for n in (1, 8) for v in ("default", "b") for one in steps(v, replicas=n)))
+    titles = [one.title for one in charts(ladder_sheet(two, None))]
+    assert sum(title.startswith("Requests/s over users: ") for title in titles) == 2
+
+
+def test_of_many_ladders_all_stand_in_one_chart_and_each_alone_with_its_marks() -> None:
+    many = result(*(one for n in (1, 2, 4, 8) for one in steps(replicas=n)))
+    sheet = ladder_sheet(many, None)
+    is_sound(sheet)
+    rates = chart(sheet, "Requests/s over users")
+    assert marks(rates) == [] and "Knees: num_replicas 1 30" in rates.caption
+    assert {one["group"] for one in rates.spec["data"]["values"]} == {
+        f"num_replicas {n}" for n in (1, 2, 4, 8)
+    }
+    assert marks(chart(sheet, "Requests/s: num_replicas 4")) == [(30, "knee"), (50, "collapse")]
+    titles = [one.title for one in charts(sheet)]
+    assert "Latency over users, p50" in titles and "Latency over users, p99" in titles
+    nine = result(*(one for n in range(1, 10) for one in steps(replicas=n)))
+    titles = [one.title for one in charts(ladder_sheet(nine, None))]
+    assert "Requests/s over users, part 2 of 2" in titles
+
+
+def test_several_axes_have_short_words_in_charts_that_the_caption_explains() -> None:
+    cells = [{**cell_of(batch=batch, replicas=n)} for batch, n in ((1, 1), (4, 8))]
+    trials = []
+    for one in cells:
+        climb = Climb(LADDER, "default", 1, one)
+        trials += [trial(climb.planned(users), rate, rate) for users, rate in RATES.items()]
+    rates = chart(ladder_sheet(result(*trials), None), "Requests/s over users")
+    assert {one["group"] for one in rates.spec["data"]["values"]} == {"bs1, rep1", "bs4, rep8"}
+    assert "bs: max_batch_size, rep: num_replicas." in rates.caption
+
+
+def test_several_runs_of_a_step_give_a_bar_from_the_lowest_to_the_highest() -> None:
+    runs = [press_trial(200, qps, run=at, of={**PRESS_CELL}) for at, qps in ((1, 90.0), (2, 500.0))]
+    made = press_result(press_trial(50, 1000.0), *runs, command="sweep")
+    values = chart(ladder_sheet(made, None), "Requests/s over").spec["data"]["values"]
+    (fallen,) = [one for one in values if one["x"] == 200]
+    assert (fallen["low"], fallen["high"]) == pytest.approx((90.0, 500.0))
+    assert fallen["value"] == pytest.approx(295.0)
+
+
+def test_a_step_that_is_missing_and_a_failure_come_first_and_stand_in_their_row() -> None:
+    trials = steps()
+    broken = Failure(
+        "trial", "a replica ended", AT, trials[3].key, variant="default", cell=trials[3].cell
+    )
+    made = result(*trials[:4], others=[broken])
+    sheet = ladder_sheet(made, None)
+    is_sound(sheet)
+    assert sheet.found[0].startswith("1 of 5 steps was not measured in full; something failed: a")
+    shown = table(sheet, "Every step")
+    assert column(shown, "throughput")[4] == "not measured"
+    assert shown.rows[3].doubts[0] == "failed: a replica ended"
+    assert column(shown, "mark")[3] == "in doubt"
+
+
+def test_doubts_stand_under_the_step_and_under_the_knee() -> None:
+    trials = steps()
+    bound = {"client_bound": True, "reasons": ["97 % of a core"]}
+    trials[2] = replace(trials[2], client=bound)
+    sheet = ladder_sheet(result(*trials), None)
+    own = [row.doubts for row in table(sheet, "Every step").rows]
+    assert any(one.startswith("client-bound") for one in own[2])
+    (knee,) = table(sheet, "At saturation").rows
+    assert any(one.startswith("at the knee: client-bound") for one in knee.doubts)
+    assert "client bound (1 of 5 steps)" in sheet.found[-1]
+
+
+def test_without_a_sound_step_no_figure_is_claimed() -> None:
+    made = result(*steps(rates={10: 0.0001}, failed={"reset": 50}))
+    sheet = ladder_sheet(made, None)
+    is_sound(sheet)
+    assert "No step can be relied on: there is no knee and no best." in sheet.found
+    nothing = ladder_sheet(result(), None)
+    is_sound(nothing)
+    assert section(nothing, "throughput") is None
+
+
+def test_names_pass_through_as_they_are() -> None:
+    every = list(texts(ladder_sheet(result(*steps(SCRIPT), *steps()), SCRIPT)))
+    assert any(SCRIPT in one for one in every)
+    assert not any("&lt;" in one for one in every)
+
+
+def test_which_runs_are_ladders() -> None:
+    assert is_ladder(result())
+    assert not is_ladder(result_of([run()]))
+
+
+def test_the_published_tables_stand_with_recsys_alone() -> None:
+    told = "published (not measured here)"
+    recsys = "".join(texts(ladder_sheet(result(*steps(), command="recsys"), None)))
+    assert told in recsys and "OSS vs Turbo" in recsys
+    assert told not in "".join(texts(ladder_sheet(result(*steps()), None)))
+
+
+def test_what_limits_a_service_of_others_is_not_said() -> None:
+    trials = [press_trial(users, 10.0 * users, variant="mine", of={}) for users in (1, 10)]
+    sheet = ladder_sheet(press_result(*trials, command="sweep"), None)
+    assert sheet.found[0].startswith("mine serves at most 100.0 requests/s with 10 users")
+    assert not any("What limits" in one for one in sheet.found)
+    (row,) = table(sheet, "At saturation").rows
+    assert "what limited it is not visible" in list(texts(row))
+
+
+def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:
+    first = ladder_sheet(result(*steps(rates={10: 200.0, 20: 190.0})), None).found[1]
+    assert (
+        first == "default serves at most 200.0 requests/s with 10 users (p50 50.0 ms, p99 150 ms)."
+    )
+    later = ladder_sheet(result(*steps(rates={10: 100.0, 20: 200.0})), None).found[1]
+    assert later.endswith("and no step with fewer users reaches 95 % of that.")

@@ -1,0 +1,193 @@
+"""The page of the ranker alone: its figures are those of the JSON; ratios, floors, gaps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.ranker_figures import CALL, FORWARD, THROUGHPUT
+from serve_bench.report import render
+from serve_bench.report.html.of_ranker import ranker_sheet
+from serve_bench.result import (
+    Counts,
+    Failure,
+    Metric,
+    PlannedTrial,
+    Result,
+    Row,
+    Trial,
+    Warmup,
+    result_of,
+    trial_key,
+)
+from tests.records import AT, run
+from tests.sheet_parts import (
+    SCRIPT,
+    cell,
+    chart,
+    charts,
+    column,
+    drawn,
+    is_sound,
+    section,
+    table,
+    texts,
+)
+
+FORWARD_ROW = Row("forward", "torch", 1)
+SHAPE = {
+    **{"dense_features": 13, "sparse_features": 26, "table_rows": 1000, "width": 64},
+    **{"bottom": [256, 64], "top": [256, 128, 64]},
+}
+
+
+def planned(kind: str, rows: int) -> PlannedTrial:
+    cell_ = {"rows": rows, "device": "cpu", "threads": 1}
+    return PlannedTrial(trial_key(kind, 1, cell_, "forward"), 1, kind, cell_, FORWARD_ROW)
+
+
+def ranker_trial(kind: str, rows: int, ms: float, rounds: int = 9, device: str = "") -> Trial:
+    """Rounds around so many ms; a call takes a fifth more."""
+    at = planned(kind, rows)
+    forward = tuple(1e6 * ms * (1 + 0.01 * n) for n in range(rounds))
+    call = tuple(1.2 * one for one in forward)
+    return Trial(
+        key=at.key,
+        launch="",
+        round=1,
+        variant=kind,
+        cell=at.cell,
+        row=at.row,
+        started_at=AT,
+        window_s=0.05,
+        warmup=Warmup(0.25, True, 5),
+        metrics={
+            FORWARD: Metric("ns", "lower", windows=forward),
+            CALL: Metric("ns", "lower", windows=call),
+            THROUGHPUT: Metric("rows/s", "higher", windows=tuple(rows * 1e9 / one for one in call)),
+        },
+        counts=Counts(180, 180, {}, 0),
+        client={
+            "ranker": {"threads": 1, "device": "cpu", "device_name": device, "torch": "2.9.0"},
+            "shape": SHAPE,
+            "work": {"bytes_moved": 10_000 * rows, "flops": 50_000 * rows, "launches": 19},
+            "machine": {"bytes_per_s": 1e10, "flops_per_s": 8e10, "launch_ns": 900.0},
+            "inputs": 40,
+        },
+        seconds={"total": 1.5, "warmup": 0.25},
+    )
+
+
+def ranker_result(*trials: Trial, others: Any = ()) -> Result:
+    plan = [planned(kind, rows) for rows in (32, 3200) for kind in ("plain", "tuned")]
+    begun = replace(run(*plan), command="ranker", argv=("serve-bench", "ranker"))
+    return result_of([begun, *trials, *others])
+
+
+def whole(rounds: int = 9) -> Result:
+    return ranker_result(
+        ranker_trial("plain", 32, 0.8, rounds),
+        ranker_trial("tuned", 32, 0.4, rounds),
+        ranker_trial("plain", 3200, 40.0, rounds),
+        ranker_trial("tuned", 3200, 32.0, rounds),
+    )
+
+
+def in_json(made: Result) -> Any:
+    return json.loads(render(made, "json"))
+
+
+def test_times_ratios_and_floors_are_those_of_the_json() -> None:
+    made = whole()
+    sheet = ranker_sheet(made, "results/x")
+    is_sound(sheet)
+    shown, floors = table(sheet, "Times by batch size"), table(sheet, "The floor")
+    for row, floor, told in zip(shown.rows, floors.rows, in_json(made)["rows"], strict=True):
+        assert (cell(shown, row, "rows"), cell(shown, row, "ranker")) == (
+            told["rows"],
+            told["ranker"],
+        )
+        assert cell(shown, row, "forward", "ms") == told["forward_ns"]["median"]
+        assert cell(shown, row, "call", "ms") == told["call_ns"]["median"]
+        assert cell(shown, row, "throughput") == told["rows_per_s"]
+        for unit in ("forward", "call"):
+            ratio = told[f"{unit}_ratio"]
+            assert cell(shown, row, "plain / tuned", unit) == (ratio and ratio["median"])
+        known = told["floor"]
+        assert cell(floors, floor, "bytes moved") == known["bytes_moved"]
+        assert cell(floors, floor, "memory") == known["memory_s"]
+        assert cell(floors, floor, "operations") == known["flops"]
+        assert cell(floors, floor, "compute") == known["compute_s"]
+        assert cell(floors, floor, "launches") == known["launch_s"]
+        assert cell(floors, floor, "floor") == known["seconds"]
+        assert cell(floors, floor, "by") == known["bound_by"]
+
+
+def test_charts_draw_medians_with_their_intervals() -> None:
+    made = whole()
+    sheet, told = ranker_sheet(made, None), in_json(made)["rows"]
+    forward = chart(sheet, "Forward and its floor")
+    medians = [(one["rows"], one["forward_ns"]["median"] / 1e6) for one in told[::2]]
+    assert drawn(forward, "plain, forward") == medians
+    ratios = chart(sheet, "Time of plain").spec["data"]["values"]
+    known = [one[f"{name}_ratio"] for one in told[1::2] for name in ("forward", "call")]
+    assert [(one["value"], one["low"], one["high"]) for one in ratios] == [
+        (one["median"], one["low"], one["high"]) for one in known
+    ]
+    titles = [one.title for one in charts(sheet)]
+    assert "Forward by round, 32 rows" in titles and "Forward by round, 3,200 rows" in titles
+
+
+def test_found_says_how_much_faster_and_how_far_from_the_floor() -> None:
+    first, second, *_ = ranker_sheet(whole(), None).found
+    assert first.startswith(
+        "For a call plain takes 2.00 times as long as tuned with 32 rows (2.00 to"
+    )
+    assert "1.25 times with 3,200 rows" in first
+    assert second.startswith("A forward of tuned takes ") and "(memory)" in second
+
+
+def test_few_rounds_are_a_doubt_beside_their_figures() -> None:
+    sheet = ranker_sheet(whole(rounds=3), None)
+    shown = table(sheet, "Times by batch size")
+    assert shown.rows[0].doubts == ("3 rounds: intervals hold 75%",)
+    assert "3 rounds are too few" in sheet.found[-1]
+
+
+def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
+    made = whole()
+    gone = made.trials[-1]
+    broken = Failure("trial", "out of memory", AT, gone.key)
+    sheet = ranker_sheet(ranker_result(*made.trials[:-1], others=[broken]), None)
+    is_sound(sheet)
+    shown = table(sheet, "Times by batch size")
+    assert column(shown, "forward", "ms")[-1] == "not measured"
+    assert shown.rows[-1].doubts == ("failed: out of memory",)
+    assert sheet.found[0] == (
+        "1 of 4 rows was not measured in full; something failed: out of memory."
+    )
+
+
+@pytest.mark.parametrize("kinds", [("plain",), ("tuned",)])
+def test_one_ranker_alone_has_no_ratio(kinds: tuple[str, ...]) -> None:
+    trials = [one for one in whole().trials if one.variant in kinds]
+    sheet = ranker_sheet(ranker_result(*trials), None)
+    is_sound(sheet)
+    assert section(sheet, "ratios") is None
+    assert any("scores most with" in one for one in sheet.found)
+
+
+def test_a_run_of_nothing_claims_nothing() -> None:
+    sheet = ranker_sheet(ranker_result(), None)
+    is_sound(sheet)
+    assert sheet.found[-1] == "Nothing was measured."
+
+
+def test_names_pass_through_as_they_are() -> None:
+    made = ranker_result(ranker_trial("plain", 32, 0.8, device=SCRIPT))
+    every = list(texts(ranker_sheet(made, SCRIPT)))
+    assert sum(SCRIPT in one for one in every) >= 2
+    assert not any("&lt;" in one for one in every)
