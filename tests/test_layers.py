@@ -21,7 +21,7 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes best_cell checks climb comparing comparison counted_figures counts
-    errors fitness histogram jsonl ladder ladder_figures load_result load_spec
+    errors fitness histogram history jsonl ladder ladder_figures load_result load_spec
     load_split node_names node_result own_app own_suite pacing press_compare
     press_figures press_request press_rows proof ranker_figures recipes request_spec
     result rpc_figures rpc_request scale_curve scale_figures scale_growth scale_keys
@@ -84,7 +84,12 @@ ONLY_IN: Final = {
     "fastapi": ("apps/",),
     "anyio": ("apps/",),
     "numpy": ("apps/",),
-    "matplotlib": ("report/plot_ladders.py", "report/plot_rpc.py", "report/plot_scale.py"),
+    "matplotlib": (
+        "report/plot_history.py",
+        "report/plot_ladders.py",
+        "report/plot_rpc.py",
+        "report/plot_scale.py",
+    ),
     "vl_convert": ("report/html/bundle.py",),
     "scipy": ("comparison.py",),
     "pandas": (),

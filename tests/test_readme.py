@@ -143,6 +143,7 @@ def test_every_command_is_shown() -> None:
         "scale",
         "clean",
         "compare",
+        "history",
         "doctor",
         "run",
         "versus",

@@ -19,6 +19,7 @@ from serve_bench import __version__
 from serve_bench.cli.clean import clean
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
+from serve_bench.cli.history import history
 from serve_bench.cli.load import load
 from serve_bench.cli.micro import micro
 from serve_bench.cli.noop import noop
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 for command in (
     *(micro, noop, load, sweep, recsys, press, ranker),
-    *(versus, compare, report, doctor, clean),
+    *(versus, compare, history, report, doctor, clean),
 ):
     app.command()(command)
 app.command(name="run")(run_own)

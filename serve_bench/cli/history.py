@@ -1,0 +1,227 @@
+"""`serve-bench history`: stored runs of one suite over time, and where they step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve_bench.cli import gate_flags
+
+if TYPE_CHECKING:
+    from serve_bench.history.parts import History, PassedOver, Stored
+
+FEWEST_LAST = 2
+PAGE = "history.html"
+
+
+def history(
+    dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Folder of a run, or one that holds runs; several."),
+    ],
+    metric: Annotated[
+        str, typer.Option(help="throughput, p50, p99, cpu; with commas.")
+    ] = "throughput",
+    variant: Annotated[str | None, typer.Option(help="This variant alone.")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="This cell alone, such as bs1-mcq10000-rep8.")
+    ] = None,
+    row: Annotated[
+        str | None, typer.Option(help="This row alone, such as '100 connections'.")
+    ] = None,
+    last: Annotated[int | None, typer.Option(help="The newest N runs of each suite alone.")] = None,
+    threshold: gate_flags.Threshold = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            help="Exit code 3 where the last run brought a step or is an outlier: step, or "
+            "regressed (for the worse alone)."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Put runs of unlike hosts into one history.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
+    ] = "table",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write it to this file [stdout; of html: history.html here]."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw it too, into this file: .png or .svg.")
+    ] = None,
+) -> int:
+    """Show runs of one suite over time: every row, its levels, and where it steps.
+
+    Runs of another suite or host make a history of their own. A step takes four runs; what one bad
+    night does is told as an outlier.
+
+    Example: serve-bench history results --metric throughput,p99 --fail-on step
+    """
+    import sys
+
+    from serve_bench.comparison import THRESHOLD
+    from serve_bench.errors import BadInput
+    from serve_bench.history import FAIL_ON, history_of
+    from serve_bench.history.parts import Chosen
+    from serve_bench.report.history_forms import FORMS, render_history
+
+    if format not in FORMS:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
+    if fail_on is not None and fail_on not in FAIL_ON:
+        raise BadInput(f"--fail-on: {fail_on!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
+    if last is not None and last < FEWEST_LAST:
+        raise BadInput(f"--last: {last} is not allowed; it takes {FEWEST_LAST} or more")
+    metrics = read_metrics(metric)
+    holds = THRESHOLD if threshold is None else gate_flags.read_threshold(threshold)
+    if format == "html" and output is None:
+        output = Path(PAGE)
+    _check_files(format, output, plot)
+    stored, passed = find(dirs)
+    told = history_of(
+        stored,
+        passed,
+        metrics=metrics,
+        threshold=holds,
+        chosen=Chosen(variant, cell, row, last),
+        force=force,
+    )
+    width = 80
+    if format == "table" and output is None:
+        from serve_bench.report.table import terminal
+
+        width, _ = terminal(sys.stdout)
+    text = render_history(told, format, width)
+    if output is None:
+        print(text, end="", flush=True)
+    else:
+        _write(output, text)
+    if plot is not None:
+        from serve_bench.report.plot_history import plot_history
+
+        _write(plot, plot_history(told, plot.suffix[1:]))
+    return _close(told, fail_on)
+
+
+def read_metrics(text: str) -> tuple[str, ...]:
+    """`throughput,p99` as names, each once. BadInput on one that is none."""
+    from serve_bench.comparing.values import NAMES
+    from serve_bench.errors import BadInput
+
+    asked = [part.strip() for part in text.split(",")]
+    for name in asked:
+        if name not in NAMES:
+            raise BadInput(f"--metric: {name!r} is not allowed; it takes {', '.join(NAMES)}")
+    return tuple(dict.fromkeys(asked))
+
+
+def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
+    """The runs in these folders and all below them, each once, and those that cannot be read.
+    BadInput for a folder that is not there, and where no run is found at all."""
+    from serve_bench.errors import BadInput
+    from serve_bench.history.parts import PassedOver, Stored
+    from serve_bench.store import read
+
+    stored: list[Stored] = []
+    passed: list[PassedOver] = []
+    seen: set[Path] = set()
+    for folder in dirs:
+        if not folder.exists():
+            raise BadInput(f"{folder}: no such folder")
+        for place in _runs_in(folder):
+            if place.resolve() in seen:
+                continue
+            seen.add(place.resolve())
+            try:
+                stored.append(Stored(str(place), read(place)))
+            except BadInput as error:
+                passed.append(PassedOver(str(place), str(error)))
+    if not stored and not passed:
+        names = ", ".join(map(str, dirs))
+        raise BadInput(f"{names}: no run found (no records.jsonl in it or below)")
+    return stored, passed
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The folder itself where it holds a run (or is its records file), otherwise those below that
+    do; a run holds no further ones, and links are not followed."""
+    import os
+
+    from serve_bench.store import RECORDS_FILE
+
+    if folder.is_file() or (folder / RECORDS_FILE).exists():
+        return [folder]
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        if RECORDS_FILE in files:
+            found.append(Path(place))
+            folders.clear()
+    return found
+
+
+def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
+    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot what
+    was drawn before; nothing else is overwritten."""
+    from serve_bench.cli.show import check_target
+    from serve_bench.errors import BadInput
+    from serve_bench.files import check_writable, why
+
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
+    if output is not None and not (format == "html" and _is_page(output)):
+        check_target(output, "--output")
+    for flag, path in (("--output", output), ("--plot", plot)):
+        try:
+            if path is not None and not path.is_char_device():
+                check_writable(path)
+        except OSError as error:
+            raise BadInput(f"{flag}: {path}: cannot be written: {why(error)}") from None
+
+
+def _is_page(path: Path) -> bool:
+    from serve_bench.report.html.frame import MADE_BY
+
+    try:
+        with path.open("rb") as file:
+            return MADE_BY.encode() in file.read(500)
+    except OSError:
+        return False
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    import sys
+
+    from serve_bench.errors import RunFailed
+    from serve_bench.files import why, write_whole
+
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _close(told: History, fail_on: str | None) -> int:
+    """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    import sys
+
+    from serve_bench.report.history_words import news_lines
+
+    if fail_on is None:
+        return 0
+    lines = [
+        line
+        for group in told.groups
+        for word, line in news_lines(group)
+        if fail_on == "step" or word == "regressed"
+    ]
+    for line in lines:
+        print(f"gate: {line}", file=sys.stderr)
+    return gate_flags.GATE_BROKEN if lines else 0

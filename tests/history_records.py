@@ -1,0 +1,85 @@
+"""Runs of one suite, a night apart, for the tests of histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from serve_bench.history.parts import Stored
+from serve_bench.result import Record, Result, Row
+from serve_bench.store import RunFolder
+from tests.records import ROWS
+from tests.versus_records import HOST, micro_result, micro_run
+
+FIRST = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+#: Requests/s of nine nights, about 3 % apart, and where the level falls by 15 % at the sixth.
+QUIET = (500.0, 512.0, 488.0, 505.0, 495.0, 508.0, 492.0, 503.0, 497.0)
+FALLEN = (*QUIET[:5], *(0.85 * one for one in QUIET[5:]))
+#: The first row in three launches a night, the third in one.
+SPLIT = (0.99, 1.0, 1.01)
+
+
+def night(
+    at: int,
+    by_row: Mapping[Row, Sequence[float]],
+    *,
+    ray: str = "2.60.0",
+    tool: str = "0.1.0",
+    host: Mapping[str, Any] | None = None,
+    suite: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> Result:
+    """The run of a night, from 0, with a rate for each launch of each row."""
+    run = micro_run(f"n{at + 1}", **(suite or {}))
+    run = replace(
+        run,
+        started_at=(FIRST + timedelta(days=at)).isoformat(),
+        tool_version=tool,
+        host={**HOST, **(host or {})},
+    )
+    return micro_result(by_row, run=run, versions={"ray": ray, "python": "3.11.9"}, **given)
+
+
+def nights(by_row: Mapping[Row, Sequence[float | None]], **given: Any) -> list[Result]:
+    """A run a night with one launch; None: the row was not measured in that night."""
+    count = max(map(len, by_row.values()))
+    found = []
+    for at in range(count):
+        rates = {row: [rate] for row, told in by_row.items() if (rate := told[at]) is not None}
+        found.append(night(at, rates, **given))
+    return found
+
+
+def kept(results: Sequence[Result]) -> list[Stored]:
+    """As they come from their folders."""
+    return [Stored(f"results/{one.run.id}", one) for one in results]
+
+
+def nine() -> list[Result]:
+    """Nine nights: `single client` in three launches, `100 connections` in one. The latter falls
+    in the sixth, when Ray changed; requests failed in the third, the tool changed in the eighth."""
+    found = []
+    for at, (rate, fallen) in enumerate(zip(QUIET, FALLEN, strict=True)):
+        one = night(
+            at,
+            {ROWS[0]: [0.5 * rate * each for each in SPLIT], ROWS[2]: [fallen]},
+            ray="2.60.0" if at < 5 else "2.61.0",
+            tool="0.1.0" if at < 7 else "0.2.0",
+            failed=4 if at == 2 else 0,
+        )
+        found.append(one)
+    return found
+
+
+def store(folder: Path, results: Sequence[Result]) -> Path:
+    """Real folders of runs, each named as its run; returns the one around them."""
+    for one in results:
+        records: list[Record] = [one.run, *one.launches, *one.trials, *one.failures]
+        with RunFolder.create(folder / one.run.id, now=FIRST) as run:
+            for record in records:
+                run.append(record)
+    return folder
