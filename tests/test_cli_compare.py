@@ -42,6 +42,26 @@ def test_a_verdict_is_printed_and_fails_only_where_asked(
     assert run(["compare", *reversed(folders), "--fail-on", "inconclusive"]) == 0
 
 
+def test_a_page_is_written_with_the_figures_of_the_json(
+    folders: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["compare", *folders, "--format", "json"]) == 0
+    ratio = json.loads(capsys.readouterr().out)["rows"][0]["metrics"]["throughput"]["ratio"]
+    line = ["compare", *folders, "--format", "html", "--fail-on", "regressed"]
+    assert run(line) == 3 == run([*line, "-o", "other.html"])
+    assert "wrote compare.html" in capsys.readouterr().err
+    page = (tmp_path / "compare.html").read_text()
+    assert f'data-value="{ratio}"' in page and page == (tmp_path / "other.html").read_text()
+    (tmp_path / "mine.txt").write_text("mine")
+    assert run([*line, "-o", "mine.txt"]) == 2 and (tmp_path / "mine.txt").read_text() == "mine"
+    assert run(["compare", *folders, "-o", "x.html"]) == 2
+    assert "--output: goes with --format html" in capsys.readouterr().err
+
+
 def test_the_gate_takes_more_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = stored(tmp_path / "a", micro_result({ROW: BEFORE}, cpu_percent=50.0))
     b = stored(tmp_path / "b", micro_result({ROW: BEFORE}, "after", cpu_percent=99.0))

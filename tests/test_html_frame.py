@@ -347,7 +347,7 @@ def test_the_library_comes_with_its_licences() -> None:
 def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of any command that hold the run's id and a picture: what is about the file alone."""
 
-    def filled(result: Result, where: str | None) -> Sheet:
+    def filled(result: Result, where: str | None, published: bool) -> Sheet:
         picture = Picture("replica", "profiles/replica.svg", "words")
         beyond = Picture("beyond", "../beyond.svg", "words")
         return sheet(
@@ -437,7 +437,6 @@ def test_nothing_but_a_page_of_ours_is_replaced(
         (["-o", "."], "--output: . is a folder; it takes a file"),
         (["-o", "none/x.html"], "none/x.html: cannot be written: no such file or directory"),
         (["-o", "/proc/x.html"], "/proc/x.html: cannot be written: "),
-        (["--published"], "--published: is not for --format html"),
         (["--exclude-connect"], "--exclude-connect: is not for --format html"),
     ],
 )
@@ -453,6 +452,18 @@ def test_where_no_page_can_be_written_one_line_says_so(
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1
     assert not Path("report.html").exists()
+
+
+def test_published_figures_stand_beside_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.report.html.bundle.bundle", lambda: STUB)
+    home = stored(tmp_path / "r")
+    pages = []
+    for words in ([], ["--published"]):
+        assert run(["report", str(home), "-f", "html", *words]) == 0
+        pages.append((home / "report.html").read_text().count("published"))
+    assert pages[0] < pages[1]
 
 
 @pytest.mark.usefixtures("stub_sheets")

@@ -29,8 +29,12 @@ def compare(
         bool, typer.Option("--force", help="Compare unlike hosts, Ray versions and suites too.")
     ] = False,
     format: Annotated[
-        str, typer.Option("--format", "-f", help="table, markdown, csv or json.")
+        str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
     ] = "table",
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Of html: this file, or - [compare.html here]."),
+    ] = None,
 ) -> int:
     """Compare two stored runs: regressed, improved, same or inconclusive, row by row.
 
@@ -41,6 +45,7 @@ def compare(
     """
     import sys
 
+    from serve_bench.cli.report_html import place_of_page, write_comparison
     from serve_bench.comparing import of_runs
     from serve_bench.comparing.parts import GATE
     from serve_bench.comparison import THRESHOLD
@@ -48,9 +53,14 @@ def compare(
     from serve_bench.report import COMPARED, render_comparing
     from serve_bench.store import read
 
-    if format not in COMPARED:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
+    html = format == "html"
+    if not html and format not in COMPARED:
+        allowed = ", ".join((*COMPARED, "html"))
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {allowed}")
+    if output is not None and not html:
+        raise BadInput("--output: goes with --format html; other forms are printed")
     asked = gate_flags.read_flags(threshold, gate, fail_on, noise)
+    to = place_of_page(output, Path("compare.html")) if html else None
     results = (read(run_a), read(run_b))
     comparing = of_runs(
         *results,
@@ -64,11 +74,15 @@ def compare(
     for letter, result in zip("AB", results, strict=True):
         for warning in result.warnings:
             print(f"warning: {letter}: {warning.message}", file=sys.stderr)
+    where = (str(run_a), str(run_b))
+    if html:
+        write_comparison(comparing, where, to)
+        return asked.close(comparing)
     width = 80
     if format == "table":
         from serve_bench.report.table import terminal
 
         width, _ = terminal(sys.stdout)
-    text = render_comparing(comparing, format, (str(run_a), str(run_b)), width)
+    text = render_comparing(comparing, format, where, width)
     print(text, end="", flush=True)
     return asked.close(comparing)

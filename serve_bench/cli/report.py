@@ -61,7 +61,7 @@ def report(
     if html:
         from serve_bench.cli.report_html import write_page
 
-        write_page(results, output)
+        write_page(results, output, published)
         if perf_metrics is not None:
             write_perf_metrics(results[0][1], perf_metrics)
     elif to is not None or len(results) > 1:
@@ -86,12 +86,8 @@ def _check(shown: Shown, runs: int, html: bool) -> None:
         raise BadInput(f"--format: {shown.format!r} is not allowed; it takes {allowed}")
     if runs > 1 and shown.perf_metrics is not None:
         raise BadInput(f"--perf-metrics: takes the records of one run; there are {runs}")
-    for flag, given in (
-        ("--published", shown.published),
-        ("--exclude-connect", shown.exclude_connect),
-    ):
-        if html and given:
-            raise BadInput(f"{flag}: is not for --format html")
+    if html and shown.exclude_connect:
+        raise BadInput("--exclude-connect: is not for --format html")
     shown.check()
 
 

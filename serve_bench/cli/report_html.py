@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from serve_bench.comparing.parts import Comparing
     from serve_bench.report.html.embed import Folder, Kept
     from serve_bench.report.html.parts import Block, Sheet
     from serve_bench.result import Result
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
-def write_page(runs: Sequence[tuple[Path, Result]], output: str | None) -> None:
+def write_page(
+    runs: Sequence[tuple[Path, Result]], output: str | None, published: bool = False
+) -> None:
     """Writes the page of these runs, each with its folder (or records file), and says where.
 
     `output`: a file, - for stdout, None for report.html in the run's folder, of several runs in the
@@ -31,12 +34,12 @@ def write_page(runs: Sequence[tuple[Path, Result]], output: str | None) -> None:
     from serve_bench.report.html.sheets import sheet_of
 
     homes = [place if place.is_dir() else place.parent for place, _ in runs]
-    to = _place(homes, output)
+    to = place_of_page(output, (homes[0] if len(homes) == 1 else Path()) / PAGE)
     library = bundle()
     for _, result in runs:
         for warning in result.warnings:
             print(f"warning: {warning.message}", file=sys.stderr)
-    sheets = [sheet_of(result, str(place)) for place, result in runs]
+    sheets = [sheet_of(result, str(place), published) for place, result in runs]
     base = Path() if to is None else to.parent
     folders = [
         _folder(home, sheet, base, place.name if place.is_file() else None)
@@ -46,6 +49,19 @@ def write_page(runs: Sequence[tuple[Path, Result]], output: str | None) -> None:
     size = len(text.encode())
     if size > LIMIT:
         print(f"note: the page has {bytes_said(size)}: that much data to draw", file=sys.stderr)
+    if to is None:
+        print(text, end="", flush=True)
+    else:
+        write_text(to, text)
+
+
+def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
+    """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
+    from serve_bench.report.html.bundle import bundle
+    from serve_bench.report.html.frame import html_text
+    from serve_bench.report.html.of_versus import compare_sheet
+
+    text = html_text([compare_sheet(comparing, where)], bundle=bundle())
     if to is None:
         print(text, end="", flush=True)
     else:
@@ -69,15 +85,15 @@ def write_text(to: Path, text: str) -> None:
     print(f"wrote {to} ({bytes_said(len(content))})", file=sys.stderr)
 
 
-def _place(homes: Sequence[Path], output: str | None) -> Path | None:
-    """Where the page goes. BadInput where there is another file, or none can be written."""
+def place_of_page(output: str | None, usual: Path) -> Path | None:
+    """Where a page goes: `output`, or `usual`; None for stdout (-). BadInput where there is another
+    file, or none can be written."""
     from serve_bench.errors import BadInput
     from serve_bench.files import check_writable, why
 
     if output == "-":
         return None
-    home = homes[0] if len(homes) == 1 else Path()
-    to = home / PAGE if output is None else Path(output)
+    to = usual if output is None else Path(output)
     if to.is_dir():
         raise BadInput(f"--output: {to} is a folder; it takes a file")
     if to.is_char_device() or to.is_fifo():

@@ -53,7 +53,7 @@ def page_sheet(result: Result, where: str | None, published: bool = False) -> Sh
     matrix beside the measured ones. Raises FormatError for damaged records.
     """
     if is_ladder(result):
-        return ladder_sheet(result, where)
+        return ladder_sheet(result, where, published)
     page = page_of(result, published=published, where=where)
     names = names_of(page)
     own = result.run.command == OWN

@@ -13,7 +13,7 @@ from serve_bench.errors import BadInput
 from serve_bench.report.html.parts import Sheet
 from serve_bench.result import Result
 
-SheetOf: TypeAlias = Callable[[Result, str | None], Sheet]
+SheetOf: TypeAlias = Callable[..., Sheet]
 
 SHEETS: Final = {
     "micro": ("of_page", "page_sheet"),
@@ -29,9 +29,13 @@ SHEETS: Final = {
 }
 """By command: the module beside this one and the function in it, loaded when it is needed."""
 
+PUBLISHED: Final = frozenset({"micro", "recsys", "run", "sweep", "press", "rpc", "scale"})
+"""Commands whose page can have published figures beside."""
 
-def sheet_of(result: Result, where: str | None) -> Sheet:
-    """The page of a run, filled from its records. `where`: its folder, as it is shown.
+
+def sheet_of(result: Result, where: str | None, published: bool = False) -> Sheet:
+    """The page of a run, filled from its records. `where`: its folder, as it is shown; `published`:
+    with published figures beside, where there are any.
 
     Raises BadInput for a command that has no page, and what the figures of that kind raise.
     """
@@ -42,4 +46,4 @@ def sheet_of(result: Result, where: str | None) -> Sheet:
         )
     module, name = SHEETS[command]
     fill: SheetOf = getattr(import_module(f"{__package__}.{module}"), name)
-    return fill(result, where)
+    return fill(result, where, published) if command in PUBLISHED else fill(result, where)
