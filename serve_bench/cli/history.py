@@ -169,13 +169,14 @@ def _runs_in(folder: Path) -> list[Path]:
 def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
     """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot what
     was drawn before; nothing else is overwritten."""
+    from serve_bench.cli.report_html import is_page
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
     from serve_bench.files import check_writable, why
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
-    if output is not None and not (format == "html" and _is_page(output)):
+    if output is not None and not (format == "html" and output.is_file() and is_page(output)):
         check_target(output, "--output")
     for flag, path in (("--output", output), ("--plot", plot)):
         try:
@@ -183,16 +184,6 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
                 check_writable(path)
         except OSError as error:
             raise BadInput(f"{flag}: {path}: cannot be written: {why(error)}") from None
-
-
-def _is_page(path: Path) -> bool:
-    from serve_bench.report.html.frame import MADE_BY
-
-    try:
-        with path.open("rb") as file:
-            return MADE_BY.encode() in file.read(500)
-    except OSError:
-        return False
 
 
 def _write(path: Path, content: str | bytes) -> None:

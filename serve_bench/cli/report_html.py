@@ -98,7 +98,7 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
         raise BadInput(f"--output: {to} is a folder; it takes a file")
     if to.is_char_device() or to.is_fifo():
         return to
-    if to.exists() and not _is_page(to):
+    if to.exists() and not is_page(to):
         raise BadInput(
             f"--output: {to} exists and is no page of serve-bench; nothing is overwritten"
         )
@@ -109,7 +109,8 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
     return to
 
 
-def _is_page(path: Path) -> bool:
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that serve-bench made. BadInput where it cannot be read."""
     from serve_bench.errors import BadInput
     from serve_bench.files import why
     from serve_bench.report.html.frame import MADE_BY
