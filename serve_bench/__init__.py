@@ -1,3 +1,3 @@
 """serve-bench: measures Ray Serve, and gives the evidence for each number."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

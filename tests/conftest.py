@@ -13,7 +13,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -66,12 +66,12 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
 }
 ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
 
-#: Test files whose tests start processes, open sockets or wait: a stage of their own, so that the
-#: unit tests stay under 20 s.
+#: Test files whose tests start processes, open sockets or wait: a stage of their own, with the
+#: machine to themselves, while the units share the cores.
 PROCESS_FILES: Final = frozenset(
     f"test_{name}.py"
     for name in """cli_load cli_profile cli_versus load load_client_bound load_external load_in_turn
-    load_open load_slices load_transport ports profiler readme sampler strays versus_rows
+    load_open load_slices load_transport ports profiler sampler strays versus_rows
     wheel""".split()
 )
 
@@ -105,6 +105,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     if gone:
         config.hook.pytest_deselected(items=gone)
+        if not hasattr(config, "workerinput"):
+            _keep_count()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """With several processes (pytest-xdist) each collects all: the first one's count holds."""
+    told = getattr(node, "workeroutput", {}).get("deselected")
+    if told and not _deselected:
+        _deselected.update(told)
         _keep_count()
 
 
@@ -127,6 +137,10 @@ def _refused() -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["deselected"] = dict(_deselected)
+        return
     if _refused() and session.exitstatus in (
         pytest.ExitCode.OK,
         pytest.ExitCode.NO_TESTS_COLLECTED,

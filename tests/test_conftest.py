@@ -62,3 +62,15 @@ def test_where_nothing_may_be_deselected_the_run_fails(tmp_path: Path) -> None:
 def test_choosing_a_stage_is_no_deselection_of_ours(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-m", "not browser", SERVE_BENCH_NO_DESELECT="1")
     assert done.returncode == 0
+
+
+def test_several_processes_count_it_once_and_fail_as_one_does(tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    two = ("-p", "xdist", "-n", "2")
+    done = run_pytest(tmp_path, *two, SERVE_BENCH_DESELECTED=str(counted))
+    assert done.returncode == 0
+    assert "deselected: 1 (browser: run by make test-all)" in done.stdout
+    assert counted.read_text() == "browser: run by make test-all\n"
+    done = run_pytest(tmp_path, *two, SERVE_BENCH_NO_DESELECT="1")
+    assert done.returncode == int(pytest.ExitCode.TESTS_FAILED)
+    assert "nothing may be deselected here" in done.stdout

@@ -1,7 +1,9 @@
-"""The commands that README and docs show for apps of one's own and for A against B are understood.
+"""Every command that README and docs show is run, or read flag by flag.
 
-Those that measure are run with `--dry-run`: every flag is read, and the app is imported. What they
-do for real is in tests/integration (test_run, test_versus, test_ci_example).
+Those that measure are run with `--dry-run`: every flag is read, apps are imported, needs are looked
+at. Those on a URL load a server with a known answer, shorter than shown. Those that read stored
+runs are given one. What remains (py-spy on a Serve that runs, an endpoint that blocks, a model that
+is timed) is parsed here, and run in tests/integration.
 """
 
 from __future__ import annotations
@@ -10,64 +12,205 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from serve_bench.cli import run
+from serve_bench import scale_needs
+from serve_bench.cli import app, run
+from serve_bench.jsonl import to_line
+from serve_bench.load_place import read_load_on
+from serve_bench.result import Run
+from serve_bench.shipped import read_toml, suite_file
+from serve_bench.store import read
+from serve_bench.suite import read_suite
+from tests.servers import serving
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/own-app.md", "docs/ab.md", "docs/ci.md")
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "profiles" / "README.md",
+    ROOT / "examples" / "ci" / "README.md",
+]
+PLANNED = ("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus")
+STORED = ("report", "compare", "history")
+#: A URL of an example, and what runs of a test are shortened with.
+URL = re.compile(r"http://[A-Za-z0-9.]+:\d+/[a-z]*")
+SHORTER = {
+    "sweep": ["--users", "1,2", "--duration", "0.5"],
+    "recsys": ["--users", "1,2", "--duration", "0.5"],
+    "press": ["--clients", "1,2"],
+    "versus": ["--quick", "--rounds", "2"],
+}
 
 
-def commands(page: str) -> list[str]:
-    """Those that are shown on lines of their own, without remarks and redirections."""
-    text = (ROOT / page).read_text().replace("\\\n", " ")
-    found = re.findall(r"^    (serve-bench (?:run|versus|compare) .*?)(?: +#.*)?$", text, re.M)
-    return [line.partition(">>")[0] for line in found]
+def commands(page: Path) -> list[str]:
+    """Those that stand on lines of their own, without remarks and what the shell does."""
+    text = page.read_text().replace("\\\n", " ")
+    found = re.findall(r"^ {4,6}(serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$", text, re.MULTILINE)
+    found = [re.split(r" \|\| | \d?>", line)[0].strip() for line in found]
+    return [line.replace("$(date +%F)", "2026-01-02") for line in found]
 
 
 SHOWN = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
-MEASURING = [line for line in SHOWN if not line.startswith("serve-bench compare")]
+
+
+def name_of(line: str) -> str:
+    """The command: the word after `serve-bench`."""
+    return line.split()[1]
+
+
+def on_url(line: str) -> bool:
+    """Is it a load or a ladder on services that are there?"""
+    return "--url" in line or name_of(line) == "load"
+
+
+def lines(*names: str, url: bool = False) -> list[Any]:
+    """What is shown of these commands; marked by what they need."""
+    found = [line for line in SHOWN if name_of(line) in names and on_url(line) == url]
+    return [pytest.param(line, marks=marks(line)) for line in found if " plot " not in line]
+
+
+def marks(line: str) -> list[pytest.MarkDecorator]:
+    """A model asks torch for its device before it plans; an own app is imported with Ray."""
+    name = name_of(line)
+    model = name in ("recsys", "press", "rpc") or "--app r" in line
+    own = name == "run" or ".py:" in line
+    found = [pytest.mark.torch] * (model and not on_url(line)) + [pytest.mark.ray] * own
+    return found + [pytest.mark.external] * ("--client wrk" in line)
+
+
+def flagged(line: str) -> list[str]:
+    """The words after `serve-bench`."""
+    return shlex.split(line)[1:]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the commands name."""
+    """A current folder with what the commands name."""
     example = ROOT / "examples" / "own_app"
     shutil.copytree(example, tmp_path / "examples" / "own_app")
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(example / "shop.py", tmp_path / name)
+    (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_each_page_shows_some() -> None:
-    assert all(commands(page) for page in PAGES)
-    assert len(MEASURING) >= 8 and len(SHOWN) > len(MEASURING)
+def store_run(folder: Path) -> None:
+    """A run with results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = (ROOT / "tests" / "golden" / "records.jsonl").read_text()
+    own = stored.replace('"id":"20260102-golden"', f'"id":"{folder.name}"', 1)
+    (folder / "records.jsonl").write_text(own)
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("line", MEASURING)
+def store_begun(folder: Path) -> None:
+    """A run of `micro` that only began, for --resume."""
+    folder.mkdir(parents=True)
+    suite = read_suite(read_toml(suite_file("micro")), "micro.toml")
+    begun = Run("id", (), "micro", "2026-01-02T03:04:05+00:00", "0", suite=suite.to_json())
+    (folder / "records.jsonl").write_text(to_line(begun))
+
+
+def test_pages_show_commands() -> None:
+    shown = {page.name: commands(page) for page in PAGES}
+    for name in ("ab.md", "faq.md", "own-app.md", "press.md", "rpc.md", "scale.md", "ci.md"):
+        assert shown[name], name
+    assert len(SHOWN) >= 90
+    known: Any = typer.main.get_command(app)
+    assert {name_of(line) for line in SHOWN} == set(known.commands)
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_flags_are_understood(line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    name, words = "serve-bench", flagged(line)
+    while words and words[0] in getattr(command, "commands", {}):
+        name, *words = words
+        command = command.commands[name]
+    context = command.make_context(name, list(words))
+    assert context.info_name == name != "serve-bench" and not context.args
+
+
+@pytest.mark.parametrize("line", lines(*PLANNED))
 def test_what_measures_is_planned(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
+    monkeypatch.setattr(scale_needs, "free_bytes", lambda: 1 << 40)
+    words = [word for word in flagged(line) if word != "--dry-run"]
+    if "--resume" in words:
+        store_begun(Path(words[words.index("--resume") + 1]))
     before = sorted(folder.rglob("*.*"))
-    code = run([*shlex.split(line)[1:], "--dry-run"])
+    code = run([*words, "--dry-run"])
     captured = capsys.readouterr()
+    if "cuda" in line and not list(Path("/dev").glob("nvidia[0-9]*")):
+        assert code == 2 and "cuda" in captured.err
+        return
     assert code == 0, captured.err
     assert re.search(r"about \d", captured.out)
     assert [one for one in sorted(folder.rglob("*.*")) if "__pycache__" not in str(one)] == before
 
 
-@pytest.mark.parametrize("line", [line for line in SHOWN if line not in MEASURING])
-def test_what_compares_compares(
+@pytest.mark.parametrize("line", lines(*STORED))
+def test_what_reads_runs_reads_them(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in shlex.split(line)[2:4]:
-        (folder / name).mkdir(parents=True)
-        stored = (ROOT / "tests/formats/format-1.jsonl").read_text()
-        own = stored.replace('"id":"r1"', f'"id":"{Path(name).name}"', 1)
-        (folder / name / "records.jsonl").write_text(own)
-    assert run(shlex.split(line)[1:]) == 0, capsys.readouterr().err
-    assert "inconclusive" in capsys.readouterr().out  # of fewer than three launches a side
+    words = flagged(line)
+    several = ["results/a", "results/b"] if name_of(line) == "history" else []
+    for name in several or [word for word in words[1:3] if re.fullmatch(r"[\w/-]+", word)]:
+        store_run(folder / name)
+    assert run(words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    pages = [page.read_text() for page in folder.rglob("*.html")]
+    figures = sorted(folder.glob("*.svg"))
+    assert re.search("requests/s|inconclusive", "".join([shown, *pages])) or figures
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", lines("load", url=True))
+def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "--load-on" in line:  # needs a Ray cluster: tests/integration/test_nodes.py
+        assert read_load_on(line.split("--load-on ")[1].split()[0], None) is not None
+        return
+    if "--profile" in line:  # needs Serve: tests/integration/test_profile.py
+        return
+    with serving() as server:
+        text = re.sub(
+            r":\d+s", ":100ms", re.sub(r" -d \d+s", " -d 200ms", URL.sub(server.url, line))
+        )
+        words = flagged(text)
+        if "-d" not in words and "--stages" not in words:
+            words += ["-d", "1s" if "wrk" in words else "200ms"]
+        assert run([*words, "--timeout", "5s"]) == 0, capsys.readouterr().err
+    told = r" requests in \d" if "--client wrk" in line else r" completed \+ 0 failed"
+    assert re.search(told, capsys.readouterr().out)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
+def test_services_that_are_up_are_measured(
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as server:
+        words = [*flagged(URL.sub(server.url, line)), *SHORTER[name_of(line)]]
+        assert run(words) == 0, capsys.readouterr().err
+    (stored,) = folder.rglob("records.jsonl")
+    assert len(read(stored.parent).trials) >= 2
+
+
+def test_a_plot_is_drawn_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = [line for line in SHOWN if line.startswith("serve-bench rpc plot")]
+    shutil.copy(ROOT / "tests" / "golden" / "rpc.json", folder / "benchmark_report.json")
+    assert run(flagged(line)) == 0, capsys.readouterr().err
+    assert list(folder.glob("*.png")) or list(folder.glob("*.svg"))
+
+
+def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "serve-bench doctor" in SHOWN and "serve-bench clean" in SHOWN
+    assert run(["doctor", "--json"]) in (0, 1)
+    assert '"cores"' in capsys.readouterr().out

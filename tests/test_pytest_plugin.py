@@ -51,6 +51,8 @@ def test_it(serve_benchmark):
 @pytest.fixture
 def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # Not of the outer pytest: pytest-benchmark does not measure beside other processes.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_speed=ONE_TEST)
     return pytester

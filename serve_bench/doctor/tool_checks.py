@@ -31,6 +31,8 @@ PROGRAMS: Final = (
 LIBRARIES: Final[tuple[tuple[str, str, Status], ...]] = (
     ("scipy", "intervals of versus and compare: pip install scipy", "warning"),
     ("matplotlib", "plots of ladders, rpc and scale: pip install 'serve-bench[plot]'", "absent"),
+    ("vl-convert-python", "--format html: pip install 'serve-bench[plot]'", "absent"),
+    ("pytest-benchmark", "the pytest fixtures: pip install 'serve-bench[ci]'", "absent"),
 )
 
 

@@ -1,0 +1,50 @@
+"""The pages in docs/ hang together: links lead somewhere, and the index has every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made on GitHub."""
+    titles = re.findall(r"^#+ +(.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def missing_links(page: Path) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    wrong = []
+    for link in _LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = page if not file else (page.parent / file).resolve()
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_resolve(page: Path) -> None:
+    assert missing_links(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A title, of two\n[a](#a-title-of-two) [b](#none) [c](gone.md)\n")
+    assert missing_links(page) == ["#none", "gone.md"]
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(_LINK.findall((DOCS / "README.md").read_text()))
+    assert {page.name for page in PAGES} - {"README.md"} <= linked
