@@ -11,8 +11,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from serve_bench.errors import BadInput
 from serve_bench.result import Better
 
 Word: TypeAlias = Literal["regressed", "improved", "same", "inconclusive"]
@@ -28,6 +29,10 @@ side, and their standard deviation says next to nothing."""
 MOST_ROUNDS: Final = 200
 """With more than that, no number is named: the ratio lies at the threshold itself, or the noise is
 beyond what rounds can do."""
+
+
+ROUNDING: Final = 1e-12
+"""Logarithms that differ by less are one: 475/500 lies at a threshold of 5 %, not beyond it."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +129,10 @@ def _finite(logs: Sequence[float]) -> None:
 class Judged:
     """The verdict on one cell and metric.
 
-    `threshold`: the one that was used, the noise floor regarded. `p`: of the alarm, two-sided, 1
-    where the ratio is within the threshold; `p_adjusted`: by Holm over the cells, an alarm up to
-    1 - confidence; `alpha`: what `p` itself was held against. None where nothing was tested.
+    `threshold`: the one beyond which it would be an alarm, the noise floor regarded. `p`: of the
+    alarm, two-sided, 1 where the ratio is within the threshold; `p_adjusted`: by Holm over the
+    cells, an alarm up to 1 - confidence; `alpha`: what `p` itself was held against. None where
+    nothing was tested.
     `rounds_needed`: rounds (launches a side) in all that would about settle it; None where it is
     settled, or no number up to MOST_ROUNDS would. `why`: of an inconclusive one, else empty.
     """
@@ -139,7 +145,7 @@ class Judged:
     p_adjusted: float | None = None
     rounds_needed: int | None = None
     why: str = ""
-    weighed: bool = False  # a doubt made it inconclusive: comparing/doubts.py
+    weighed: bool = False  # a doubt (comparing/doubts.py) or the floor made it inconclusive
 
 
 def judge(
@@ -151,8 +157,9 @@ def judge(
 ) -> tuple[Judged, ...]:
     """The verdicts on all cells of one metric, in their order; None is a cell without an interval.
 
-    `threshold` and `floor` (the noise floor) are shares of 1, of which the larger holds. Holm's
-    step-down keeps the chance of any false alarm over all cells within 1 - CONFIDENCE.
+    `threshold` and `floor` (the noise floor) are shares of 1. An alarm lies beyond the larger of
+    them; "same" within the threshold alone, so that noise makes nothing the same. Holm's step-down
+    keeps the chance of any false alarm over all cells within 1 - CONFIDENCE.
     """
     if not 0 <= threshold < 1 or not floor >= 0:
         raise ValueError(f"threshold {threshold} or floor {floor} cannot be")
@@ -164,7 +171,7 @@ def judge(
     }
     levels = _holm(tested)
     return tuple(
-        _judged(one, better, holds, fewest, levels[at], len(tested))
+        _judged(one, better, (threshold, holds), fewest, levels[at], len(tested))
         if at in levels and one is not None
         else Judged("inconclusive", one, holds, rounds_needed=fewest, why=_too_few(one, fewest))
         for at, one in enumerate(intervals)
@@ -199,34 +206,48 @@ def _holm(tested: dict[int, float]) -> dict[int, _Level]:
 
 def _alarm_p(interval: Interval, threshold: float) -> float:
     """Two-sided p that the true ratio is no farther out than the bound on its own side."""
-    low, high = _bounds(threshold)
-    beyond = max(low - interval.center, interval.center - high)
-    if beyond <= 0:
+    beyond = _beyond(interval, threshold)
+    if beyond <= ROUNDING:
         return 1.0
     if interval.se == 0:
         return 0.0
-    from scipy.special import stdtr
-
-    return min(1.0, 2 * float(stdtr(interval.df, -beyond / interval.se)))
+    return min(1.0, 2 * float(_special().stdtr(interval.df, -beyond / interval.se)))
 
 
 def _judged(
-    interval: Interval, better: Better, threshold: float, fewest: int, level: _Level, cells: int
+    interval: Interval,
+    better: Better,
+    bounds: tuple[float, float],
+    fewest: int,
+    level: _Level,
+    cells: int,
 ) -> Judged:
-    told = (threshold, level.alpha, level.p, level.adjusted)
+    """`bounds`: within which it is the same, beyond which it is an alarm."""
+    asked, holds = bounds
+    told = (holds, level.alpha, level.p, level.adjusted)
     if level.alarm:
         up = interval.center > 0
         return Judged("improved" if up == (better == "higher") else "regressed", interval, *told)
-    if _inside(interval, threshold):
+    if _inside(interval, asked):
         return Judged("same", interval, *told)
-    needed = rounds_needed(interval, threshold, level.alpha, fewest)
-    why = _why(interval, threshold, level, cells)
-    return Judged("inconclusive", interval, *told, needed, why)
+    floored = _beyond(interval, asked) > 0 >= _beyond(interval, holds)
+    needed = None  # more rounds do not take a ratio out of the floor
+    if not floored:
+        within = _beyond(interval, asked) <= 0
+        needed = rounds_needed(interval, asked if within else holds, level.alpha, fewest)
+    why = _why(interval, bounds, level, cells)
+    return Judged("inconclusive", interval, *told, needed, why, weighed=floored)
 
 
 def _bounds(threshold: float) -> tuple[float, float]:
     """1 - threshold and 1 + threshold as logarithms; a floor of 1 and more has no lower bound."""
     return (math.log(1 - threshold) if threshold < 1 else -math.inf, math.log(1 + threshold))
+
+
+def _beyond(interval: Interval, threshold: float) -> float:
+    """How far the centre lies beyond the bound on its side, in logarithms; not above 0 within."""
+    low, high = _bounds(threshold)
+    return max(low - interval.center, interval.center - high)
 
 
 def _inside(interval: Interval, threshold: float) -> bool:
@@ -243,8 +264,16 @@ def _too_few(interval: Interval | None, fewest: int) -> str:
     return f"{each}: a verdict takes {fewest}"
 
 
-def _why(interval: Interval, threshold: float, level: _Level, cells: int) -> str:
-    low, high = (math.exp(one) for one in _bounds(threshold))
+def _why(interval: Interval, bounds: tuple[float, float], level: _Level, cells: int) -> str:
+    asked, holds = bounds
+    floored = holds > asked and (interval.high < 1 - asked or interval.low > 1 + asked)
+    low, high = (math.exp(one) for one in _bounds(holds))
+    if floored and low <= interval.high and interval.low <= high:
+        return (
+            f"beyond the threshold of {100 * asked:.3g} %, and not beyond the noise floor of "
+            f"{100 * holds:.3g} %"
+        )
+    low, high = (math.exp(one) for one in _bounds(holds if floored else asked))
     if interval.high < low or interval.low > high:
         return (
             f"beyond the threshold at 95 %, not at the {100 * (1 - level.alpha):.3g} % that Holm's "
@@ -277,10 +306,20 @@ def rounds_needed(
 
 
 def quantile(df: float, share: float) -> float:
-    """The quantile of Student's t: the value that a share (0 to 1) of it does not exceed."""
-    from scipy.special import stdtrit
+    """The quantile of Student's t: the value that a share (0 to 1) of it does not exceed.
 
-    return float(stdtrit(df, share))
+    Raises BadInput where scipy cannot be imported.
+    """
+    return float(_special().stdtrit(df, share))
+
+
+def _special() -> Any:
+    """scipy.special, imported where it is needed: it takes a while."""
+    try:
+        from scipy import special
+    except ImportError as error:
+        raise BadInput(f"intervals need scipy, which cannot be imported: {error}") from None
+    return special
 
 
 def _exp(value: float) -> float:

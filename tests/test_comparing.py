@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.comparing import broken, floors_of, of_versus
+from serve_bench.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.comparing.parts import Comparing
 from serve_bench.comparing.values import place_of, rows_of, values_of
 from serve_bench.comparing.words import figures, headline, ratio_text, row_title
@@ -19,6 +19,7 @@ from serve_bench.result import FormatError, Metric, Result, Row, Trial, result_o
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,
+    micro_result,
     planned,
     rates,
     sliced,
@@ -225,8 +226,8 @@ def test_a_difference_that_shows_through_a_client_at_its_limit_stands() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "side", "word"),
     [
-        (500.0, 800.0, "b", "inconclusive"),  # of what is left, most is fast
-        (500.0, 500.0, "b", "inconclusive"),
+        (500.0, 800.0, "b", "regressed"),  # of what is left, most is fast
+        (500.0, 500.0, "b", "regressed"),
         (500.0, 300.0, "b", "regressed"),
         (500.0, 800.0, "a", "improved"),
         (500.0, 300.0, "a", "inconclusive"),
@@ -238,13 +239,15 @@ def test_a_side_that_fails_requests_can_neither_win_nor_be_the_same(
     failing: dict[str, Any] = {side: {"failed": 500}}
     found = against(a, b, **failing)
     assert found.word == word
-    if word == "inconclusive":
-        assert "requests failed: figures invalid" in found.gated[0].judged.why
+    (line,) = found.gated
+    if (side, word) != ("b", "regressed") or b >= a:
+        right = line.judged.word == "improved" == word
+        assert right or "requests failed: figures invalid" in line.judged.why
 
 
 def test_few_errors_are_a_doubt_and_no_more() -> None:
     found = against(500.0, 500.0, b={"failed": 3})
-    assert found.word == "same" and not found.rows[0].lost_validity
+    assert found.word == "same" and not found.rows[0].worse
     (doubt,) = found.rows[0].doubts
     assert (doubt.side, doubt.code, doubt.launches, doubt.of) == ("B", "errors", 6, 6)
     assert doubt.message == "18 requests failed (0.15 %): reset 18"
@@ -286,7 +289,11 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     assert floors["throughput"] == max(1 - interval.low, interval.high - 1)
     result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)})
     plain, floored = of_versus(result, 0.015), of_versus(result, 0.015, noise=noise)
-    assert (plain.word, floored.word) == ("regressed", "same")
+    assert (plain.word, floored.word) == ("regressed", "inconclusive")  # never the same
+    assert "not beyond the noise floor of" in floored.gated[0].judged.why
+    assert "; alarms from " in headline(floored) and "would settle" not in headline(floored)
+    alike = of_versus(versus_result({ROW: rates(500.0, 500.0, wobble=0.1)}), 0.015, noise=noise)
+    assert alike.word == "same"
     assert floored.gated[0].judged.threshold == floors["throughput"]
 
 
@@ -357,15 +364,38 @@ def test_only_what_is_gated_breaks_it() -> None:
 def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> None:
     faster = against(500.0, 900.0, b={"failed": 2000})
     (line,) = broken(faster, "regressed")
-    assert "more than 1 % of the requests failed on B, not on A" in line
+    assert "36 % of B's requests failed, 0 % of A's" in line
+    assert headline(faster).startswith("optimized against default: regressed, 36 % of B's")
     assert broken(against(500.0, 900.0, a={"failed": 2000}, b={"failed": 2000}), "regressed") == []
+
+
+@pytest.mark.parametrize(("a", "b", "breaks"), [(60, 3000, True), (60, 70, False), (3, 60, True)])
+def test_where_both_fail_b_is_worse_from_twice_the_share_on(a: int, b: int, breaks: bool) -> None:
+    found = against(500.0, 400.0, a={"failed": a}, b={"failed": b})
+    assert bool(found.rows[0].worse) == breaks
+    assert bool(broken(found, "regressed")) == (breaks or found.word == "regressed")
+
+
+def test_launches_that_b_alone_lost_break_it() -> None:
+    before = micro_result({ROWS[0]: [320, 330, 325]})
+    after = micro_result({ROWS[0]: [320, 330, 325]}, "after")
+    plan = tuple(planned("default", at, ROWS[0], cell(1, 10000, 8)) for at in (1, 2, 3))
+    lost = replace(
+        after,
+        run=replace(after.run, plan=plan),
+        trials=tuple(one for one in after.trials if one.round == 1),
+    )
+    found = of_runs(before, lost)
+    (line,) = broken(found, "regressed")
+    assert "measured in 1 of 3 launches of B, in 3 of 3 of A" in line
+    assert found.word == "regressed" and broken(of_runs(lost, after), "regressed") == []
 
 
 def test_a_b_that_answers_nothing_breaks_it() -> None:
     result = versus_result({ROW: rates(500.0, 500.0)})
     trials = tuple(_failed(one) if one.variant == "optimized" else one for one in result.trials)
     found = of_versus(replace(result, trials=trials))
-    assert found.word == "inconclusive"
+    assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
     assert broken(found, "regressed") != []
 
 

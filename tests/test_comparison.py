@@ -138,12 +138,12 @@ def test_an_alarm_is_an_interval_that_lies_beyond() -> None:
 
 def test_the_noise_floor_raises_the_threshold_and_never_lowers_it() -> None:
     (judged,) = judge([interval(0.9, 0.01)], "higher", 0.05, floor=0.2)
-    assert (judged.word, judged.threshold) == ("same", 0.2)
+    assert (judged.word, judged.threshold) == ("inconclusive", 0.2)  # not the same: 10 % is 10 %
     (judged,) = judge([interval(0.9, 0.01)], "higher", 0.05, floor=0.01)
     assert (judged.word, judged.threshold) == ("regressed", 0.05)
     # A floor of more than the whole: nothing can lie below it, and what is far above still can.
     words = [judge([interval(r, 0.01)], "higher", floor=1.5)[0].word for r in (0.01, 2.0, 4.0)]
-    assert words == ["same", "same", "improved"]
+    assert words == ["inconclusive", "inconclusive", "improved"]
 
 
 @pytest.mark.parametrize("found", [None, interval(0.5, 0.001, 2)])

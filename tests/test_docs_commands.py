@@ -50,7 +50,7 @@ def commands(page: Path) -> list[str]:
     """Those that stand on lines of their own, without remarks and what the shell does."""
     text = page.read_text().replace("\\\n", " ")
     found = re.findall(r"^ {4,6}(serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$", text, re.MULTILINE)
-    found = [re.split(r" \|\| | \d?>", line)[0].strip() for line in found]
+    found = [re.split(r" \|\| | && ?| \d?>", line)[0].strip() for line in found]
     return [line.replace("$(date +%F)", "2026-01-02") for line in found]
 
 
@@ -100,10 +100,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def store_run(folder: Path) -> None:
-    """A run with results."""
+def store_run(folder: Path, launches: int = 1) -> None:
+    """A run with results, its one launch several times over if asked."""
     folder.mkdir(parents=True, exist_ok=True)
-    stored = (ROOT / "tests" / "golden" / "records.jsonl").read_text()
+    lines = (ROOT / "tests" / "golden" / "records.jsonl").read_text().splitlines(keepends=True)
+    for round_ in range(2, launches + 1):
+        again = [line for line in lines if '"kind":"trial"' in line and "/r1/" in line]
+        lines += [
+            line.replace("/r1/", f"/r{round_}/").replace('"round":1', f'"round":{round_}')
+            for line in again
+        ]
+    stored = "".join(lines)
     own = stored.replace('"id":"20260102-golden"', f'"id":"{folder.name}"', 1)
     (folder / "records.jsonl").write_text(own)
 
@@ -163,7 +170,7 @@ def test_what_reads_runs_reads_them(
     words = flagged(line)
     several = ["results/a", "results/b"] if name_of(line) == "history" else []
     for name in several or [word for word in words[1:3] if re.fullmatch(r"[\w/-]+", word)]:
-        store_run(folder / name)
+        store_run(folder / name, launches=3)
     assert run(words) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     pages = [page.read_text() for page in folder.rglob("*.html")]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from serve_bench.cli import run
+from serve_bench.result import Result
 from tests.history_records import QUIET, night, nights, nine, store
 from tests.records import ROWS
-from tests.test_readme import ROOT
 
 ROW = ROWS[2]
-DOCS = (ROOT / "docs" / "history.md").read_text()
-COMMANDS = re.findall(r"^    (serve-bench history .*?)(?: >.*)?$", DOCS, re.MULTILINE)
 
 
 @pytest.fixture
@@ -200,30 +198,53 @@ def test_a_link_around_the_folder_ends(results: Path, capsys: pytest.CaptureFixt
     assert "runs: 9 found" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------ the docs
+def failed(result: Result, share: float) -> Result:
+    """The same with so large a share of the requests failed."""
+    trials = []
+    for one in result.trials:
+        ended = one.counts.completed
+        lost = round(share * ended)
+        counts = replace(one.counts, completed=ended - lost, failed={"status": lost})
+        trials.append(replace(one, counts=counts))
+    return replace(result, trials=tuple(trials))
 
 
-def test_the_docs_show_commands() -> None:
-    assert len(COMMANDS) >= 5
-
-
-@pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_shown_work(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("fail_on", ["step", "regressed"])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("all failed", "n9: newer, and passed over: no request succeeded: all "),
+        ("half failed", "100 connections: the run of 2026-01-10 03:04: more than 1 % of its req"),
+        ("a row less", "8 clients: the run of 2026-01-10 03:04: not measured, as it was in the"),
+        ("empty", "n9: newer, and passed over: empty: no row was measured"),
+        ("unlike", "n9: newer, and passed over: unlike "),
+        ("unreadable", "n9: newer, and passed over: "),
+    ],
+)
+def test_a_night_that_cannot_be_judged_breaks_the_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, told: str, fail_on: str
 ) -> None:
-    if "--plot" in line:
-        pytest.importorskip("matplotlib")
-    if "html" in line:
-        pytest.importorskip("vl_convert")
-    store(tmp_path / "results", nine())
-    monkeypatch.chdir(tmp_path)
-    assert run(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+    made = nights({ROW: QUIET, ROWS[1]: QUIET})
+    last = {
+        "all failed": failed(made[-1], 1.0),
+        "half failed": failed(made[-1], 0.5),
+        "a row less": nights({ROW: QUIET, ROWS[1]: (*QUIET[:8], None)})[-1],
+        "empty": replace(made[-1], trials=()),
+        "unlike": night(8, {ROW: [500.0]}, host={"cpu": "Other CPU"}),
+        "unreadable": made[-1],
+    }
+    folder = store(tmp_path / "results", [*made[:8], last[kind]])
+    if kind == "unreadable":
+        (folder / "n9" / "records.jsonl").write_text("no record\n")
+    assert run(["history", str(folder)]) == 0
+    assert run(["history", str(folder), "--fail-on", fail_on]) == 3
+    captured = capsys.readouterr()
+    gate = [line for line in captured.err.splitlines() if line.startswith("gate: not judged: ")]
+    assert any(told in line for line in gate)
+    assert "! not judged:" in captured.out
 
 
-def test_the_nightly_run_shown_can_be_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (line,) = re.findall(r"^    (serve-bench micro .*?)(?: >.*)?$", DOCS, re.MULTILINE)
-    words = shlex.split(line.replace("$(date +%F)", "2026-01-02"))[1:]
-    assert run([*words, "--dry-run"]) == 0, capsys.readouterr().err
+def test_a_night_that_could_not_be_judged_is_past_when_the_next_one_can(tmp_path: Path) -> None:
+    made = nights({ROW: QUIET})
+    folder = store(tmp_path / "results", [*made[:7], failed(made[7], 1.0), made[8]])
+    assert run(["history", str(folder), "--fail-on", "step"]) == 0

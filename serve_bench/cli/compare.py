@@ -71,6 +71,9 @@ def compare(
         chosen=(variant_a, variant_b),
         where=(str(run_a), str(run_b)),
     )
+    most = max(min(row.planned) for row in comparing.rows)
+    launches = f"{most} launch{'' if most == 1 else 'es'} a side"
+    asked.check_rounds(most, f"{launches} (measure with --launches 3)")
     for letter, result in zip("AB", results, strict=True):
         for warning in result.warnings:
             print(f"warning: {letter}: {warning.message}", file=sys.stderr)

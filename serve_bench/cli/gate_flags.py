@@ -45,6 +45,18 @@ class Gate:
     fail_on: str | None = None
     noise: Comparing | None = None
 
+    def check_rounds(self, rounds: int, what: str) -> None:
+        """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
+        `--rounds 2`."""
+        from serve_bench.comparison import FEWEST
+        from serve_bench.errors import BadInput
+
+        if self.fail_on == "regressed" and rounds < FEWEST:
+            raise BadInput(
+                f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
+                "this gate could never break"
+            )
+
     def close(self, comparing: Comparing) -> int:
         """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
         from serve_bench.comparing import broken
@@ -60,7 +72,10 @@ class Gate:
 def read_flags(
     threshold: str | None, gate: str | None, fail_on: str | None, noise: Path | None
 ) -> Gate:
-    """All four flags. BadInput on the first that is wrong."""
+    """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
+    from serve_bench.comparison import quantile
+
+    quantile(2.0, 0.975)
     return Gate(
         None if threshold is None else read_threshold(threshold),
         None if gate is None else read_gate(gate),

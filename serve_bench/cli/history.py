@@ -37,8 +37,8 @@ def history(
     fail_on: Annotated[
         str | None,
         typer.Option(
-            help="Exit code 3 where the last run brought a step or is an outlier: step, or "
-            "regressed (for the worse alone)."
+            help="Exit code 3 where the last run brought a step, is an outlier, or cannot be "
+            "judged: step, or regressed (for the worse alone)."
         ),
     ] = None,
     force: Annotated[
@@ -141,11 +141,24 @@ def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
             try:
                 stored.append(Stored(str(place), read(place)))
             except BadInput as error:
-                passed.append(PassedOver(str(place), str(error)))
+                passed.append(PassedOver(str(place), str(error), _written(place)))
     if not stored and not passed:
         names = ", ".join(map(str, dirs))
         raise BadInput(f"{names}: no run found (no records.jsonl in it or below)")
     return stored, passed
+
+
+def _written(place: Path) -> str:
+    """When the records of a run that cannot be read were last written; empty if not even that."""
+    from datetime import UTC, datetime
+
+    from serve_bench.store import RECORDS_FILE
+
+    try:
+        at = (place if place.is_file() else place / RECORDS_FILE).stat().st_mtime
+    except OSError:
+        return ""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -203,7 +216,7 @@ def _close(told: History, fail_on: str | None) -> int:
     """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     import sys
 
-    from serve_bench.report.history_words import news_lines
+    from serve_bench.report.history_words import gap_lines, news_lines
 
     if fail_on is None:
         return 0
@@ -213,6 +226,7 @@ def _close(told: History, fail_on: str | None) -> int:
         for word, line in news_lines(group)
         if fail_on == "step" or word == "regressed"
     ]
+    lines += [f"not judged: {text}" for text in gap_lines(told)]
     for line in lines:
         print(f"gate: {line}", file=sys.stderr)
     return gate_flags.GATE_BROKEN if lines else 0

@@ -62,6 +62,7 @@ def run(
 ) -> int:
     """Measures what is planned, prints the report, and returns the exit code."""
     doubted = {failure.key for failure in earlier.failures} if earlier else set()
+    gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
     done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
     rounds = versus_plan(suite, done)
     if dry_run:
@@ -80,13 +81,14 @@ def run(
         result = read(folder)
         code = _show(result, folder, format, gate)
     again = f"serve-bench {COMMAND} --resume {folder}"
+    kept = "what was measured is kept and shown; a run of --url cannot be gone on with"
+    how = f"go on with: {again}" if services is None else kept
     if interrupted:
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        print(f"interrupted; {how}", file=sys.stderr)
         return INTERRUPTED
     if failed or result.missing:
-        how = f"go on with: {again}" if services is None else "what failed is not in the figures"
         print(f"incomplete; {how}", file=sys.stderr)
-        return FAILED
+        return code or FAILED  # a broken gate is the verdict, whatever else failed
     return code
 
 

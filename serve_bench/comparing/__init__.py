@@ -259,8 +259,8 @@ def floors_of(noise: Comparing) -> dict[str, float]:
 
 
 def broken(comparing: Comparing, fail_on: str) -> list[str]:
-    """What breaks the gate, one line each: rows and metrics with such a verdict; rows of which B
-    alone is invalid, since too many of its requests failed, which no figure shows.
+    """What breaks the gate, one line each: rows and metrics with such a verdict; rows on which B is
+    worse by what no figure shows: requests that failed, launches that could not be measured.
 
     `regressed` or `inconclusive`, which fails on all that is not shown to be the same or better.
     """
@@ -271,9 +271,8 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
         told += [
             f"{line.judged.word}: {row_title(comparing, row)}: {figures(line)}" for line in blamed
         ]
-        if row.lost_validity and not blamed:
-            failed = "more than 1 % of the requests failed on B, not on A"
-            told.append(f"invalid: {row_title(comparing, row)}: {failed}")
+        if row.worse and not any(line.judged.word == "regressed" for line in blamed):
+            told.append(f"regressed: {row_title(comparing, row)}: {row.worse}")
     if fail_on == "inconclusive":
         told += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
     return told

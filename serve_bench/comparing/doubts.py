@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from serve_bench.checks import Warning
 from serve_bench.comparing.values import SLICES, SideRow
-from serve_bench.comparison import Judged
+from serve_bench.comparison import FEWEST, Judged
 from serve_bench.result import Result, Trial
 
 Letter: TypeAlias = Literal["A", "B"]
@@ -21,6 +21,9 @@ Letter: TypeAlias = Literal["A", "B"]
 INVALID_SHARE: Final = 0.01
 """Above 1 % of failed requests a figure is one of the requests that were left: invalid, as in
 `scale`."""
+
+TWICE: Final = 2.0
+"""Where A's share of failed requests is above INVALID_SHARE too, B is worse from twice of it on."""
 
 STEAL_SHARE: Final = 0.05
 """A hypervisor that took more than 5 % of all cores took as much as the usual threshold."""
@@ -86,8 +89,8 @@ def _message(code: str, some: Sequence[Warning], row: SideRow) -> str:
         for name, count in trial.counts.failed.items():
             total[name] = total.get(name, 0) + count
     classes = ", ".join(f"{name} {count:,}" for name, count in sorted(total.items()) if count)
-    share = 100 * row.failed_share
-    return f"{sum(total.values()):,} requests failed ({share:.2g} %): {classes}"
+    share = share_text(row.failed_share)
+    return f"{sum(total.values()):,} requests failed ({share}): {classes}"
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:
@@ -123,11 +126,30 @@ def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequenc
         invalid = row.failed_share > INVALID_SHARE
         loses = judged.word == ("improved" if letter == "A" else "regressed")
         if invalid and not loses and judged.word != "inconclusive":
-            why = f"{100 * row.failed_share:.2g} % of {letter}'s requests failed: figures invalid"
+            why = f"{share_text(row.failed_share)} of {letter}'s requests failed: figures invalid"
             return replace(judged, word="inconclusive", why=why, weighed=True)
     return judged
 
 
-def lost_validity(a: SideRow, b: SideRow) -> bool:
-    """Whether too many of B's requests failed, and not of A's: worse, whatever the figures say."""
-    return b.failed_share > INVALID_SHARE >= a.failed_share
+def worse(a: SideRow, b: SideRow) -> str:
+    """Why B is worse whatever its figures say; empty where they have the word.
+
+    Too many of its requests failed and not of A's, or more than twice as many of them; or it could
+    not be measured in launches enough for a verdict, and A could.
+    """
+    of_a, of_b = a.failed_share, b.failed_share
+    if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):
+        return f"{share_text(of_b)} of B's requests failed, {share_text(of_a)} of A's"
+    if len(b.rounds) < FEWEST <= min(len(a.rounds), len(b.planned)):
+        return (
+            f"measured in {len(b.rounds)} of {len(b.planned)} launches of B, in {len(a.rounds)} of "
+            f"{len(a.planned)} of A"
+        )
+    return ""
+
+
+def share_text(share: float) -> str:
+    """A share as a percentage: `0 %`, `1.2 %`, `60 %`, `100 %`; 100 % is said of all alone."""
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"

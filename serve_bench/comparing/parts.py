@@ -28,6 +28,13 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return math.exp(statistics.fmean(logs)) if logs else None
 
 
+def worst(words: Iterable[Word]) -> Word:
+    """The word that stands for several; of none, inconclusive."""
+    found = set(words)
+    order: tuple[Word, ...] = ("regressed", "inconclusive", "improved", "same")
+    return next((word for word in order if word in found), "inconclusive")
+
+
 @dataclass(frozen=True)
 class Compared:
     """A metric of a row on both sides. `a`, `b`: geometric means over launches, None where none has
@@ -87,7 +94,8 @@ class Slicing:
 @dataclass(frozen=True)
 class ComparedRow:
     """A row of a cell. `variants`: the names of both sides where a run has several. `planned`:
-    rounds (of A and B), `measured` those with a value on that side, of pairs on both."""
+    rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
+    B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop."""
 
     cell: JsonObject
     row: str
@@ -99,7 +107,15 @@ class ComparedRow:
     variants: tuple[str, str] | None = None
     planned: tuple[int, int] = (0, 0)
     measured: tuple[int, int] = (0, 0)
-    lost_validity: bool = False
+    worse: str = ""
+    rate_per_s: float | None = None
+
+    @property
+    def word(self) -> Word:
+        """The verdict on the row: the worst of its gated lines, and no better than it is."""
+        return (
+            "regressed" if self.worse else worst(one.judged.word for one in self.lines if one.gated)
+        )
 
     def line(self, metric: str) -> Compared:
         """The line of a metric."""
@@ -177,7 +193,5 @@ class Comparing:
 
     @property
     def word(self) -> Word:
-        """The verdict on the whole gate: the worst that any of its lines has."""
-        words = {line.judged.word for line in self.gated}
-        order: tuple[Word, ...] = ("regressed", "inconclusive", "improved", "same")
-        return next((word for word in order if word in words), "inconclusive")
+        """The verdict on the whole gate: the worst that any of its rows has."""
+        return worst(row.word for row in self.rows)

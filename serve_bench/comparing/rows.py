@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serve_bench.checks import Warning
-from serve_bench.comparing.doubts import Doubt, Letter, doubts_of, lost_validity, weighed
+from serve_bench.comparing.doubts import Doubt, Letter, doubts_of, weighed, worse
 from serve_bench.comparing.parts import Compared, ComparedRow, Effect, Slicing
 from serve_bench.comparing.values import MEASURES, SLICES, Measure, SideRow
 from serve_bench.comparison import FEWEST, Interval, Judged, judge, paired, unpaired
@@ -128,7 +128,8 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         variants=match.variants,
         planned=(len(a.planned), len(b.planned)),
         measured=(len(measured[0]), len(measured[1])),
-        lost_validity=lost_validity(a, b),
+        worse=worse(a, b),
+        rate_per_s=a.row.rate_per_s,
     )
 
 

@@ -121,41 +121,63 @@ def headline(comparing: Comparing) -> str:
     `optimized against default: improved, throughput 11.8 x (95 %: 11.2 to 12.5), 6 rounds`
     """
     word = comparing.word
+    rows = [row for row in comparing.rows if row.word == word]
     leading = [
         (row, line)
-        for row in comparing.rows
+        for row in rows
         for line in row.lines
-        if line.gated and line.judged.word == word
+        if line.gated and line.judged.word == word and not row.worse
     ]
     said = f"{subject(comparing)}: {word}{_where(comparing, word)}"
-    if len(leading) == 1:
-        row, line = leading[0]
-        if len(comparing.rows) > 1:
-            said += f", {row_title(comparing, row)}"
-        said += f", {figures(line)}"
-    elif leading:
-        said += "".join(f", {text}" for text in _ranges([line for _, line in leading]))
+    said += "".join(f", {text}" for text in (*_worse(comparing), *_leading(comparing, leading)))
     said += f", {rounds_words(comparing)}"
     if len(leading) == 1 and (more := settles(leading[0][1], comparing.paired)):
         said += f"; {more}"
-    if all(line.judged.p is None for _, line in leading):
+    if leading and all(line.judged.p is None for _, line in leading):
         said += f"; a verdict takes {FEWEST}"
     if comparing.aa and word in ("regressed", "improved"):
         said += "; a false alarm, or the sides were not alike"
-    forced = "; unlike runs, compared by force" if comparing.unlike else ""
-    return said + _doubted([row for row, _ in leading]) + forced
+    return said + _raised(comparing) + _doubted(rows) + _others(comparing)
 
 
-def word_of(row: ComparedRow) -> Word:
-    """The verdict on a row: the worst of its gated lines."""
-    words = {line.judged.word for line in row.lines if line.gated}
-    order: tuple[Word, ...] = ("regressed", "inconclusive", "improved", "same")
-    return next((word for word in order if word in words), "inconclusive")
+def _worse(comparing: Comparing) -> list[str]:
+    """Rows on which B is worse by what no figure shows: the first with its reason."""
+    rows = [row for row in comparing.rows if row.worse]
+    if not rows:
+        return []
+    title = f"{row_title(comparing, rows[0])}: " if len(comparing.rows) > 1 else ""
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    return [f"{title}{rows[0].worse}{more}"]
+
+
+def _leading(comparing: Comparing, leading: Sequence[tuple[ComparedRow, Compared]]) -> list[str]:
+    """The figures behind the word: of one line all, of several their range."""
+    if len(leading) != 1:
+        return _ranges([line for _, line in leading])
+    row, line = leading[0]
+    title = [row_title(comparing, row)] if len(comparing.rows) > 1 else []
+    return [*title, figures(line)]
+
+
+def _raised(comparing: Comparing) -> str:
+    """`; alarms from 24 % on (noise floor)`, where a floor is above the threshold."""
+    raised = max((line.judged.threshold for line in comparing.gated), default=0.0)
+    if raised <= comparing.threshold:
+        return ""
+    return f"; alarms from {100 * raised:.3g} % on (noise floor)"
+
+
+def _others(comparing: Comparing) -> str:
+    """What is not in the verdict: rows of one side, and that the runs are unlike."""
+    counts = Counter(one.side for one in comparing.alone)
+    told = [f"{n} row{'' if n == 1 else 's'} in {side} alone" for side, n in sorted(counts.items())]
+    alone = f"; not compared: {', '.join(told)}" if told else ""
+    return f"{alone}; unlike runs, compared by force" if comparing.unlike else alone
 
 
 def _where(comparing: Comparing, word: Word) -> str:
     """` in 1 of 3 rows (same in 2)`; empty where there is one."""
-    counts = Counter(word_of(row) for row in comparing.rows)
+    counts = Counter(row.word for row in comparing.rows)
     if len(comparing.rows) < 2:
         return ""
     others = ", ".join(f"{other} in {n}" for other, n in counts.items() if other != word)

@@ -22,6 +22,7 @@ from serve_bench.history.alike import (
     Told,
     chosen_of,
     grouped,
+    late,
     measured_of,
     no_two,
     shares,
@@ -67,7 +68,10 @@ def history_of(
     alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
     if not groups:
         raise BadInput(no_two(alone, left))
-    left += [PassedOver(one.where, why_alone(groups, one)) for one in alone]
+    left += [
+        PassedOver(one.where, why_alone(groups, one), one.result.run.started_at) for one in alone
+    ]
+    known = {one.where: one.result for one in stored}
     found = tuple(
         _group(group[-(wanted.last or 0) :], metrics, threshold, _own(groups[:at], group))
         for at, group in enumerate(groups)
@@ -76,7 +80,7 @@ def history_of(
         raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
     return History(
         groups=found,
-        passed=tuple(left),
+        passed=late(groups, left, known),
         found=len(stored) + len(passed),
         threshold=threshold,
         metrics=tuple(metrics),
@@ -149,6 +153,7 @@ def _series(
             *(variant, cells[variant, place], place.row, place.client, of, points[variant, place]),
             found=levels,
             news=_news(levels, former, len(told) - 1),
+            gap=_gap(points[variant, place]),
         )
         for (variant, place), levels, former in zip(points, found, before, strict=True)
     ]
@@ -157,7 +162,8 @@ def _series(
 def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Measure) -> Point:
     values = row.values.get(of.name, {}) if row is not None else {}
     if row is None or not values:
-        return Point()
+        failed = row is not None and row.failed_share > INVALID_SHARE
+        return Point(invalid=failed, doubts=tuple(doubts_of("B", row, known)) if row else ())
     interval = None
     if len(values) >= FEWEST:
         interval = paired([math.log(value) for value in values.values()])
@@ -168,6 +174,16 @@ def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Meas
         invalid=row.failed_share > INVALID_SHARE,
         doubts=tuple(doubts_of("B", row, known)),
     )
+
+
+def _gap(points: Sequence[Point]) -> str:
+    """Why the newest run is not judged; empty where it is, or where the run before had no value."""
+    newest = points[-1]
+    if newest.invalid:
+        return f"more than {100 * INVALID_SHARE:g} % of its requests failed"
+    if newest.value is None and points[-2].value is not None:
+        return "not measured, as it was in the run before"
+    return ""
 
 
 def _news(found: Levels, before: Levels, newest: int) -> tuple[Mark, ...]:

@@ -53,13 +53,22 @@ def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[To
         try:
             rows = {name: rows_of(one.result, name) for name in variants(one.result)}
         except FormatError as error:
-            left.append(PassedOver(one.where, str(error)))
+            left.append(PassedOver(one.where, str(error), run.started_at))
             continue
         told = Told(one.where, one.result, rows)
         if told.places:
             yield told
         else:
-            left.append(PassedOver(one.where, "empty: no row was measured"))
+            left.append(PassedOver(one.where, _why_empty(one.result), run.started_at))
+
+
+def _why_empty(result: Result) -> str:
+    """Why a run has no figure."""
+    failed = sum(trial.counts.failed_total for trial in result.trials)
+    if failed:
+        return f"no request succeeded: all {failed:,} failed"
+    told = f": {result.failures[0].message}" if result.failures else ""
+    return f"empty: no row was measured{told}"
 
 
 def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> Iterator[Told]:
@@ -86,7 +95,8 @@ def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> I
             any_has = True
             yield own
         else:
-            left.append(PassedOver(one.where, f"nothing of {_asked(chosen)} was measured"))
+            why = f"nothing of {_asked(chosen)} was measured"
+            left.append(PassedOver(one.where, why, one.result.run.started_at))
     if told and not any_has:
         raise BadInput(_nothing_of(told, chosen))
 
@@ -112,6 +122,22 @@ def _nothing_of(told: Sequence[Told], chosen: Chosen) -> str:
 
 
 # --------------------------------------------------------------------------- what is alike
+
+
+def late(
+    groups: Sequence[Sequence[Told]], left: Iterable[PassedOver], known: Mapping[str, Result]
+) -> tuple[PassedOver, ...]:
+    """What was passed over, with those marked that are newer than the runs which they are alike
+    with; what is alike with none, or cannot be read, is held against all. `known`: by place."""
+    found = []
+    for one in left:
+        own = known.get(one.where)
+        alike = [
+            group for group in groups if own and not list(unlike(group[0].result, own, ({}, {})))
+        ]
+        newest = max(told.result.run.started_at for group in alike or groups for told in group)
+        found.append(replace(one, late=one.started_at > newest))
+    return tuple(found)
 
 
 def grouped(told: Iterable[Told], force: bool) -> list[list[Told]]:

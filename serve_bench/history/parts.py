@@ -33,10 +33,17 @@ class Stored:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """What was found and is in no series, with the reason in one line."""
+    """What was found and is in no series, with the reason in one line.
+
+    `started_at`: of the run, of a file that cannot be read when it was last written; empty where it
+    does not matter. `late`: it is newer than the runs of the history where it would stand, so that
+    the newest of those is not the last that was measured.
+    """
 
     where: str
     why: str
+    started_at: str = ""
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,8 @@ class Point:
 @dataclass(frozen=True)
 class Series:
     """A metric of a row over the runs of its history; `points` has one for each run. `news`: the
-    marks that are there with the newest run and were not without it."""
+    marks that are there with the newest run and were not without it; `gap`: why the newest run
+    cannot be judged, where the one before could or requests failed; else empty."""
 
     variant: str
     cell: JsonObject
@@ -93,6 +101,7 @@ class Series:
     points: tuple[Point, ...]
     found: Levels
     news: tuple[Mark, ...] = ()
+    gap: str = ""
 
     @property
     def metric(self) -> str:

@@ -19,6 +19,7 @@ from serve_bench.report.history_html_tables import (
 )
 from serve_bench.report.history_words import (
     closing,
+    gap_lines,
     headline,
     mark_line,
     mark_text,
@@ -116,7 +117,10 @@ def history_sheet(history: History, group: Group) -> Sheet:
         asked=Facts(tuple(_asked(history, group))),
         machine=machine(group.newest),
         found=tuple(_found(group)),
-        doubts=tuple(text.removeprefix("! ") for text in (*night_doubts(group), *group.notes)),
+        doubts=(
+            *(f"not judged: {text}" for text in gap_lines(history)),
+            *(text.removeprefix("! ") for text in (*night_doubts(group), *group.notes)),
+        ),
         sections=tuple(_sections(history, group)),
         where=f"{len(group.nights)} folders, {group.nights[0].where} to {group.nights[-1].where}",
     )

@@ -94,6 +94,7 @@ def _series(series: Series) -> dict[str, Any]:
         "steps": [_mark(series, mark) for mark in found.steps],
         "outliers": [_mark(series, mark) for mark in found.outliers],
         "news": [mark.at for mark in series.news],
+        "gap": series.gap or None,
         "spread": found.spread,
         "df": found.df,
         "p_adjusted": found.p,

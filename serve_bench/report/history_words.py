@@ -122,6 +122,22 @@ def news_lines(group: Group) -> list[tuple[str, str]]:
     ]
 
 
+def gap_lines(history: History) -> list[str]:
+    """What of the newest runs could not be judged, in a line each: rows of a run, and runs that
+    were passed over and are newer than those of their history."""
+    told = []
+    for group in history.groups:
+        when, seen = moments(group.nights)[-1], set()
+        for series in group.series:
+            if series.gap and _place(series) not in seen:
+                seen.add(_place(series))
+                told.append(f"{series_title(group, series)}: the run of {when}: {series.gap}")
+    told += [
+        f"{one.where}: newer, and passed over: {one.why}" for one in history.passed if one.late
+    ]
+    return told
+
+
 def headline(group: Group) -> str:
     """What was found in one sentence: `1 step in 1 of 3 rows over 9 runs of micro: ...`."""
     runs = f"{len(group.nights)} runs of {name_of(group)}"
@@ -275,6 +291,7 @@ def closing(history: History) -> Iterator[str]:
     """What is about the whole: what was found and passed over, and how it was told."""
     used = sum(len(group.nights) for group in history.groups)
     yield f"runs: {history.found} found, {used} in {_groups(history)}"
+    yield from (f"! not judged: {text}" for text in gap_lines(history))
     for why, places in _reasons(history).items():
         shown = ", ".join(places[:3])
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""

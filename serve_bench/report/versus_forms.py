@@ -50,7 +50,7 @@ def versus_markdown(comparing: Comparing, where: Sequence[str] = ()) -> str:
 
 
 def _texts(comparing: Comparing, row: ComparedRow, line: Compared) -> tuple[str, ...]:
-    word = verdict_text(line)
+    word = verdict_text(row, line)
     return (
         row_title(comparing, row),
         UNITS[line.metric],

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.comparing.parts import About, Compared, ComparedRow, Comparing, Effect
-from serve_bench.comparing.words import headline, word_of
+from serve_bench.comparing.words import headline
 from serve_bench.comparison import Interval
 
 
@@ -71,10 +71,10 @@ def _row(row: ComparedRow) -> dict[str, Any]:
         "cell": dict(row.cell),
         "row": row.row,
         "client": row.client,
-        "verdict": word_of(row),
+        "verdict": row.word,
         "planned": list(row.planned),
         "measured": list(row.measured),
-        "lost_validity": row.lost_validity,
+        "worse": row.worse or None,
         "metrics": {line.metric: _line(line) for line in row.lines},
         "doubts": [asdict(one) for one in row.doubts],
         "slicing": None if row.slicing is None else asdict(row.slicing),

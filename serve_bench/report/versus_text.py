@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from serve_bench.comparing.parts import Compared, Comparing
+from serve_bench.comparing.parts import Compared, ComparedRow, Comparing
 from serve_bench.comparing.words import ends, headline, ratio_text, variant_of
 from serve_bench.report.columns import columns, wrapped
 from serve_bench.report.texts import cell_title
@@ -52,21 +52,24 @@ def versus_text(comparing: Comparing, where: Sequence[str] = (), width: int = 80
 
 def _table(comparing: Comparing, width: int) -> Iterator[str]:
     """The names of the columns, then the lines of every row, aligned over all."""
-    texts = [_texts(line) for line in comparing.lines]
+    texts = [_texts(row, line) for row in comparing.rows for line in row.lines]
     return columns(COLUMNS, texts, left=(0, 5), width=width)
 
 
-def _texts(line: Compared) -> tuple[str, ...]:
+def _texts(row: ComparedRow, line: Compared) -> tuple[str, ...]:
     return (
         f"  {UNITS[line.metric]}",
         value_text(line, line.a),
         value_text(line, line.b),
         ratio_text(line.ratio),
         ends(line.judged.interval),
-        verdict_text(line),
+        verdict_text(row, line),
     )
 
 
-def verdict_text(line: Compared) -> str:
-    """The word; a dash where nothing was measured."""
+def verdict_text(row: ComparedRow, line: Compared) -> str:
+    """The word, that of the row where it is worse by more than figures; a dash where nothing was
+    measured."""
+    if row.worse and line.gated:
+        return row.word
     return "-" if line.a is None and line.b is None else line.judged.word

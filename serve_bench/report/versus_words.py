@@ -86,8 +86,8 @@ def remarks(row: ComparedRow, paired: bool) -> Iterator[str]:
             yield f"! {of}{measured} of {planned} {things} measured"
             if paired:
                 break
-    if row.lost_validity:
-        yield "! more than 1 % of B's requests failed, not of A's: worse, whatever the figures say"
+    if row.worse:
+        yield f"! {row.worse}: worse, whatever the figures say"
     said: dict[str, list[str]] = {}
     for one in row.doubts:
         rounds = f" in {one.launches} of {one.of} {'rounds' if paired else 'launches'}"
@@ -95,6 +95,13 @@ def remarks(row: ComparedRow, paired: bool) -> Iterator[str]:
         said.setdefault(text, []).append(one.side)
     yield from (f"! {' and '.join(sides)}: {text}" for text, sides in said.items())
     yield from _open(row, paired)
+    if row.rate_per_s is not None and not any(
+        one.gated for one in row.lines if one.metric in ("p50", "p99")
+    ):
+        yield (
+            f"an open loop: throughput is the {row.rate_per_s:g} requests/s that were asked for, "
+            "as long as the server keeps up; what differs is latency (--gate p50,p99)"
+        )
     if row.effects:
         told = ", ".join(f"{one.side} {_effect(one)}" for one in row.effects)
         yield f"requests/s in slices to those of a steady load: {told}"
@@ -172,8 +179,9 @@ def method(comparing: Comparing) -> Iterator[str]:
     holm = f", Holm's correction over {rows} rows" if rows > 1 else ""
     others = [name for name in UNITS if name not in comparing.gate]
     shown = f"; {', '.join(others)}: shown, and in no exit code" if others else ""
+    floor = "" if not comparing.floors else " (for an alarm the noise floor, where that is larger)"
     yield (
-        f"verdict: threshold {percent(comparing.threshold)}{holm}; gate: "
+        f"verdict: threshold {percent(comparing.threshold)}{floor}{holm}; gate: "
         f"{', '.join(comparing.gate)}{shown}; docs/ab.md"
     )
     yield "CPU us: of proxies and replicas, for a request; p50, p99: of each launch"
