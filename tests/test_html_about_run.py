@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from serve_bench.checks import Warning
 from serve_bench.report.html.about_run import (
     GENERAL_FORMULAS,
     asked,
@@ -16,6 +17,7 @@ from serve_bench.report.html.about_run import (
     whole_doubts,
 )
 from serve_bench.report.html.parts import Cell, Facts, Figure, Folded, Row, Said, Section, Table
+from serve_bench.report.html.pieces import remarks_once
 from serve_bench.result import Result, VariantUsed, result_of
 from serve_bench.result import Row as Load
 from serve_bench.statistics import summarize
@@ -79,7 +81,7 @@ def test_it_says_what_was_asked_and_what_was_planned() -> None:
         "suite": "mine",
         "app": "shop.py:app",
         "planned": "1 variant, 1 cell, 3 rows, 3 launches of each: 9 trials",
-        "begun": "2026-01-02T03:04:05+00:00",
+        "begun": "2026-01-02 03:04:05 UTC",
         "run": "r1",
     }
     assert [name for name, _ in asked(run()).pairs] == ["command", "begun", "run"]
@@ -112,6 +114,9 @@ def test_doubts_about_the_whole_run_are_said_once() -> None:
     (doubt,) = whole_doubts(result_of([record]))
     assert doubt.startswith("busy-host: load average 1.9 on 2 cores")
     assert whole_doubts(measured()) == ()
+    again = [Warning("busy-host", f"load average {load}", "wait") for load in (5, 4, 3)]
+    (first,) = remarks_once(again)
+    assert first.startswith("busy-host: load average 5") and first.endswith("; 2 more like it")
 
 
 # ------------------------------------------------------------------------------ rows as executed
@@ -170,7 +175,8 @@ def test_a_row_of_so_many_requests_says_how_many_time_cut_off() -> None:
     assert [text(one) for one in column(table, "requests")] == ["1,000", "2,000"]
     assert [text(one) for one in column(table, "measured")] == ["9.5 s", "14.2 s"]
     assert table.rows[1].doubts == ("time ended it after 1,500 of 2,000 requests",)
-    assert column(table, "steady") == [Said("-"), Said("-")]
+    assert "steady" not in [one.name for one in table.columns], "a column of dashes"
+    assert "no warm-up before a row" in table.notes
 
 
 def test_of_an_open_loop_the_rates_are_told_and_of_two_clients_each() -> None:
@@ -187,9 +193,10 @@ def test_of_an_open_loop_the_rates_are_told_and_of_two_clients_each() -> None:
 def test_axes_that_differ_name_the_cells() -> None:
     plan = [planned(of=cell(replicas=count)) for count in (1, 8)]
     table = executed(result_of([run(*plan), launch(), *map(trial, plan)]))
-    assert [row.group for row in table.rows] == [
-        "default: num_replicas 1",
-        "default: num_replicas 8",
+    # Each has one row: the cell is its name, without a heading.
+    assert [(row.cells[0], row.group) for row in table.rows] == [
+        (Said("default: num_replicas 1", below=(ROWS[0].label,)), ""),
+        (Said("default: num_replicas 8", below=(ROWS[0].label,)), ""),
     ]
     assert "every cell: max_batch_size 1, max_concurrent_queries 1" in table.notes
 

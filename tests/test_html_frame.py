@@ -19,6 +19,7 @@ import pytest
 from serve_bench.cli import run
 from serve_bench.errors import BadInput
 from serve_bench.report.html import sheets
+from serve_bench.report.html.blocks import words_of
 from serve_bench.report.html.bundle import bundle
 from serve_bench.report.html.charts_theme import DARK, LIGHT
 from serve_bench.report.html.embed import LIMIT, Folder, Kept, bytes_said
@@ -29,6 +30,7 @@ from serve_bench.report.html.parts import (
     Facts,
     Figure,
     Picture,
+    Prose,
     Row,
     Section,
     Sheet,
@@ -55,7 +57,8 @@ class Read(HTMLParser):
         self.scripts: dict[str, str] = {}
         self.styles: list[str] = []
         self._within = ("", "")
-        self.feed(page)
+        # Where lines may and may not end is nothing that is said.
+        self.feed(re.sub(r'<span class="flag">(.*?)</span>', r"\1", page.replace("<wbr>", "")))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -208,6 +211,37 @@ def test_tables_are_tables_and_charts_have_words() -> None:
     assert sorted(data["charts"]) == ["chart-1", "chart-2", "chart-3"]
     assert all(one["role"] == "img" and one["aria-label"] for one in drawings)
     assert read_page.all("noscript") and "off: words stand in their place" in read_page.text
+
+
+def test_three_charts_in_a_row_stand_beside_each_other() -> None:
+    one = Chart("Calls", {}, "words")
+    for blocks, beside in (((one,) * 3, 1), ((one, one), 0), ((one, one, Prose(("p",)), one), 0)):
+        read_page = Read(page(sheet(sections=(Section("s", "S", blocks),))))
+        assert len(read_page.all("div", **{"class": "charts"})) == beside
+        drawn = sum(isinstance(block, Chart) for block in blocks)
+        assert len(read_page.all("div", **{"class": "drawing"})) == drawn
+
+
+def test_the_only_chart_of_a_section_does_not_repeat_its_title() -> None:
+    for title, count in (("Latency", 1), ("Rates", 2)):
+        blocks = (Chart(title, {}, "words"),)
+        read_page = Read(page(sheet(sections=(Section("s", "Latency by percentile", blocks),))))
+        body = read_page.text.rpartition("Latency by percentile")[2]
+        assert (title in body) == (count == 2)
+
+
+def test_lines_end_where_a_reader_does_not_stumble() -> None:
+    assert words_of("<b> --out x, 5 -> 3") == (
+        '&lt;b&gt; <span class="flag">--out</span> x, 5 <span class="flag">-&gt;</span> 3'
+    )
+    assert words_of("optimized,/srv/app/base.py:app and/or") == (
+        "optimized,/<wbr>srv/<wbr>app/<wbr>base.py:<wbr>app and/or"
+    )
+    assert words_of("RAY_SERVE_ENABLE_HA_PROXY=1") == "RAY_SERVE_ENABLE_HA_PROXY=1"
+    kept = words_of("host 9 % (1,046 ± 218 requests/s) 3 %a")
+    assert kept.count('<span class="flag">') == 2 and ">1,046 ± 218</span>" in kept
+    table = Table("t", (Column("max_ongoing_requests"),), ())
+    assert "max_<wbr>ongoing_<wbr>requests" in page(sheet(sections=(Section("s", "S", (table,)),)))
 
 
 def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:

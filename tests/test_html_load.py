@@ -165,7 +165,7 @@ def test_a_load_that_failed_says_so_first() -> None:
     failure = Failure("trial", "connection refused", AT, key="k", detail=("a line",))
     sheet = load_sheet(result(failures=(failure,)), None)
     assert sheet.found == (
-        "1 of 1 loads was not measured in full; something failed: connection refused.",
+        "The load was not measured in full; something failed: connection refused.",
     )
     assert names(sheet) == ["results", "method"]
     assert "failed: connection refused" in list(texts(section(sheet, "results")))

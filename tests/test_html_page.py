@@ -16,6 +16,7 @@ import pytest
 
 from serve_bench.histogram import Histogram
 from serve_bench.report import render
+from serve_bench.report.html import about_run
 from serve_bench.report.html.of_ladder import ladder_sheet
 from serve_bench.report.html.of_page import page_sheet
 from serve_bench.report.html.of_page_charts import ends_of
@@ -257,7 +258,7 @@ def test_all_that_is_said_of_a_run_is_on_the_page(stored: Result) -> None:
     shown = " | ".join(texts(sheet))
     wanted = [
         page.run.id,
-        page.run.started_at,
+        about_run.moment(page.run.started_at),
         "here",
         *(note.removeprefix("hint, ") for note in page.notes),
     ]
@@ -313,7 +314,7 @@ def test_a_row_that_was_not_measured_is_shown_as_such() -> None:
 def test_a_run_of_which_nothing_was_measured_has_no_charts() -> None:
     sheet = page_sheet(result_of([run(planned())]), None)
     assert names(sheet) == ["results", "method"]
-    assert sheet.found == ("1 of 1 rows was not measured in full.", "No row was measured.")
+    assert sheet.found == ("The row was not measured in full.", "No row was measured.")
 
 
 def test_doubts_and_failures_stand_with_the_row() -> None:

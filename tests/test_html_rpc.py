@@ -161,6 +161,18 @@ def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
     assert any("host CPU was full" in one for one in sheet.found)
 
 
+def test_of_an_axis_without_order_the_fastest_point_is_the_headline() -> None:
+    worlds = [rpc_world(3, batch) for batch in (True, False)]
+    suite = rpc_suite(worlds, ["torch", "ray"], x_axis="batch")
+    trials = [
+        rpc_trial(world, (900.0,), (1500.0 * slow,), suite=suite, backend=backend)
+        for slow, world in enumerate(worlds, 1)
+        for backend in ("torch", "ray")
+    ]
+    sheet = rpc_sheet(rpc_result(suite, *trials), None)
+    assert sheet.found[0].startswith("With batch True, "), "not the last, which is slower"
+
+
 def test_a_run_of_nothing_claims_nothing() -> None:
     suite = rpc_suite([rpc_world(3)])
     sheet = rpc_sheet(rpc_result(suite), None)

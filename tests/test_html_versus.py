@@ -11,7 +11,17 @@ import pytest
 from serve_bench.comparing import of_versus
 from serve_bench.report import render_comparing
 from serve_bench.report.html.of_versus import compare_sheet, versus_sheet
-from serve_bench.report.html.parts import Block, Chart, Figure, Folded, Prose, Row, Section, Sheet
+from serve_bench.report.html.parts import (
+    Block,
+    Cell,
+    Chart,
+    Figure,
+    Folded,
+    Prose,
+    Row,
+    Section,
+    Sheet,
+)
 from serve_bench.report.html.parts import Table as Shown
 from serve_bench.result import Result
 from tests.records import ROWS
@@ -124,6 +134,8 @@ def test_single_rounds_are_drawn_as_they_lie() -> None:
     line = told["rows"][0]["metrics"]["throughput"]
     expected = [line["b_by_round"][at] / line["a_by_round"][at] for at in "1234"]
     assert [one["value"] for one in drawn(chart)] == pytest.approx(expected)
+    band = chart.spec["layer"][0]["data"]["values"]
+    assert band == [{"low": 0.95, "high": 1.05, "one": 1}]
 
 
 def test_rates_of_both_sides_are_drawn_with_intervals_from_three_launches_on() -> None:
@@ -191,6 +203,28 @@ def test_what_would_settle_it_is_told() -> None:
     assert [values(row) for row in table.rows] == [[line["rounds_needed"]] for line in lines]
     assert "about 5 launches a side would settle it" in sheet.found[0]
     assert "settle" not in names(SHEETS["versus"]()[0])
+
+
+def test_of_too_few_rounds_no_more_is_said_than_how_many_a_verdict_takes() -> None:
+    few = {row: rates(500.0, 450.0, rounds=2) for row in ROWS[:2]}
+    sheet = versus_sheet(versus_result(few), None)
+    (table,) = tables(sheet, "settle")
+    assert {text_of(row.cells[-1]) for row in table.rows} == {"3 or more"}
+    assert not any("would settle" in one for one in sheet.found)
+
+
+def text_of(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def test_what_both_hosts_share_is_said_once() -> None:
+    sheet, _ = SHEETS["compare"]()
+    names_ = [name for name, _ in sheet.machine.pairs]
+    bare = {name.removeprefix("A: ").removeprefix("B: ") for name in names_}
+    pairs = dict(sheet.machine.pairs)
+    for name in bare:
+        assert (name in pairs) != (f"A: {name}" in pairs or f"B: {name}" in pairs)
+        assert pairs.get(f"A: {name}") != pairs.get(f"B: {name}") or name in pairs
 
 
 def test_it_says_who_is_which_and_proves_it() -> None:

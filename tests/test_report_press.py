@@ -242,12 +242,19 @@ def test_csv_has_a_line_for_every_run_of_every_row() -> None:
     assert last[2]["test_name"] == "json_1_200000_200_100"
 
 
-def test_markdown_has_the_tables_and_the_sentence() -> None:
-    text = render(golden(), "markdown")
-    assert "| testName | aveTime (us) | totalTime (us) | qps (1/s) |" in text
-    assert "| knee |" in text and "| collapse |" in text
-    assert "DEBUG serves 0.78 of ERROR's best requests/s" in text
-    assert "| 50 clients |" in text
+def test_markdown_has_a_row_for_each_setting_and_folds_the_tables() -> None:
+    before, _, after = render(golden(), "markdown", published=True).partition("<details>")
+    head, _, error, debug = [line for line in before.splitlines() if line.startswith("| ")]
+    assert "| published best |" in head and head.count("|") - 1 == 9
+    assert (
+        error.startswith("| ERROR | 1817 | 100 | 18297 (500) | 50 |") and "none up to 200" in error
+    )
+    assert "200 clients: " in debug and "its runs disagree" in debug
+    assert "cut by time (" in debug and "errors (" in debug
+    assert "| testName | aveTime (us) | totalTime (us) | qps (1/s) |" in after
+    assert "| knee |" in after and "| collapse |" in after
+    assert "DEBUG serves 0.78 of ERROR's best requests/s" in after
+    assert "| 50 clients |" in after
 
 
 # ---------------------------------------------------------------------------- other ladders
@@ -262,8 +269,11 @@ def test_the_other_ladders_are_whole_in_every_form(command: str) -> None:
         for users, one in zip(rates, trials, strict=True)
     ]
     run = press_result(*steps, command=command)
-    assert "#### Ladder default, tuned, CPU, 1 ranker replica" in render(run, "markdown")
-    assert "- sign: climbing latency" in render(run, "markdown")
+    text = render(run, "markdown")
+    assert "<summary>Ladder default, tuned, CPU, 1 ranker replica</summary>" in text
+    assert "; sign: climbing latency" in text
+    row = next(line for line in text.splitlines() if line.startswith("| default, tuned, CPU"))
+    assert "| 200.0 | 40 | 20 |" in row and "| 160 users: 0.60 of the best |" in row
     assert "sign: climbing latency" in render(run)
     rows = list(csv.DictReader(io.StringIO(render(run, "csv"))))
     assert [row["mark"] for row in rows] == ["", "knee", "best", "", "collapse"]

@@ -18,21 +18,20 @@ from serve_bench.press_figures import settings_of
 from serve_bench.report.classic import classic
 from serve_bench.report.csv import csv_text
 from serve_bench.report.json import json_text
-from serve_bench.report.ladder_tables import ladder_fields, ladder_markdown
+from serve_bench.report.ladder_tables import ladder_fields
 from serve_bench.report.ladder_text import ladder_json, ladder_text
 from serve_bench.report.load_text import load_text
-from serve_bench.report.markdown import markdown
 from serve_bench.report.own_text import best_text, own_text
 from serve_bench.report.page import Page, page_of
-from serve_bench.report.press_forms import press_csv, press_json, press_markdown
+from serve_bench.report.press_forms import press_csv, press_json
 from serve_bench.report.press_tables import classic_press
 from serve_bench.report.press_text import press_text
 from serve_bench.report.ranker import ranker_json, ranker_text
 from serve_bench.report.rpc_form import classic_rpc
-from serve_bench.report.rpc_forms import rpc_csv, rpc_markdown
+from serve_bench.report.rpc_forms import rpc_csv
 from serve_bench.report.rpc_json import rpc_json
 from serve_bench.report.rpc_text import rpc_text
-from serve_bench.report.scale_forms import scale_csv, scale_markdown
+from serve_bench.report.scale_forms import scale_csv
 from serve_bench.report.scale_json import classic_scale, scale_json
 from serve_bench.report.scale_text import scale_text
 from serve_bench.report.versus_forms import versus_csv, versus_markdown
@@ -44,9 +43,8 @@ DRAWN: Final[dict[str, Callable[[Page], str]]] = {
     "classic": classic,
     "json": json_text,
     "csv": csv_text,
-    "markdown": markdown,
 }
-FORMATS: Final = ("table", *DRAWN)
+FORMATS: Final = ("table", *DRAWN, "markdown")
 
 COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
 """Forms of a comparison: nothing like it was published in the classic one."""
@@ -72,6 +70,10 @@ def render(
     """
     if format not in FORMATS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    if format == "markdown" and result.run.command != VERSUS:
+        from serve_bench.report.markdown import markdown  # sentences of the page, needed here alone
+
+        return markdown(result, published, where, exclude_connect)
     if format == "table" and result.run.command == "load":
         return load_text(result, where, width)
     if result.run.command == "ranker" and format in ("table", "json"):
@@ -130,8 +132,6 @@ def _press(
         return press_json(result, published, where)
     if format == "csv":
         return press_csv(result, published)
-    if format == "markdown":
-        return press_markdown(result, published, where, exclude)
     return classic_press(settings_of(result))
 
 
@@ -141,8 +141,6 @@ def _rpc(result: Result, format: str, published: bool, where: str | None, width:
         return rpc_text(result, published, where, width)
     if format == "json":
         return rpc_json(result, published, where)
-    if format == "markdown":
-        return rpc_markdown(result, published, where)
     return rpc_csv(result) if format == "csv" else classic_rpc(result)
 
 
@@ -152,8 +150,6 @@ def _scale(result: Result, format: str, published: bool, where: str | None, widt
         return scale_text(result, published, where, width)
     if format == "json":
         return scale_json(result, published, where)
-    if format == "markdown":
-        return scale_markdown(result, published, where)
     return scale_csv(result, published) if format == "csv" else classic_scale(result)
 
 
@@ -166,6 +162,4 @@ def _ladders(result: Result, format: str, published: bool, where: str | None, wi
     if format == "classic":
         return f"{result.run.command} has no published classic form: --format table shows it\n"
     page, ladders = page_of(result, published=published, where=where), ladder_lines(result)
-    if format == "csv":
-        return csv_text(page, lambda entry: ladder_fields(ladders, entry))
-    return markdown(page, ladder_markdown(ladders))
+    return csv_text(page, lambda entry: ladder_fields(ladders, entry))

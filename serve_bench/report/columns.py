@@ -46,8 +46,13 @@ def wrapped(text: str, width: int, indent: int = 0, hang: int = 2) -> list[str]:
     )
 
 
+def inline(text: str) -> str:
+    """One line of Markdown in which no text is taken for HTML."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
 def markdown_table(names: Texts, rows: Sequence[Texts], left: Collection[int] = ()) -> list[str]:
     """The same as a table of Markdown; columns in `left` are flush left, others right."""
     marks = [":--" if at in left else "--:" for at in range(len(names))]
-    lines = [[text.replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
+    lines = [[inline(text).replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from serve_bench.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.ladder_figures import LadderLine
-from serve_bench.report.columns import columns, markdown_table, wrapped
+from serve_bench.report.columns import columns, wrapped
 from serve_bench.report.inside import mean_by_role
 from serve_bench.report.page import Entry, Page
 from serve_bench.report.texts import cell_title, latency, mean_and_std, number
@@ -186,7 +186,7 @@ def ladder_steps(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
         head += "; the first step is the knee already: fewer users may do (--users)"
     yield from wrapped(head, width)
     entries = entries_of(ladder, page)
-    steps = [_step(ladder, line) for line in ladder.steps]
+    steps = [step_texts(ladder, line) for line in ladder.steps]
     texts = list(columns(_STEPS, steps, left=(9,), width=width - 2))
     yield from (line for sign in ladder.signs for line in wrapped(f"sign: {sign}", width, 2))
     yield "  " + texts[0]
@@ -208,7 +208,8 @@ def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:
     }
 
 
-def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
+def step_texts(ladder: LadderLine, line: Line) -> Sequence[str]:
+    """A step: its figures and what it is to its ladder."""
     users = str(line.row.connections) + (f" (run {line.row.run})" if line.row.run > 1 else "")
     if MAIN not in line.spreads:
         return (users, line.status, *["-"] * 7, "")
@@ -227,16 +228,9 @@ def _step(ladder: LadderLine, line: Line) -> Sequence[str]:
 # ------------------------------------------------------------------------------ other forms
 
 
-def ladder_markdown(ladders: Sequence[LadderLine]) -> Iterator[str]:
-    """The ladders as Markdown, each with its marks and signs; doubts stand with the rows."""
-    names = [*_STEPS[:-1], "mark"]
-    for ladder in ladders:
-        yield f"#### Ladder {name_of(ladder)}, {size_of(ladder)}"
-        yield from ("", f"{ladder.end}.", "")
-        rows = [_step(ladder, line) for line in ladder.steps]
-        yield from markdown_table(names, rows, left=(len(names) - 1,))
-        yield from ("", *(f"- sign: {sign}" for sign in ladder.signs))
-        yield from ("",) if ladder.signs else ()
+def step_names() -> list[str]:
+    """The columns of a ladder's steps, the last with its mark."""
+    return [*_STEPS[:-1], "mark"]
 
 
 def ladder_fields(ladders: Sequence[LadderLine], entry: Entry) -> dict[str, Any]:

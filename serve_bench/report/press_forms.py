@@ -1,13 +1,12 @@
-"""A press run as JSON, Markdown and CSV: what the text says, for programs and for issues.
+"""A press run as JSON and CSV: what the text says, for programs.
 
-Rule: JSON and CSV carry figures that are not rounded, with the unit in their names; Markdown is
-laid out from the tables and sentences of the text.
+Rule: figures are not rounded, and have the unit in their names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -18,10 +17,7 @@ from serve_bench.press_rows import PressRow
 from serve_bench.report.csv import csv_text
 from serve_bench.report.json import json_text
 from serve_bench.report.ladder_tables import ladder_fields
-from serve_bench.report.markdown import markdown
 from serve_bench.report.page import Entry, page_of
-from serve_bench.report.press_tables import compared_table, ratios_table, rows_table
-from serve_bench.report.press_text import asked, told
 from serve_bench.report.published import PRESS, reference
 from serve_bench.result import Result
 
@@ -134,29 +130,7 @@ def _keyed(found: Mapping[int, float]) -> dict[str, float]:
     return {str(key): value for key, value in found.items()}
 
 
-# ---------------------------------------------------------------------------- Markdown, CSV
-
-
-def press_markdown(
-    result: Result, published: bool, where: str | None, exclude_connect: bool
-) -> str:
-    """The run as Markdown: the tables of the settings, then the page with its doubts."""
-    page = page_of(result, published=published, where=where)
-    return markdown(page, _before(result, exclude_connect))
-
-
-def _before(result: Result, exclude_connect: bool) -> Iterator[str]:
-    settings = settings_of(result)
-    yield from (*(f"- {line}" for line in asked(result)), "")
-    for setting in settings:
-        yield from (f"#### Setting {setting.name}", "")
-        yield from (*rows_table(setting, exclude_connect).markdown(), "")
-        yield from (*(f"- {line.strip()}" for line in told(setting)), "")
-    yield from ("#### All settings", "", *compared_table(settings).markdown(), "")
-    for one in comparisons(settings):
-        yield from (one.sentence, "")
-        if len(one.rounds) > 1:
-            yield from (*ratios_table(one).markdown(), "")
+# ------------------------------------------------------------------------------------------ CSV
 
 
 def press_csv(result: Result, published: bool) -> str:

@@ -14,7 +14,7 @@ from serve_bench.report.columns import columns, wrapped
 from serve_bench.report.page import host_line, number
 from serve_bench.result import Result
 
-_NOTES = (
+NOTES = (
     "forward: from features on the device to scores on it; call: from the requests' features, as "
     "they come, to the scores of each as Python lists. Medians over rounds; the rankers take turns "
     "in slices of about 10 ms, in drawn order.",
@@ -31,17 +31,17 @@ def ranker_text(result: Result, where: str | None = None, width: int = 80) -> st
     lines = ranker_lines(result)
     out = [f"serve-bench ranker, {result.run.started_at}, run {result.run.id}"]
     if lines:
-        out += wrapped(_model(result), width)
-        out += ["", *columns(_TIMES, [_times(line) for line in lines], left=(1,))]
+        out += wrapped(model_words(result), width)
+        out += ["", *columns(TIMES, [times_texts(line) for line in lines], left=(1,))]
         out += [
             "",
             "floor of one forward",
-            *columns(_FLOORS, [_floor(line) for line in lines], left=(1,)),
+            *columns(FLOORS, [floor_texts(line) for line in lines], left=(1,)),
         ]
     out.append("")
     out += [f"not measured: {planned.key}" for planned in result.missing]
     out += [f"failed: {failure.message}" for failure in result.failures]
-    for note in (*(_NOTES if lines else ()), f"host: {host_line(result.run.host)}"):
+    for note in (*(NOTES if lines else ()), f"host: {host_line(result.run.host)}"):
         out += wrapped(note, width)
     if where is not None:
         out.append(f"records: {where}")
@@ -83,7 +83,8 @@ def _as_json(line: RankerLine) -> dict[str, Any]:
     }
 
 
-def _model(result: Result) -> str:
+def model_words(result: Result) -> str:
+    """The model, its device, and what the machine did at best, in one line."""
     trial = result.trials[0]
     shape, machine = trial.client["shape"], trial.client["machine"]
     facts = {one.variant: one.client["ranker"] for one in result.trials}
@@ -104,7 +105,7 @@ def _model(result: Result) -> str:
     return "; ".join(word for word in words if word)
 
 
-_TIMES = (
+TIMES = (
     "rows",
     "ranker",
     "forward ms",
@@ -113,7 +114,7 @@ _TIMES = (
     "plain/tuned forward",
     "plain/tuned call",
 )
-_FLOORS = (
+FLOORS = (
     "rows",
     "ranker",
     "memory",
@@ -125,7 +126,8 @@ _FLOORS = (
 )
 
 
-def _times(line: RankerLine) -> list[str]:
+def times_texts(line: RankerLine) -> list[str]:
+    """A row under TIMES."""
     return [
         f"{line.rows:,}",
         line.kind,
@@ -137,7 +139,8 @@ def _times(line: RankerLine) -> list[str]:
     ]
 
 
-def _floor(line: RankerLine) -> list[str]:
+def floor_texts(line: RankerLine) -> list[str]:
+    """A row under FLOORS."""
     floor = line.floor
     return [
         f"{line.rows:,}",

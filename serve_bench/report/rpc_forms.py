@@ -1,7 +1,7 @@
-"""A run of rpc as Markdown and CSV: what the text says, for issues and for programs.
+"""A run of rpc as CSV: what the text says, for programs.
 
-Rule: Markdown is one table with the doubts below it; CSV has a line for each metric of each world
-on each backend, not rounded, with its unit in a column of its own.
+Rule: a line for each metric of each world on each backend, not rounded, with its unit in a column
+of its own.
 """
 
 from __future__ import annotations
@@ -11,46 +11,10 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from serve_bench.report.published import rpc_published
 from serve_bench.report.rpc_page import RpcEntry, RpcPage, rpc_page
-from serve_bench.report.rpc_tables import markdown_figures, memory
-from serve_bench.report.rpc_text import asked, notes
-from serve_bench.report.texts import remark
 from serve_bench.result import Result
 from serve_bench.rpc_figures import NAMES, PERCENTILES
 from serve_bench.statistics import MAIN
-
-
-def rpc_markdown(result: Result, published: bool = False, where: str | None = None) -> str:
-    """The run as Markdown that ends with a newline."""
-    page = rpc_page(result, where)
-    lines = [f"### {page.title}", "", *(f"- {line}" for line in asked(page)), ""]
-    if page.entries:
-        lines += [*markdown_figures(page), ""]
-    lines += [f"- {text}" for text in page.remarks]
-    lines += [f"- **failed**: {one.what}: {one.message}" for one in page.failures]
-    lines += [f"- {remark(one)}" for one in page.warnings]
-    lines += [f"- {one.title}: {text}" for one in page.entries if (text := _inside(one))]
-    if any(one.point.figures for one in page.entries):
-        lines += [f"- {note}" for note in notes(page)]
-    lines += [f"- {note}" for note in (rpc_published() if published else ())]
-    lines.append(f"- host: {page.host}")
-    if where is not None:
-        lines.append(f"- records: `{where}`")
-    return "\n".join(lines) + "\n"
-
-
-def _inside(entry: RpcEntry) -> str:
-    """CPU, memory and limit in a few words; empty where nothing is known."""
-    use = entry.use
-    shares = {"agent": use.agent, "observers": use.observers, "others": use.others}
-    words = [f"{name} {share:.0f} %" for name, share in shares.items() if share is not None]
-    if use.host is not None and use.cores:
-        words.append(f"host {use.host:.0f} of {100 * use.cores} %")
-    known = [f"CPU of {', '.join(words)}"] if words else []
-    known += [f"memory {memory(entry)} processes"] if entry.point.memory_bytes is not None else []
-    known += [f"limited by {use.limited}"] if use.limited else []
-    return "; ".join(known)
 
 
 def rpc_csv(result: Result) -> str:

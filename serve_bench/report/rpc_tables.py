@@ -68,6 +68,8 @@ FIGURES: Final = (
     Column("observer", "p50 1/s", _figure(OBSERVER_RATE, 50)),
     Column("all observers", "requests/s", _all),
 )
+SHORT: Final = (FIGURES[0], FIGURES[3], _OBSERVER_P99, FIGURES[-1])
+"""Those that a comment on a pull request has room for."""
 OVER_LAUNCHES: Final = Column("all observers", "launches ±", _over_launches)
 LEFT_OUT_FIRST: Final = (_OBSERVER_P99, _AGENT_P95, _OBSERVER_P95)
 
@@ -243,21 +245,28 @@ def _names(shown: Sequence[Column], head: str = "") -> list[str]:
 
 
 def markdown_figures(page: RpcPage) -> list[str]:
-    """All figures as one Markdown table; with several backends the ratios of the medians too."""
+    """All figures as one Markdown table; with several backends the ratios of the medians too, with
+    several launches the spread of their means."""
     several = len(page.backends) > 1
-    names = [page.x_axis, "backend", *(one.whole for one in FIGURES)]
+    every = (*FIGURES, OVER_LAUNCHES) if page.several_launches else FIGURES
+    names = [page.x_axis, "backend", *(one.whole for one in every)]
     if several:
         names += [f"{word} latency to {page.backends[0]}" for word in ("agent", "observer")]
     rows = []
     for x in page.xs:
         for entry in page.at(x):
-            texts = [x, entry.point.backend, *(one.text(entry) for one in FIGURES)]
+            texts = [x, entry.point.backend, *(one.text(entry) for one in every)]
             if not entry.point.figures:
                 texts[2] = str(entry.gap)
-            base = entry.point.backend == page.backends[0] and entry.point.figures
-            ratios = [_ratio(name)(entry) for name in (AGENT_LATENCY, OBSERVER_LATENCY)]
-            rows.append([*texts, *(("1", "1") if base else ratios)][: len(names)])
+            ratios = [markdown_ratio(page, entry, of) for of in (AGENT_LATENCY, OBSERVER_LATENCY)]
+            rows.append([*texts, *ratios][: len(names)])
     return markdown_table(names, rows, (1,))
+
+
+def markdown_ratio(page: RpcPage, entry: RpcEntry, metric: str = OBSERVER_LATENCY) -> str:
+    """The ratio of the medians to the same world on the first backend; 1 for that itself."""
+    base = entry.point.backend == page.backends[0] and entry.point.figures
+    return "1" if base else _ratio(metric)(entry)
 
 
 def published_table(example: Sequence[Mapping[str, Any]]) -> Iterator[str]:

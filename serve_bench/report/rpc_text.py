@@ -123,16 +123,21 @@ def _published(page: RpcPage, width: int) -> Iterator[str]:
 def _closing(page: RpcPage, measured: bool) -> Iterator[str]:
     """How to read it, what ran, and where."""
     yield from notes(page) if measured else ()
+    yield from versions(page)
+    yield f"host: {page.host}"
+
+
+def versions(page: RpcPage) -> Iterator[str]:
+    """What each backend ran on, as its trials tell; several where they differ."""
     for backend in page.backends:
         found = [
-            ", ".join(f"{name} {value}" for name, value in versions.items() if value)
+            ", ".join(f"{name} {value}" for name, value in each.items() if value)
             for entry in page.of(backend)
             for trial in entry.point.trials
-            if (versions := trial.client.get("versions"))
+            if (each := trial.client.get("versions"))
         ]
         if found:
             yield f"{backend}: {' / '.join(dict.fromkeys(found))}"
-    yield f"host: {page.host}"
 
 
 _AGENT: Final = (

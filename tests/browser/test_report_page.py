@@ -283,3 +283,28 @@ def test_it_prints(tmp_path: Path) -> None:
     assert content.startswith(b"%PDF")
     pages = re.findall(rb"/Type\s*/Page\b", content)
     assert 2 <= len(pages) <= 8
+
+
+def test_on_paper_charts_are_as_wide_as_the_paper_and_on_screen_again_as_before(
+    tmp_path: Path,
+) -> None:
+    act = """
+    function widths() {
+      return places().map(function (one) {
+        return Array.from(one.querySelectorAll("svg")).map(function (svg) {
+          return Number(svg.getAttribute("width")); }); });
+    }
+    var before = widths();
+    window.dispatchEvent(new Event("beforeprint"));
+    setTimeout(function () {
+      var paper = widths();
+      window.dispatchEvent(new Event("afterprint"));
+      setTimeout(function () { done([before, paper, widths()]); }, 500);
+    }, 500);"""
+    (before, paper, after), console = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert not console
+    assert len(paper) == len(before) == 3
+    # 690 px for the plot, and what stands beside it in the sample.
+    pairs = zip(paper, before, strict=True)
+    assert all(690 <= on_paper < 900 < shown for (on_paper,), (shown,) in pairs), (paper, before)
+    assert after == before

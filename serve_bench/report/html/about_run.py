@@ -14,13 +14,16 @@ from typing import Final, TypeAlias
 from serve_bench.checks import checks
 from serve_bench.report.html.executed import executed
 from serve_bench.report.html.parts import Block, Column, Facts, Row, Section, Table
+from serve_bench.report.html.pieces import remarks_once
 from serve_bench.report.html.proofs import proofs, whole_proofs
-from serve_bench.report.texts import remark
 from serve_bench.result import JsonObject, Result, Run
 from serve_bench.statistics import summarize
 
 Formula: TypeAlias = tuple[str, str, str]
 """Name, formula in plain text, source."""
+
+COMMIT: Final = 12
+"""Characters of a commit that tell it from all others; the records have the whole."""
 
 GENERAL_FORMULAS: Final[tuple[Formula, ...]] = (
     (
@@ -73,8 +76,14 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
         yield "app", str(named)
     if run.plan:
         yield "planned", _planned(run)
-    yield "begun", run.started_at
+    yield "begun", moment(run.started_at)
     yield "run", run.id
+
+
+def moment(text: str) -> str:
+    """`2026-01-02 03:04:05 UTC`; a time of another zone as it is recorded."""
+    day, _, time = text.removesuffix("+00:00").partition("T")
+    return f"{day} {time.partition('.')[0]} UTC" if text.endswith("+00:00") and time else text
 
 
 def command_line(run: Run) -> str:
@@ -105,7 +114,9 @@ def machine(run: Run) -> Facts:
 
 
 def _machine(run: Run) -> Iterator[tuple[str, str]]:
-    host, commit = run.host, f", commit {run.git_commit}" if run.git_commit else ""
+    host = run.host
+    commit, mark, changes = (run.git_commit or "").partition("+")
+    short = f", commit {commit[:COMMIT]}{mark}{changes}" if commit else ""
     for name, text in (
         ("CPU", host.get("cpu")),
         ("cores", _cores(host)),
@@ -115,7 +126,7 @@ def _machine(run: Run) -> Iterator[tuple[str, str]]:
         ("load before the start", _load(host)),
         ("Python", host.get("python")),
         ("Ray", host.get("ray")),
-        ("serve-bench", f"{run.tool_version}{commit}"),
+        ("serve-bench", f"{run.tool_version}{short}"),
         ("host", host.get("id")),
     ):
         if text:
@@ -151,8 +162,9 @@ def _load(host: JsonObject) -> str:
 
 def whole_doubts(result: Result) -> tuple[str, ...]:
     """The warnings about the whole run, one line each."""
-    found = (remark(one) for one in checks(result) if one.key is None and one.variant is None)
-    return tuple(dict.fromkeys(found))
+    return tuple(
+        remarks_once([one for one in checks(result) if one.key is None and one.variant is None])
+    )
 
 
 def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import groupby
 from typing import Any, Final
@@ -41,13 +41,33 @@ SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
 """What a tone is without its colour: a sign, and the word that is read aloud."""
 
 SHORT: Final = 28
-"""Characters of a cell that stay on one line where there is room."""
+SHORT_FIGURE: Final = 18
+"""Characters of a cell, and of a figure, that stay on one line where there is room."""
 
-FLAG: Final = re.compile(r"(?<![^\s(])--[A-Za-z][\w-]*")
-"""A flag in a sentence: no line may end within it."""
+UNBROKEN: Final = re.compile(
+    r"(?<![^\s(])--[A-Za-z][\w-]*|-&gt;|[\d.,]*\d(?: %| ± [\d.,]*\d)(?!\w)"
+)
+"""A flag, an arrow, a share, or a figure with its spread in escaped words: no line may end within
+it."""
+
+PART: Final = re.compile(r"(?<=[/,:])(?=\w)")
+PART_OF_NAME: Final = re.compile(r"(?<=[_./,:])(?=\w)")
+LONG_WORD: Final = re.compile(r"\S{18,}")
+"""Where a line may end in a word without a gap: a path, or in a narrow column a name."""
 
 LONG: Final = 6000
-"""Characters of HTML from which what is folded stays so on paper."""
+MANY_LINES: Final = 40
+"""Characters of HTML, and lines of text, from which what is folded stays so on paper."""
+
+FEW_COLUMNS: Final = 4
+LONG_CELL: Final = re.compile(r'<td class="[^"]*\blong\b')
+"""So many columns, none of them with a long cell, need not be as wide as the page."""
+
+SHORT_UNIT: Final = 14
+"""Characters of a unit that stays on one line."""
+
+BESIDE: Final = 3
+"""So many charts in a row stand beside each other where there is room."""
 
 
 @dataclass
@@ -61,9 +81,22 @@ class Pen:
     picture: Callable[[str], tuple[Kept | None, bool]]
     charts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    def section(self, title: str, blocks: Sequence[Block]) -> str:
+        """The blocks of a section. The title of its only chart is left out where that of the
+        section says as much."""
+        drawn = [one for one in blocks if isinstance(one, Chart)]
+        if len(drawn) == 1 and drawn[0].title.casefold() in title.casefold():
+            blocks = [replace(one, title="") if one is drawn[0] else one for one in blocks]
+        return self.blocks(blocks)
+
     def blocks(self, blocks: Iterable[Block]) -> str:
-        """Blocks one after the other."""
-        return "\n".join(self._block(block) for block in blocks)
+        """Blocks one after the other, several charts in a row beside each other."""
+        out = []
+        for alike, group in groupby(blocks, key=lambda one: isinstance(one, Chart)):
+            html = [self._block(block) for block in group]
+            several = alike and len(html) >= BESIDE
+            out += ['<div class="charts">', *html, "</div>"] if several else html
+        return "\n".join(out)
 
     def _block(self, block: Block) -> str:
         if isinstance(block, Table):
@@ -87,9 +120,9 @@ class Pen:
         name = f"{self.prefix}chart-{len(self.charts) + 1}"
         self.charts[name] = chart.spec
         words = escape(chart.words)
-        caption = f"<figcaption>{escape(chart.caption)}</figcaption>" if chart.caption else ""
+        caption = f"<figcaption>{words_of(chart.caption)}</figcaption>" if chart.caption else ""
         return (
-            f'<figure class="chart">{self._heading(chart.title)}'
+            f'<figure class="chart">{self._heading(chart.title) if chart.title else ""}'
             f'<div class="drawing" id="{escape(name)}" role="img" aria-label="{words}">'
             f'<p class="instead">{words}</p></div>{caption}</figure>'
         )
@@ -113,13 +146,14 @@ class Pen:
             f'<figure class="picture">{head}'
             f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(picture.title)}">'
             f'<img src="{url}" alt="{escape(picture.words)}"></div>'
-            f"<figcaption>{escape(picture.words)} By itself, in the folder of the run: {link}, "
-            f"{size}.</figcaption></figure>"
+            f"<figcaption>{escape(_ended(picture.words))} By itself, in the folder of the run: "
+            f"{link}, {size}.</figcaption></figure>"
         )
 
     def _folded(self, folded: Folded) -> str:
         inside = self.blocks(folded.blocks)
-        long = ' class="long"' if len(inside) > LONG else ""
+        much = len(inside) > LONG or inside.count("\n") > MANY_LINES
+        long = ' class="long"' if much else ""
         return (
             f"<details{long}><summary>{escape(folded.title)}</summary>"
             f'<div class="inside">{inside}</div></details>'
@@ -138,7 +172,8 @@ def prose(block: Prose) -> str:
 def facts(block: Facts) -> str:
     """A definition list."""
     pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in block.pairs
+        f"<div><dt>{words_of(name)}</dt><dd>{words_of(text)}</dd></div>"
+        for name, text in block.pairs
     )
     return f'<dl class="facts">{pairs}</dl>'
 
@@ -155,26 +190,29 @@ def table(block: Table) -> str:
         _body(group, list(rows), block.columns)
         for group, rows in groupby(block.rows, key=lambda row: row.group)
     )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
+    notes = "".join(f"<p>{words_of(note)}</p>" for note in block.notes)
     below = f'<div class="notes">{notes}</div>' if notes else ""
     label = escape(block.caption)
+    short = len(block.columns) <= FEW_COLUMNS and not LONG_CELL.search(bodies)
+    few = ' class="few"' if short else ""
     return (
         f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{label}">'
-        f'<table><caption><span class="stay">{label}</span></caption>'
+        f'<table{few}><caption><span class="stay">{words_of(block.caption)}</span></caption>'
         f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{below}</div>"
     )
 
 
 def _head(column: Column) -> str:
-    unit = f' <span class="unit">{escape(column.unit)}</span>' if column.unit else ""
-    return f'<th scope="col"{_kind(column)}>{escape(column.name)}{unit}</th>'
+    short = " short" if len(column.unit) <= SHORT_UNIT else ""
+    unit = f' <span class="unit{short}">{escape(column.unit)}</span>' if column.unit else ""
+    return f'<th scope="col"{_kind(column)}>{words_of(column.name, PART_OF_NAME)}{unit}</th>'
 
 
 def _body(group: str, rows: list[Row], columns: tuple[Column, ...]) -> str:
     across = f' colspan="{len(columns)}"'
     out = ["<tbody>"]
     if group:
-        name = f'<span class="stay">{escape(group)}</span>'
+        name = f'<span class="stay">{words_of(group)}</span>'
         out.append(f'<tr class="group"><th scope="rowgroup"{across}>{name}</th></tr>')
     for row in rows:
         cells = zip(row.cells, columns, strict=True)
@@ -194,11 +232,11 @@ def _cell(cell: Cell, column: Column, *, first: bool) -> str:
     about = Said(cell) if isinstance(cell, str) else cell
     value = f' data-value="{escape(as_json(about.value))}"' if isinstance(about, Figure) else ""
     below = about.below if isinstance(about, Said) else ()
-    long = max(map(len, (about.text, *below))) > SHORT
-    small = "".join(f'<span class="below">{escape(line)}</span>' for line in below)
+    long = max(map(len, (about.text, *below))) > (SHORT_FIGURE if column.number else SHORT)
+    small = "".join(f'<span class="below">{words_of(line, PART_OF_NAME)}</span>' for line in below)
     return (
         f"<{tag}{scope}{_kind(column, about.tone, long=long)}{value}>"
-        f"{_signed(about.text, about.tone)}{small}</{tag}>"
+        f"{_signed(about.text, about.tone, PART_OF_NAME if first else PART)}{small}</{tag}>"
     )
 
 
@@ -211,9 +249,9 @@ def _kind(column: Column, tone: Tone = "plain", *, long: bool = False) -> str:
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def _signed(text: str, tone: Tone) -> str:
+def _signed(text: str, tone: Tone, part: re.Pattern[str] = PART) -> str:
     """A text with the sign of its tone before it."""
-    words = FLAG.sub(r'<span class="flag">\g<0></span>', escape(text))
+    words = words_of(text, part)
     if tone not in SIGNS or not text:
         return words
     sign, word = SIGNS[tone]
@@ -221,6 +259,18 @@ def _signed(text: str, tone: Tone) -> str:
         f'<span class="sign" aria-hidden="true">{sign}</span>'
         f'<span class="unseen">{word}: </span>{words}'
     )
+
+
+def words_of(text: str, part: re.Pattern[str] = PART) -> str:
+    """An escaped text whose lines end where a reader does not stumble: within nothing that is
+    UNBROKEN, and in a long word where it has a `part`."""
+    words = LONG_WORD.sub(lambda found: part.sub("<wbr>", found[0]), escape(text))
+    return UNBROKEN.sub(r'<span class="flag">\g<0></span>', words)
+
+
+def _ended(text: str) -> str:
+    """A sentence with its capital and its full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def as_json(value: float | None) -> str:

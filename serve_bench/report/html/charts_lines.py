@@ -57,11 +57,12 @@ def percentile_curves(
     values: list[Spec] = [
         {"group": name, "share": share, "x": _nines(share), "value": value, **dot}
         for name, points in curves.items()
-        for (share, value), dot in _dotted([one for one in points if one[0] < 1])
+        for (share, value), dot in _dotted([one for one in points if one[0] < 1], len(curves))
     ]
     every = _known(values, "percentile_curves", log=True)
     places = [float(one["x"]) for one in values]
-    ends = (min(places), max(places)) if min(places) < max(places) else (1.0, 2.0 * max(places))
+    beyond = (max(places) / min(places)) ** 0.02 if min(places) < max(places) else 2.0
+    ends = (min(places) / beyond, max(places) * beyond)
     x: Spec = {
         "field": "x",
         "type": "quantitative",
@@ -90,12 +91,11 @@ def over_time(
     values: list[Spec] = [
         {"group": name, "x": second, "value": value, **dot}
         for name, points in series.items()
-        for (second, value), dot in _dotted(points)
+        for (second, value), dot in _dotted(points, len(series))
     ]
     every = _known(values, "over_time")
     places = [float(one["x"]) for one in values]
-    x = axis("x", "seconds", (min(places), max(places)), False, most=7)
-    x["scale"] = {"zero": False, "nice": False, "padding": 8}
+    x = axis("x", "seconds", (0.0, 1.01 * max(places) or 1.0), False, most=7)
     log = wide(every)
     y = axis("value", unit, ends_of(every, log), log)
     said = [_said("x", "second", ".4~r"), _said("value", unit, ",.4~r")]
@@ -112,10 +112,12 @@ def ladder(
     log_x: bool = True,
     log_y: bool = False,
     caption: str = "",
+    around: tuple[float, float] | None = None,
 ) -> Chart:
     """A figure over a growing load: points with their intervals, joined by lines, from zero unless
-    `log_y`; each mark is a rule with its words over the plot. Raises ValueError without a step, and
-    for a value that has no place on a log axis."""
+    `log_y`; each mark is a rule with its words over the plot. `around`: the ends of a band behind
+    the lines, with a rule at 1. Raises ValueError without a step, and for a value that has no place
+    on a log axis."""
     steps = [one for points in series.values() for one in points]
     values = [
         finite({"group": name, **asdict(one), "dot": True})
@@ -124,6 +126,7 @@ def ladder(
     ]
     every = _known(values, "ladder", log=log_y)
     every += [end for one in steps for end in (one.low, one.high) if end is not None]
+    every += around or ()
     if log_y:
         every = [one for one in every if 0 < one < math.inf]
     places = sorted({*(one.x for one in steps), *(one.x for one in marks)})
@@ -135,7 +138,8 @@ def ladder(
     said = [_said("x", x_name, ",~r"), _said("value", unit, ",.4~r")]
     above = MARK_LINE * len(marks) + 4 * bool(marks)
     spec = _lines(list(series), values, x, y, said, above)
-    spec["layer"] = [*_marks(marks, x, places, log_x), *spec["layer"]]
+    band = [] if around is None else _band(around, y)
+    spec["layer"] = [*band, *_marks(marks, x, places, log_x), *spec["layer"]]
     return chart(title, spec, words, caption, HEIGHT)
 
 
@@ -144,12 +148,14 @@ def _nines(share: float) -> float:
 
 
 def _dotted(
-    points: Sequence[tuple[float, float]],
+    points: Sequence[tuple[float, float]], series: int
 ) -> Iterator[tuple[tuple[float, float], dict[str, bool]]]:
-    """Each point, and whether it carries the shape of its series."""
-    every = 1 if len(points) <= FEW else math.ceil(len(points) / 12)
+    """Each point, and whether it carries the shape of its series; the many points of a line that is
+    alone have none."""
+    few = len(points) <= FEW
+    every = 1 if few else math.ceil(len(points) / 12)
     for at, one in enumerate(points):
-        yield one, {"dot": True} if at % every == 0 else {}
+        yield one, {"dot": True} if at % every == 0 and (few or series > 1) else {}
 
 
 def _known(values: Sequence[Spec], name: str, log: bool = False) -> list[float]:
@@ -242,6 +248,20 @@ def _marks(marks: Sequence[Mark], x: Spec, places: Sequence[float], log: bool) -
             },
             "encoding": {"x": x, "y": {"value": up}, "text": {"field": "words"}},
         }
+
+
+def _band(around: tuple[float, float], y: Spec) -> list[Spec]:
+    """A band over the whole width, and the rule of 1."""
+    own: Spec = {"data": {"values": [{"low": around[0], "high": around[1], "one": 1}]}}
+    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    return [
+        {**own, "mark": {"type": "rect", "style": "band"}, "encoding": ends},
+        {
+            **own,
+            "mark": {"type": "rule", "style": "mark"},
+            "encoding": {"y": {**y, "field": "one"}},
+        },
+    ]
 
 
 def _left_has_room(marks: Sequence[Mark], places: Sequence[float], log: bool) -> bool:

@@ -30,8 +30,8 @@ PHONE: Final = 340
 NAME_LIMIT: Final = 280
 """Pixels of a name in a legend; the rest of a longer one is in the tooltips."""
 
-CHARACTER: Final = 6.3
-"""Pixels of a character in about the mean, at the size of labels (11 to 12 pixels)."""
+CHARACTER: Final = 6.7
+"""Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
         if len(found) <= most:
             break
     found = found[:: math.ceil(len(found) / most)] if found else found
-    return found if len(found) > 1 else _even_ticks(low, high, most)
+    return found if len(found) > 2 else _even_ticks(low, high, most)
 
 
 def _even_ticks(low: float, high: float, most: int) -> list[float]:
@@ -194,7 +194,7 @@ def legend_of(names: Sequence[str], beside: float = 0.0, above: int = 0) -> Spec
     `beside`: pixels of what stands to the left of the plot, `above`: between it and the legend. A
     place that is not known (a chart outside a page) counts as a phone.
     """
-    longest = min(NAME_LIMIT, CHARACTER * max(len(name) for name in names)) + 30
+    longest = min(NAME_LIMIT, CHARACTER * max(len(name) for name in names)) + 36
     room = f"(containerSize()[0] || {PHONE}) - {beside:.0f}"
     return {
         "title": None,

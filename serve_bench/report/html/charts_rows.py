@@ -15,10 +15,10 @@ from serve_bench.report.html.charts_parts import CHARACTER, Spec, ordered
 LINE: Final = 18
 """Pixels of a line: an interval, a bar, or words."""
 
-BESIDE: Final = 22
-"""Characters of a label that may stand beside its line: they take 40 % of a phone's width."""
+BESIDE: Final = 23
+"""Characters of a label that may stand beside its line: they take 45 % of a phone's width."""
 
-FITS: Final = 52
+FITS: Final = 50
 """Characters that fit a phone's width; longer words go on in the next line."""
 
 
@@ -42,18 +42,19 @@ class Rows:
         self._above: list[Spec] = []
         self._below: list[Spec] = []
         self._style = "label" if single and not any(name for _, name in items) else "heading"
+        longest = max(len(label if beside else name) for label, name in items)
+        room = max(FITS - longest, FITS // 2)  # notes begin where the plot does
         for label in ordered(labels):
             if not beside:
                 self._say(self._above, broken(label))
             for at in (at for at, one in enumerate(labels) if one == label):
                 self.order.append(at)
                 self.keys[at] = self._line(label if beside else items[at][1])
-                if notes:
-                    self._say(self._below, textwrap.wrap(notes[at], FITS))
-        longest = max(len(label if beside else name) for label, name in items)
+                if notes and any(notes):  # a line for each, so that all rows are equally far apart
+                    self._say(self._below, textwrap.wrap(notes[at], room) or [""])
         self.beside = CHARACTER * longest + 4 if longest else 0.0
         self._left = 0.0 if beside else -self.beside
-        self._down = 0 if longest else 4  # nearer to its line, but for the words beside that
+        self._down = 0 if longest else 2  # nearer to its line, but for the words beside that
 
     def _line(self, beside: str = "") -> str:
         self._lines.append(f"{len(self._lines)}|{beside}")
@@ -77,7 +78,7 @@ class Rows:
             "ticks": False,
             "domain": False,
             "grid": False,
-            "labelLimit": 160,
+            "labelLimit": 170,
             "labelOverlap": False,
         }
         return {
@@ -101,7 +102,7 @@ class Rows:
             }
             for texts, style, down in (
                 (self._above, self._style, self._down),
-                (self._below, "note", -2),
+                (self._below, "note", -1),
             )
             if texts
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from serve_bench.report.html.parts import Cell, Column, Figure, Row, Said, Table
@@ -28,7 +29,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
         Column("used"),
         Column("processes"),
         *rates,
-        Column(_thing(lines), "asked"),
+        Column("episodes" if suite.get("steps") else _thing(lines), "asked"),
         Column("measured"),
         Column("warm-up", "s"),
         Column("steady"),
@@ -51,7 +52,47 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
         rows.append(Row(cells, doubts=tuple(_differences(line)), group=group))
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
-    return Table("Declared and executed", columns, tuple(rows), (*notes, *_notes(lines, suite)))
+    if any(line.trials for line in lines) and not any(_warmed(line) for line in lines):
+        notes.append("no warm-up before a row")
+    whole = Table("Declared and executed", columns, tuple(_apart(rows)))
+    return replace(_filled(whole), notes=(*notes, *_notes(lines, suite)))
+
+
+def _warmed(line: Line) -> bool:
+    return any(trial.warmup.seconds for trial in line.trials)
+
+
+def _apart(rows: Sequence[Row]) -> list[Row]:
+    """Where each of several rows has a heading of its own, that is its name."""
+    if len(rows) < 2 or len({row.group for row in rows}) < len(rows):
+        return list(rows)
+    out = []
+    for row in rows:
+        first, *rest = row.cells
+        name = first if isinstance(first, Said) else Said(str(first))
+        named = Said(row.group, name.tone, (name.text, *name.below))
+        out.append(replace(row, cells=(named, *rest), group=""))
+    return out
+
+
+def _filled(table: Table) -> Table:
+    """The table without the columns that hold nothing but dashes."""
+    if not table.rows:
+        return table
+    kept = [
+        at
+        for at in range(len(table.columns))
+        if any(_text(row.cells[at]) != MISSING.text for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=tuple(replace(row, cells=tuple(row.cells[at] for at in kept)) for row in table.rows),
+    )
+
+
+def _text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
 
 
 def _client(line: Line) -> str:
@@ -151,13 +192,19 @@ def _sent(trials: Sequence[Trial]) -> Figure:
 
 
 def _asked(line: Line, suite: JsonObject) -> str:
-    """`10 x 1 s`, so many requests, or the seconds of a side of versus."""
+    """`10 x 1 s`, so many requests, the seconds of a side of versus, or the episodes of rpc with
+    the calls of each observer in one (or as many as begin in so long)."""
     if line.row.requests is not None:
         return f"{line.row.requests:,}"
     count, length, side = (suite.get(name) for name in ("windows", "window_s", "side_s"))
     if count is not None and length is not None:
         return f"{count} x {length:g} s"
-    return "-" if side is None else f"{side:g} s"
+    if side is not None:
+        return f"{side:g} s"
+    episodes, calls, most = (suite.get(name) for name in ("episodes", "steps", "seconds"))
+    if calls is None or (episodes is None and most is None):
+        return "-"
+    return f"{episodes:,} x {calls:,} calls" if most is None else f"{most:g} s"
 
 
 def _measured(trials: Sequence[Trial]) -> str:

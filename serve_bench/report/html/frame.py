@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench import __version__
-from serve_bench.report.html.blocks import Pen, doubts, facts
+from serve_bench.report.html.blocks import Pen, doubts, facts, words_of
 from serve_bench.report.html.bundle import Bundle
 from serve_bench.report.html.charts_theme import DARK, LIGHT
 from serve_bench.report.html.embed import (
@@ -158,8 +158,8 @@ def _part(sheet: Sheet, folder: Folder, at: int, chosen: set[str], many: bool) -
     named = [
         ("asked", "What was asked", _asked(sheet)),
         ("machine", "On which machine", facts(sheet.machine)),
-        ("findings", "What it found", _found(sheet)),
-        *((one.name, one.title, pen.blocks(one.blocks)) for one in ordered),
+        ("findings", _findings(sheet), _found(sheet)),
+        *((one.name, one.title, pen.section(one.title, one.blocks)) for one in ordered),
         ("records", "Records", _records(folder.records, RECORDS in chosen, prefix)),
     ]
     drawn = [(prefix + name, title, html) for name, title, html in named if html]
@@ -171,9 +171,9 @@ def _part(sheet: Sheet, folder: Folder, at: int, chosen: set[str], many: bool) -
     head = (
         "<header>"
         + ("" if named_already else f'<p class="command">{escape(command)}</p>')
-        + f"<h{level - 1}>{escape(sheet.title)}</h{level - 1}>"
-        + (f'<p class="lead">{escape(sheet.found[0])}</p>' if sheet.found else "")
-        + (f'<p class="where">{escape(sheet.where)}</p>' if sheet.where else "")
+        + f"<h{level - 1}>{words_of(sheet.title)}</h{level - 1}>"
+        + (f'<p class="lead">{words_of(sheet.found[0])}</p>' if sheet.found else "")
+        + (f'<p class="where">{words_of(sheet.where)}</p>' if sheet.where else "")
         + "</header>"
     )
     anchor = f"run-{at + 1}"
@@ -201,9 +201,14 @@ def _asked(sheet: Sheet) -> str:
     return typed + facts(sheet.asked)
 
 
+def _findings(sheet: Sheet) -> str:
+    """The title of what was found: the headline stands over the page already."""
+    return "What else it found" if len(sheet.found) > 1 else "What is to be doubted"
+
+
 def _found(sheet: Sheet) -> str:
     """All but the headline, which the header has, and what casts doubt on the whole run."""
-    return "".join(f"<p>{escape(text)}</p>" for text in sheet.found[1:]) + doubts(sheet.doubts)
+    return "".join(f"<p>{words_of(text)}</p>" for text in sheet.found[1:]) + doubts(sheet.doubts)
 
 
 def _records(records: Kept | None, embed: bool, prefix: str) -> str:

@@ -112,7 +112,7 @@ def _sections(
             for chart in knee_windows(every, _titled("", name))
         ),
     )
-    yield from section("cpu", "CPU by process, and what limited", _inside(page, ladders))
+    yield from section("cpu", "CPU by process, and what limited each step", _inside(page, ladders))
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 

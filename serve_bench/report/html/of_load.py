@@ -86,7 +86,7 @@ def load_sheet(result: Result, where: str | None) -> Sheet:
         command=result.run.command,
         asked=Facts((*about, *asked)),
         machine=about_run.machine(result.run),
-        found=tuple(_found(page, loads)),
+        found=tuple(found(page, loads)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
         where=where,
@@ -129,7 +129,7 @@ def _loop(trial: Trial) -> str:
     return row.loop
 
 
-def _found(page: Page, loads: list[Entry]) -> Iterator[str]:
+def found(page: Page, loads: list[Entry]) -> Iterator[str]:
     """What failed, the figures, what limited them, what is doubted."""
     planned = [one for one in page.entries if one.line.status != "profiled"]
     missing = sum(not one.line.trials for one in planned)

@@ -37,7 +37,7 @@ def _found(page: Page, names: Names) -> Iterator[str]:
     if not rows:
         yield "No row was measured."
         return
-    yield _headline(rows, names)
+    yield from _headline(rows, names)
     yield from _ratios(page)
     yield from _doubts(page, rows)
 
@@ -51,8 +51,8 @@ def figures(entry: Entry) -> str:
     return ", ".join(words)
 
 
-def _headline(rows: Sequence[Entry], names: Names) -> str:
-    """The row with the highest throughput, what is like it, and what limited it."""
+def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
+    """The row with the highest throughput and what limited it; then what is like it."""
     top = best(one.line for one in rows)
     if top is None:
         first, text = rows[0], f"{names.whole(rows[0])}: {figures(rows[0])}"
@@ -60,12 +60,13 @@ def _headline(rows: Sequence[Entry], names: Names) -> str:
         first = _of(top.line, rows)
         higher = any(one.line.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in rows)
         which = "throughput without a failed request" if higher else "throughput"
+        text = f"The highest {which} is that of {names.whole(first)}: {figures(first)}"
+    if first.limited is not None:
+        text += f"; {limit_clause(first.limited)}"
+    yield sentence(text)
+    if top is not None and top.like:
         like = [names.whole(_of(line, rows)) for line in top.like]
-        also = f"; not clearly slower: {_listed(like)}" if like else ""
-        text = f"The highest {which} is that of {names.whole(first)}: {figures(first)}{also}"
-    if first.limited is None:
-        return sentence(text)
-    return sentence(f"{text}; {limit_clause(first.limited)}")
+        yield sentence(f"Not clearly slower: {_listed(like)}")
 
 
 def _of(line: Line, rows: Sequence[Entry]) -> Entry:

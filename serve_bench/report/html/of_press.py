@@ -83,6 +83,9 @@ FORMULAS: Final = (
 )
 """Beside those that hold for all runs."""
 
+FEW_ROWS: Final = 12
+"""Rows of a table that stands open although a chart shows the same."""
+
 
 def press_sheet(result: Result, where: str | None, published: bool = True) -> Sheet:
     """The page of a press run; `where`: its folder as it is shown. `published` sets the published
@@ -119,7 +122,7 @@ def _sections(
         yield from section("throughput", "Throughput over clients", rates)
         waits = (*latency_charts("Latency over clients", shown), *knee_curves(shown))
         yield from section("latency", "Latency", waits)
-    yield from section("cpu", "CPU and GPU, and what limited", _use(names, settings))
+    yield from section("cpu", "CPU and GPU, and what limited each row", _use(names, settings))
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
@@ -152,4 +155,4 @@ def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:
         title = "CPU by process" if len(settings) == 1 else f"CPU by process: {name}"
         yield from cpu_chart(title, rows)
     if table := use_table(settings):
-        yield table
+        yield Folded(table.caption, (table,)) if len(table.rows) > FEW_ROWS else table

@@ -61,7 +61,7 @@ def ranker_sheet(result: Result, where: str | None) -> Sheet:
         command=run.command,
         asked=Facts((*asked(run).pairs, *_model(result.trials))),
         machine=Facts((*machine(run).pairs, *_peaks(result.trials))),
-        found=tuple(_found(result, lines)),
+        found=tuple(found(result, lines)),
         doubts=(*whole_doubts(result), *_unplaced(result)),
         sections=tuple(_sections(result, lines)),
         where=where,
@@ -129,7 +129,7 @@ def _times_missing(result: Result) -> list[Block]:
 # --------------------------------------------------------------------------------------- found
 
 
-def _found(result: Result, lines: Sequence[RankerLine]) -> Iterator[str]:
+def found(result: Result, lines: Sequence[RankerLine]) -> Iterator[str]:
     """What the figures support: gaps, how much faster tuned is, how far from the floor."""
     messages = [one.message for one in result.failures]
     yield from gaps(len(result.missing), len(result.run.plan), messages, "row")

@@ -35,6 +35,9 @@ from serve_bench.report.texts import latency, number
 from serve_bench.result import Result
 from serve_bench.statistics import MAIN
 
+OPEN: Final = 2
+"""Charts of episodes that stand open."""
+
 _SOURCE: Final = "docs/rpc.md, as published: Distributed RPC Benchmark (PyTorch)"
 
 FORMULAS: Final = (
@@ -81,7 +84,7 @@ def rpc_sheet(result: Result, where: str | None, published: bool = True) -> Shee
         command=run.command,
         asked=Facts((*asked(run).pairs, *worlds, *_versions(page))),
         machine=machine(run),
-        found=tuple(_found(page)),
+        found=tuple(found(page)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(_sections(result, page, published)),
         where=where,
@@ -115,8 +118,8 @@ def _sections(result: Result, page: RpcPage, published: bool) -> Iterator[Sectio
     yield from section("throughput", f"Throughput over {page.x_axis}", rate_charts(page))
     latencies = (*latency_charts(page), *percentile_charts(page))
     yield from section("latency", f"Latency over {page.x_axis}", latencies)
-    yield from section("windows", "Episodes over time", window_charts(page))
-    yield from section("cpu", "CPU and memory, and what limited", _inside(page))
+    yield from section("windows", "Episodes over time", _episodes(page))
+    yield from section("cpu", "CPU and memory, and what limited each world", _inside(page))
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
@@ -137,6 +140,15 @@ def _results(result: Result, page: RpcPage, published: bool) -> Iterator[Block]:
         yield Folded("Published, not measured here", (Prose(rpc_published(), "quiet"),))
 
 
+def _episodes(page: RpcPage) -> Iterator[Block]:
+    """The first charts, the others folded: each world on each backend can have one."""
+    every = list(window_charts(page))
+    yield from every[:OPEN]
+    if rest := every[OPEN:]:
+        title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
+        yield Folded(title, tuple(rest))
+
+
 def _inside(page: RpcPage) -> Iterator[Block]:
     yield from cpu_chart(page)
     if table := inside_table(page):
@@ -146,7 +158,7 @@ def _inside(page: RpcPage) -> Iterator[Block]:
 # --------------------------------------------------------------------------------------- found
 
 
-def _found(page: RpcPage) -> Iterator[str]:
+def found(page: RpcPage) -> Iterator[str]:
     """What the figures support: gaps, the fastest backend at the last world, what a call costs."""
     entries = page.entries
     missing = sum(one.gap is not None for one in entries)
@@ -163,11 +175,19 @@ def _found(page: RpcPage) -> Iterator[str]:
 
 def _headline(page: RpcPage) -> str:
     """Of several backends the one with the most calls/s and the others beside it, at the last point
-    of the x axis where most were measured; of one backend, its worlds."""
+    of the x axis where most were measured, at the fastest where the axis has no order; of one
+    backend, its worlds."""
     if len(page.backends) == 1:
         worlds = [_rate(one) for one in page.entries if one.point.figures]
         return sentence(f"{page.backends[0]} answers {'; '.join(worlds)}")
-    most = max(page.xs, key=lambda x: (len(_rated(page, x)), page.xs.index(x)))
+    in_order = all(x.isdigit() for x in page.xs)
+
+    def rank(x: str) -> tuple[int, float]:
+        rated = _rated(page, x)
+        fastest = max((one.point.line.spreads[MAIN].mean for one in rated), default=0.0)
+        return len(rated), page.xs.index(x) if in_order else fastest
+
+    most = max(page.xs, key=rank)
     ranked = _rated(page, most)
     first, *others = sorted(ranked, key=lambda one: -one.point.line.spreads[MAIN].mean)
     rate = first.point.line.spreads[MAIN].mean

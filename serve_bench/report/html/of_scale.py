@@ -144,9 +144,15 @@ def _sections(result: Result, page: ScalePage) -> Iterator[Section]:
     yield from section("latency", "Latency", percentile_charts(page))
     yield from section("nodes", "Nodes", _nodes(page))
     yield from section("windows", "Windows over time", window_charts(page))
-    yield from section("cpu", "CPU by process, and what limited", _use(page))
-    kind = GRAPH if page.graph else (*GROWTH, *NODES[2:3]) if page.workload == CURVE else NODES
-    yield method(as_planned(result), (*GENERAL_FORMULAS, *kind, *INVALID))
+    yield from section("cpu", "CPU by process, and what limited each row", _use(page))
+    yield method(as_planned(result), (*GENERAL_FORMULAS, *formulas_of(page), *INVALID))
+
+
+def formulas_of(page: ScalePage) -> tuple[tuple[str, str, str], ...]:
+    """Those of the workload: name, formula, source."""
+    if page.workload == CURVE:
+        return (*GROWTH, *NODES[2:3])
+    return GRAPH if page.graph else NODES
 
 
 def as_planned(result: Result) -> Result:

@@ -6,6 +6,7 @@ only join sizes that were measured. Values that differ much stand on a log axis.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -34,6 +35,9 @@ from serve_bench.statistics import MAIN, Line, merged
 LOG_Y: Final = 5.0
 """From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
 quantity that does not change would look like growth."""
+
+FIGURES: Final = re.compile(r",? \d")
+"""Where the figures of a limit begin: `host CPU 195 of 200 %`, `offered load, 1 connection`."""
 
 _PANELS: Final[Mapping[str, Mapping[str, str]]] = {
     "Throughput": {"throughput": ""},
@@ -237,12 +241,12 @@ def _shares(label: str, use: NodeUse, note: str) -> list[Share]:
 
 
 def _limit(entry: ScaleEntry, line: Line) -> str:
-    """What limited a row, with its first figure and without what speaks for or against it."""
+    """What limited a row, in few words: its figures stand in a list below the chart."""
     before = f"{short_label(line)}: " if len(entry.size.lines) > 1 else ""
     for text in entry.limits:
         if text.startswith(f"{before}limited by: "):
             what = text.removeprefix(f"{before}limited by: ").partition(" (")[0]
-            return f"limited by {what}"
+            return f"limited by {FIGURES.split(what)[0]}"
     return ""
 
 

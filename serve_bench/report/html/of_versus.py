@@ -7,13 +7,19 @@ run of versus and two stored runs are drawn alike; what one of them does not hav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.comparing import of_versus
 from serve_bench.comparing.parts import Compared, Comparing
 from serve_bench.comparing.words import alone_words, headline, ratio_text, subject
-from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, command_line, machine
+from serve_bench.report.html.about_run import (
+    GENERAL_FORMULAS,
+    asked,
+    command_line,
+    machine,
+    moment,
+)
 from serve_bench.report.html.about_run import method as executed_method
 from serve_bench.report.html.parts import (
     Block,
@@ -127,20 +133,16 @@ def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Sheet:
     pairs = [
         (f"{letter}: {name}", text)
         for letter, run in zip("AB", runs, strict=True)
-        for name, text in (("command", command_line(run)), ("started", run.started_at))
+        for name, text in (("command", command_line(run)), ("started", moment(run.started_at)))
     ]
     hosts = [machine(run).pairs for run in runs]
-    two = [
-        (f"{letter}: {name}", text)
-        for letter, of in zip("AB", hosts, strict=True)
-        for name, text in of
-    ]
+    two = tuple(_of_both(*map(dict, hosts)))
     formulas = (*(PAIRED_FORMULAS if once else UNPAIRED_FORMULAS), *FORMULAS, *GENERAL_FORMULAS)
     return Sheet(
         title=subject(comparing),
         command="compare",
         asked=Facts((*pairs, *_asked(comparing))),
-        machine=Facts(hosts[0] if hosts[0] == hosts[1] else tuple(two)),
+        machine=Facts(two),
         found=tuple(_found(comparing)),
         doubts=(
             *(f"unlike, and compared by force: {one}" for one in comparing.unlike),
@@ -149,6 +151,15 @@ def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Sheet:
         sections=(*_sections(comparing), _method(comparing, [_table(formulas)])),
         where=" and ".join(where) or None,
     )
+
+
+def _of_both(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is the same of two hosts once, the rest of each."""
+    for name in dict.fromkeys((*a, *b)):
+        if a.get(name) == b.get(name):
+            yield name, a[name]
+        else:
+            yield from ((f"{x}: {name}", of[name]) for x, of in (("A", a), ("B", b)) if name in of)
 
 
 def _asked(comparing: Comparing) -> Iterator[tuple[str, str]]:
@@ -201,6 +212,8 @@ def _unsettled(comparing: Comparing) -> str | None:
     if not lines or len(comparing.gated) == 1:  # the headline has it
         return None
     things = "rounds" if comparing.paired else "launches a side"
+    if any(line.judged.p is None for line in lines):  # not tested: the headline says why
+        return None
     count = f"{len(lines)} of {len(comparing.gated)} gated figures"
     if len(needed) == len(lines):
         return f"{count} are inconclusive: about {max(needed)} {things} would settle all"

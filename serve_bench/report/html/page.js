@@ -47,6 +47,14 @@
     place.replaceChildren(line);
   }
 
+  function embed(inner, spec) {
+    // ast: expressions are interpreted, so that the page's policy can forbid eval.
+    return window.vegaEmbed(inner, spec, {
+      mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: data.config, logLevel: 1,
+      tooltip: { theme: "page" }
+    });
+  }
+
   function draw(place) {
     var words = place.getAttribute("aria-label");
     var spec = Object.assign({}, data.charts[place.id]);
@@ -56,11 +64,7 @@
     place.dataset.width = String(width);
     place.replaceChildren(inner);
     return Promise.resolve().then(function () {
-      // ast: expressions are interpreted, so that the page's policy can forbid eval.
-      return window.vegaEmbed(inner, spec, {
-        mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: data.config, logLevel: 1,
-        tooltip: { theme: "page" }
-      });
+      return embed(inner, spec);
     }).then(function () {
       place.dataset.drawn = "yes";
     }, function (error) {
@@ -86,15 +90,32 @@
   }, true);
 
   // ------------------------------------------------------------------ paper
+  // Charts are drawn anew as wide as a page of paper, so that their words keep their size. The one
+  // on screen stands until its successor is whole: nothing is ever printed empty.
+  var PAPER = 690;
   var opened = [];
+
+  function redraw(place, width) {
+    var spec = Object.assign({}, data.charts[place.id], { width: width });
+    var inner = document.createElement("div");
+    inner.style.cssText = "position:absolute;visibility:hidden;width:" + width + "px";
+    place.appendChild(inner);
+    return embed(inner, spec).then(function () {
+      inner.style.cssText = "";
+      place.replaceChildren(inner);
+    }, function () { inner.remove(); });
+  }
+
   window.addEventListener("beforeprint", function () {
     each("details:not([open]):not(.long)", function (fold) {
       fold.open = true;
       opened.push(fold);
     });
+    each('.drawing[data-drawn="yes"]', function (place) { redraw(place, PAPER); });
   });
   window.addEventListener("afterprint", function () {
     opened.splice(0).forEach(function (fold) { fold.open = false; });
+    each('.drawing[data-drawn="yes"]', draw);
   });
 
   // ------------------------------------------------------------------ records

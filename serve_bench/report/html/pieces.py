@@ -90,7 +90,15 @@ def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Itera
     for one in failures:
         where = "" if one.variant is None else f" of {one.variant}"
         yield f"failed: {one.what}{where}: {one.message}"
-    yield from (remark(one) for one in warnings)
+    yield from remarks_once(list(warnings))
+
+
+def remarks_once(warnings: Sequence[Warning]) -> Iterator[str]:
+    """Each kind of warning once, by its first, with how many more there are: a run that was resumed
+    is warned about at each start."""
+    for code in dict.fromkeys(one.code for one in warnings):
+        first, *more = dict.fromkeys(remark(one) for one in warnings if one.code == code)
+        yield f"{first}; {len(more)} more like it" if more else first
 
 
 def page_doubts(page: Page) -> Iterator[str]:
@@ -106,7 +114,8 @@ def gaps(missing: int, planned: int, failed: Sequence[str], noun: str) -> Iterat
     words = []
     if missing:
         verb = "was" if missing == 1 else "were"
-        words.append(f"{missing} of {planned} {noun}s {verb} not measured in full")
+        which = f"{missing} of {planned} {noun}s" if planned > 1 else f"The {noun}"
+        words.append(f"{which} {verb} not measured in full")
     told = list(dict.fromkeys(failed))
     if told:
         more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
@@ -127,7 +136,11 @@ def doubted(
     for own in rows:
         for code in dict.fromkeys(one.code for one in own):
             found[code] = found.get(code, 0) + 1
-    words = [f"{_words(code)} ({n} of {len(rows)} {noun}s)" for code, n in found.items()]
+    several = len(rows) > 1
+    words = [
+        f"{_words(code)} ({n} of {len(rows)} {noun}s)" if several else _words(code)
+        for code, n in found.items()
+    ]
     words += further
     words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
     if words:

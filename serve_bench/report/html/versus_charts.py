@@ -99,7 +99,9 @@ def round_chart(comparing: Comparing, metric: str) -> Iterator[Chart]:
             log_x=False,
             log_y=True,
             caption="A round is a fresh launch of both sides: rounds are what is repeated, and how "
-            "far they lie from each other is the width of the interval.",
+            "far they lie from each other is the width of the interval. The band is that of "
+            "the verdict.",
+            around=(1 - comparing.threshold, 1 + comparing.threshold),
         )
 
 

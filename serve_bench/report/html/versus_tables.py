@@ -73,12 +73,13 @@ def verdicts(comparing: Comparing) -> Table:
         doubts = tuple(text.removeprefix("! ") for text in told)
         for line in row.lines:
             last = line is row.lines[-1]
-            rows.append(Row(_result(line), doubts if last else (), group))
+            rows.append(Row(_result(row, line), doubts if last else (), group))
     notes = (
         "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
         f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
     )
-    return Table(f"{b} (B) against {a} (A)", columns, tuple(rows), notes)
+    caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
+    return Table(caption, columns, tuple(rows), notes)
 
 
 def _sides(comparing: Comparing) -> tuple[Column, Column]:
@@ -95,11 +96,13 @@ def _group_of(comparing: Comparing, row: ComparedRow) -> str:
     return f"{variant}, {head}: {cell}" if variant else f"{head}: {cell}"
 
 
-def _result(line: Compared) -> tuple[Cell, ...]:
+def _result(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
     judged = line.judged
     low, high = _ends(judged.interval)
     measured = line.a is not None or line.b is not None
     word = Said(judged.word, TONES[judged.word]) if measured else Said("-", "quiet")
+    if row.worse and line.gated:
+        word = Said(row.word, TONES[row.word])
     return (
         Said(UNITS[line.metric], below=() if line.gated else ("not in the gate",)),
         Figure(value_text(line, line.a), line.a),
@@ -253,7 +256,9 @@ def open_table(comparing: Comparing) -> Iterator[Block]:
 
 
 def _needed(line: Compared) -> str:
-    """`about 18`, `more than 200`; a dash where more would not settle it."""
+    """`about 18`, `3 or more`, `more than 200`; a dash where more would not settle it."""
+    if line.judged.rounds_needed is not None and line.judged.p is None:
+        return f"{line.judged.rounds_needed} or more"  # nothing was tested: more cannot be said
     if line.judged.rounds_needed is not None:
         return f"about {line.judged.rounds_needed}"
     untested = line.judged.weighed or line.judged.interval is None or line.judged.p is None

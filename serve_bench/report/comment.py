@@ -1,0 +1,140 @@
+"""A run as a comment on a pull request: a line of verdict, one table, all else folded away.
+
+Rule: pure layout. What was found comes in sentences and doubts in words from whoever knows the kind
+of run; here they are put in order, made harmless to Markdown, and kept below what a comment holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.report.columns import Texts, inline, markdown_table
+
+MOST_CHARACTERS: Final = 65_536
+"""Of a comment on GitHub, which answers a longer one with "body is too long (maximum is 65536
+characters)"."""
+
+MOST_COLUMNS: Final = 9
+"""Of the table that stands open: a comment is about 100 characters wide."""
+
+SUMMARY: Final = "How, and what doubts it"
+
+BROKEN_OFF: Final = "broken off"
+"""What stands in the last column of a row that was measured in part alone."""
+
+LEFT_OUT_FIRST: Final = ("CPU by process", "remarks", "further tables", "formulas")
+"""Kinds of a Part that are left out of what is too long, in this order."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines of Markdown under the fold. `kind`: one of LEFT_OUT_FIRST, or empty for what stays."""
+
+    lines: tuple[str, ...]
+    kind: str = ""
+
+
+def comment(
+    found: Sequence[str], table: Sequence[str], parts: Sequence[Part], where: str | None = None
+) -> str:
+    """The comment as text that ends with a newline. `found`: the sentences that stand first, in
+    bold; `table`: lines of Markdown, none where nothing was planned; `where`: the folder of the
+    run, which is named where something had to be left out."""
+    whole = _text(found, table, parts)
+    gone: list[str] = []
+    for kind in LEFT_OUT_FIRST:
+        if len(whole) <= MOST_CHARACTERS:
+            break
+        if any(part.kind == kind for part in parts):
+            gone.append(kind)
+            kept = [part for part in parts if part.kind not in gone]
+            whole = _text(found, table, (_gone(gone, where), *kept))
+    return whole
+
+
+def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[Part]) -> str:
+    lines = [f"**{marked(' '.join(found))}**", "", *table, *([""] if table else [])]
+    lines += [f"<details><summary>{SUMMARY}</summary>", ""]
+    for part in parts:
+        # A list ends with an empty line only where something else than a list follows.
+        if part.lines and not part.lines[0].startswith("- ") and lines[-1]:
+            lines.append("")
+        lines += part.lines
+    return "\n".join([*lines, *([""] if lines[-1] else []), "</details>"]) + "\n"
+
+
+def _gone(kinds: Sequence[str], where: str | None) -> Part:
+    told = " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+    text = (
+        f"left out here, since a comment holds {MOST_CHARACTERS:,} characters: {told}; `serve-bench"
+        f" report {where or 'RUN'} --format html` shows them, and so does `--format json`"
+    )
+    return Part((f"- {text}",))
+
+
+# --------------------------------------------------------------------------------- its parts
+
+
+def marked(text: str) -> str:
+    """Running text in which nothing is taken for Markdown or HTML; one line."""
+    return inline(text).replace("*", "\\*")
+
+
+def bullets(texts: Iterable[str], kind: str = "") -> Part:
+    """A list, a line for each text."""
+    return Part(tuple(f"- {marked(text)}" for text in texts), kind)
+
+
+def remarks(told: Iterable[tuple[str, str]]) -> Part:
+    """What is said of each row, as name and text: under the name, once."""
+    by_name: dict[str, list[str]] = {}
+    for name, text in told:
+        by_name.setdefault(name, []).append(text)
+    lines: list[str] = []
+    for name, texts in by_name.items():
+        lines += [f"- {marked(name)}", *(f"  - {marked(text)}" for text in texts)]
+    return Part(tuple(lines), "remarks")
+
+
+def records(where: str | None) -> Part:
+    """Where the records are, if that is known."""
+    return Part(() if where is None else (f"- records: `{where}`",))
+
+
+def folded(title: str, lines: Iterable[str], kind: str = "further tables") -> Part:
+    """A fold of its own; none where it would be empty. GitHub takes what is in it for Markdown only
+    after an empty line."""
+    every = tuple(lines)
+    if not every:
+        return Part((), kind)
+    opened = f"<details><summary>{inline(title)}</summary>"
+    return Part((opened, "", *every, "", "</details>", ""), kind)
+
+
+def formulas(found: Iterable[tuple[str, str, str]]) -> Part:
+    """Formulas with their sources, as name, formula and source."""
+    rows = [tuple(marked(text) for text in one) for one in found]
+    names = ("name", "formula", "source")
+    return folded("Formulas", markdown_table(names, rows, (0, 1, 2)) if rows else (), "formulas")
+
+
+def without_gaps(columns: int, rows: Iterable[Texts]) -> list[Texts]:
+    """Rows of which some say one thing alone, filled up with empty cells."""
+    return [(*row, *[""] * (columns - len(row))) for row in rows]
+
+
+def doubts(codes: Iterable[str], gap: str | None = None, failed: object = False) -> str:
+    """`2 of 3 launches measured; failed; errors`: what stands in the last column; empty without
+    any."""
+    words = [gap] if gap else []
+    words += ["failed"] if failed else []
+    return "; ".join((*words, *dict.fromkeys(codes)))
+
+
+def counted(rows: Sequence[Collection[str]], noun: str) -> Iterator[str]:
+    """`errors (2 of 7 steps)`: each code with the number of rows that it is said of."""
+    for code in dict.fromkeys(code for own in rows for code in own):
+        n = sum(code in own for own in rows)
+        yield f"{code} ({n} of {len(rows)} {noun}s)" if len(rows) > 1 else code
