@@ -15,6 +15,7 @@ from serve_bench.axes import MODEL_APPS
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import (
     code_of,
@@ -135,17 +136,17 @@ def print_plan(sitting: Sitting) -> None:
     """The plan, and about how long it takes. Starts nothing."""
     suite, agenda = sitting.suite, sitting.agenda
     for launch in agenda.launches:
-        typer.echo(f"launch {launch.variant.name}, round {launch.round}")
+        say(f"launch {launch.variant.name}, round {launch.round}")
         for flag, value in launch.variant.env.items():
-            typer.echo(f"    {flag}={value}")
+            say(f"    {flag}={value}")
         for cell, trials in launch.cells:
-            typer.echo("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
+            say("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
             if suite.ladder is not None:
-                typer.echo(f"    {ladder_text(suite)}")
+                say(f"    {ladder_text(suite)}")
                 continue
             for trial, profiled in agenda.of(trials):
                 again = ", profiled" if profiled else ""
-                typer.echo(f"    {trial.row.label} ({trial.row.client}{again})")
+                say(f"    {trial.row.label} ({trial.row.client}{again})")
     count, loads = len(agenda.launches), agenda.loads()
     clusters = f"{count} cluster{'' if count == 1 else 's'}"
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
@@ -154,7 +155,7 @@ def print_plan(sitting: Sitting) -> None:
     if suite.requests_per_client is not None:
         length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
     every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
-    typer.echo(
+    say(
         f"{guess}{every} of {length} on {clusters}{again}; "
         f"about {_duration(agenda.expected_s())} in all"
     )

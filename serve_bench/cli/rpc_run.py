@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target
 from serve_bench.cli.sitting import (
     FAILED,
@@ -94,16 +93,16 @@ def _measure(
 def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
     """The plan. Starts nothing."""
     for launch in launches:
-        typer.echo(f"launch {launch.backend}, round {launch.round}")
+        say(f"launch {launch.backend}, round {launch.round}")
         for _, planned in launch.worlds:
-            typer.echo("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
+            say("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
     count = sum(len(launch.worlds) for launch in launches)
     each = f"{suite.episodes:,} episode{'' if suite.episodes == 1 else 's'}"
     if suite.seconds is not None:
         each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
     minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
     about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-    typer.echo(
+    say(
         f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each; "
         f"about {about} in all"
     )

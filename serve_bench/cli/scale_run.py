@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import (
     code_of,
@@ -86,18 +85,18 @@ def _measure(
 def print_plan(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> None:
     """The plan. Starts nothing."""
     for launch in launches:
-        typer.echo(f"launch {launch.variant.name}, round {launch.round}")
+        say(f"launch {launch.variant.name}, round {launch.round}")
         for cell in launch.cells:
-            typer.echo("  " + ", ".join(f"{name}={value}" for name, value in cell.cell.items()))
+            say("  " + ", ".join(f"{name}={value}" for name, value in cell.cell.items()))
             for planned in cell.rows:
-                typer.echo(f"    {planned.row.label} ({planned.row.client})")
+                say(f"    {planned.row.label} ({planned.row.client})")
     if not launches:
-        typer.echo("nothing is left to be measured")
+        say("nothing is left to be measured")
         return
     where = f"the one at {suite.address}" if suite.address else "started for each launch"
     nodes = f", {suite.nodes} raylets on this machine" if suite.nodes > 1 else ""
-    typer.echo(f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row")
+    say(f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row")
     minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
     about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     length = f"{suite.windows} windows of {suite.window_s:g} s"
-    typer.echo(f"{length} for each row of throughput; about {about} in all")
+    say(f"{length} for each row of throughput; about {about} in all")

@@ -44,9 +44,16 @@ def _how(one: ServeProcess) -> str:
 
 
 def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows in columns; one of a single text stands by itself, and sets no width."""
-    whole = [row for row in rows if len(row) > 1]
-    widths = [max(len(row[at]) for row in whole) for at in range(len(whole[0]))]
-    for row in rows:
-        cells = [text.ljust(wide) for text, wide in zip(row, widths, strict=False)]
-        typer.echo("  ".join(cells).rstrip() if len(row) > 1 else row[0])
+    """Rows in columns, the names first; one of a single text stands by itself, and sets no width.
+
+    Where there is no room memory goes and names are folded; the last column is there to be copied.
+    """
+    from serve_bench.cli.say import width_here
+    from serve_bench.report.columns import fitted
+
+    names, *others = rows
+    last = len(names) - 1
+    width = width_here()
+    table = fitted(names, others, range(last + 1), width, spare=("MB",), fold=(2, 3))
+    for line in (*table.lines, *table.said(width or 0)):
+        typer.echo(line)

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.say import say
 from serve_bench.cli.sitting import (
     FAILED,
     INTERRUPTED,
@@ -147,32 +146,32 @@ def print_plan(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> None:
     """The plan, and about how long it takes. Starts nothing."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
-            typer.echo(f"{letter}: {side.label}, {suite.urls[side.label]}")
+            say(f"{letter}: {side.label}, {suite.urls[side.label]}")
             continue
-        typer.echo(f"{letter}: {side.label}, app {side.app.name}")
+        say(f"{letter}: {side.label}, app {side.app.name}")
         for flag, value in side.variant.env.items():
-            typer.echo(f"    {flag}={value}")
+            say(f"    {flag}={value}")
         if side.variant.python is not None:
-            typer.echo(f"    python {side.variant.python}")
+            say(f"    python {side.variant.python}")
         for name, setting in side.settings.items():
-            typer.echo(f"    {name}={setting}")
+            say(f"    {name}={setting}")
     for cell in suite.cells:
         label = suite.label(cell)
         if label:
-            typer.echo("cell: " + ", ".join(f"{name}={value}" for name, value in label.items()))
+            say("cell: " + ", ".join(f"{name}={value}" for name, value in label.items()))
         for row in suite.rows:
-            typer.echo(f"    {row.label} ({row.client})")
+            say(f"    {row.label} ({row.client})")
     if not rounds:
-        typer.echo("nothing is left to be measured")
+        say("nothing is left to be measured")
         return
     for plan in rounds:
         first, second = (suite.sides[number].label for number in plan.order)
         how = "loaded" if suite.urls is not None else "launched"
-        typer.echo(f"round {plan.round}: {first} is {how} first, then {second}")
+        say(f"round {plan.round}: {first} is {how} first, then {second}")
     for line in suite.gave_up:
-        typer.echo(f"to fit into {duration(suite.budget_s or 0.0)}: {line}")
+        say(f"to fit into {duration(suite.budget_s or 0.0)}: {line}")
     count = len(rounds)
-    typer.echo(
+    say(
         f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row in turn and "
         f"{suite.steady_s:g} s alone; about {duration(expected_s(suite, rounds))} in all"
     )

@@ -1,15 +1,43 @@
 """Columns of text, for reports of several tables: aligned, with headings between the rows.
 
-Rule: layout alone; texts come in as they are to be read.
+Rule: layout alone; texts come in as they are to be read. A table that is too wide gives up the
+second space between its columns, then columns that its report can spare, and says which; then
+columns of words are folded. Figures never are.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from serve_bench.report.widths import folded, padded, width_of
+from serve_bench.report.widths import wrapped as wrapped
 
 Texts = Sequence[str]
 """One text for each column; a single text is a heading across all of them."""
+
+NARROWEST: Final = 10
+"""Columns of words are not folded to less."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table as it fits: the lines of the names, then those of each row; columns left out."""
+
+    blocks: tuple[list[str], ...]
+    gone: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines of the table."""
+        return list(chain.from_iterable(self.blocks))
+
+    def said(self, width: int, indent: int = 0) -> list[str]:
+        """A line that names what was left out, if anything was."""
+        text = f"left out at {width} columns: {', '.join(self.gone)}"
+        return wrapped(text, width, indent) if self.gone else []
 
 
 def columns(
@@ -17,33 +45,103 @@ def columns(
 ) -> Iterator[str]:
     """The names of the columns, then the rows; those in `left` are flush left, others right.
 
-    Columns stand two spaces apart, and one where that alone fits in `width`.
+    Columns stand two spaces apart, and one where that alone fits in `width`. Where not even that
+    does, those in `left` are folded, as headings are.
     """
-    full = [row for row in (names, *rows) if len(row) == len(names)]
-    widths = [max(len(row[at]) for row in full) for at in range(len(names))]
-    wide_gap = width is None or sum(widths) + 2 * (len(widths) - 1) <= width
-    gap = "  " if wide_gap else " "
-    for row in (names, *rows):
-        if len(row) != len(names):
-            yield " ".join(row)
+    yield from fitted(names, rows, left, width).lines
+
+
+def fitted(
+    names: Texts,
+    rows: Sequence[Texts],
+    left: Collection[int] = (0,),
+    width: int | None = None,
+    spare: Sequence[str] = (),
+    fold: Collection[int] | None = None,
+) -> Fitted:
+    """A table for those who need to know the lines of each row.
+
+    `spare`: names of columns that may go, the first first; one that is not there, or that stands in
+    front, is passed over. `fold`: the columns that may be folded, if not those in `left`.
+    """
+    kept = list(range(len(names)))
+    may_go = [at for name in spare for at in kept[1:] if names[at] == name]
+    may_fold = left if fold is None else fold
+    gone: list[str] = []
+    while width is not None and may_go and _least(names, rows, kept, may_fold) > width:
+        at = may_go.pop(0)
+        kept.remove(at)
+        gone.append(names[at])
+    here = [_only(row, kept, len(names)) for row in (names, *rows)]
+    lefts, folds = (_only_at(one, kept) for one in (left, may_fold))
+    return Fitted(tuple(_laid(here, lefts, folds, width)), tuple(gone))
+
+
+def _only(row: Texts, kept: Sequence[int], count: int) -> Texts:
+    return [row[at] for at in kept] if len(row) == count else row
+
+
+def _only_at(places: Collection[int], kept: Sequence[int]) -> set[int]:
+    return {new for new, old in enumerate(kept) if old in places}
+
+
+def _widths(rows: Sequence[Texts]) -> list[int]:
+    """Of the rows that are no headings, the first of which has the names."""
+    full = [row for row in rows if len(row) == len(rows[0])]
+    return [max(width_of(row[at]) for row in full) for at in range(len(rows[0]))]
+
+
+def _least(names: Texts, rows: Sequence[Texts], kept: Sequence[int], fold: Collection[int]) -> int:
+    """How narrow the table can be: words folded to twice the narrowest that they may be at all, so
+    that a column which can be spared goes before they get hard to read."""
+    widths = _widths([names, *(row for row in rows if len(row) == len(names))])
+    least = [min(widths[at], 2 * NARROWEST) if at in fold else widths[at] for at in kept]
+    return sum(least) + len(kept) - 1
+
+
+def _laid(
+    rows: Sequence[Texts], left: set[int], fold: set[int], width: int | None
+) -> Iterator[list[str]]:
+    """The lines of each row; the first has the names."""
+    widths = _widths(rows)
+    gaps = len(widths) - 1
+    gap = "  " if width is None or sum(widths) + 2 * gaps <= width else " "
+    if width is not None:
+        widths = _narrowed(widths, fold, width - len(gap) * gaps)
+    for row in rows:
+        if len(row) != len(widths):
+            text = " ".join(row)
+            indent = len(text) - len(text.lstrip())
+            yield [text] if width is None else folded(text.lstrip(), width, indent, 2) or [""]
             continue
-        cells = [
-            text.ljust(wide) if at in left else text.rjust(wide)
-            for at, (text, wide) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield gap.join(cells).rstrip()
+        cells = [_cell(text, wide) for text, wide in zip(row, widths, strict=True)]
+        lines = []
+        for number in range(max(map(len, cells))):
+            parts = (
+                padded(cell[number] if number < len(cell) else "", wide, at in left)
+                for at, (cell, wide) in enumerate(zip(cells, widths, strict=True))
+            )
+            lines.append(gap.join(parts).rstrip())
+        yield lines
 
 
-def wrapped(text: str, width: int, indent: int = 0, hang: int = 2) -> list[str]:
-    """Running text in lines; those after the first are indented by `hang` more."""
-    return textwrap.wrap(
-        text,
-        max(width, 20),
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + hang),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _cell(text: str, width: int) -> list[str]:
+    """A text in lines of its column; one that fits stays as it is, spaces and all."""
+    if width_of(text) <= width:
+        return [text]
+    bare = text.lstrip()
+    return folded(bare, width, len(text) - len(bare), 2)
+
+
+def _narrowed(widths: Sequence[int], fold: Collection[int], room: int) -> list[int]:
+    """The widest columns that may be folded give way until all fit, or none can any more."""
+    out = list(widths)
+    while sum(out) > room:
+        widest = max(fold, key=lambda at: out[at], default=None)
+        if widest is None or out[widest] <= NARROWEST:
+            break
+        out[widest] -= 1
+    return out
 
 
 def inline(text: str) -> str:

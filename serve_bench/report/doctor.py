@@ -1,7 +1,7 @@
 """What doctor found, as text for people and as JSON for programs.
 
 Rule: a status is a word first; colour only repeats it. Lines are at most `width` characters, but
-for single long words.
+for single long words: a path or a command is there to be copied.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def _lines(finding: Finding, names: int, width: int, color: bool) -> Iterator[st
     if color:
         status = f"\x1b[{_SGR[finding.status]}m{status}\x1b[0m"
     start = 2 + _STATUS_WIDTH + 2 + names + 2
-    first, *rest = wrapped(finding.value, width - start, hang=0)
+    first, *rest = wrapped(finding.value, width - start, hang=0, fold=False)
     yield f"  {status}  {finding.name.ljust(names)}  {first}"
     yield from (" " * start + line for line in rest)
     if finding.advice:
-        for number, line in enumerate(wrapped(finding.advice, width - start - 3, hang=0)):
+        advice = wrapped(finding.advice, width - start - 3, hang=0, fold=False)
+        for number, line in enumerate(advice):
             yield " " * start + ("   " if number else "-> ") + line
 
 

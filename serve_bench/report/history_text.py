@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from serve_bench.history.parts import Group, History, Series
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import fitted, wrapped
 from serve_bench.report.history_words import (
     changes,
     closing,
@@ -70,8 +70,10 @@ def _series(group: Group, series: Series, width: int) -> Iterator[str]:
     spread = f", spread {spread_text(found.spread)}" if found.spread is not None else ""
     yield from wrapped(f"{series.row} ({series.client}): {levels}{spread}", width)
     names, rows = _table(group, series)
-    left = (0, len(names) - 2, len(names) - 1)
-    yield from (f"  {line}" for line in columns(names, rows, left, width - 2))
+    last = len(names) - 1
+    table = fitted(names, rows, (0, last - 1, last), width - 2, ("95 % interval",), fold=(last,))
+    yield from (f"  {line}" for line in table.lines)
+    yield from table.said(width, indent=2)
     for text in remarks(group, series):
         yield from wrapped(text, width, indent=2)
 

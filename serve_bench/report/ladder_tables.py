@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from serve_bench.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.ladder_figures import LadderLine
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import fitted, wrapped
 from serve_bench.report.inside import mean_by_role
 from serve_bench.report.page import Entry, Page
 from serve_bench.report.texts import cell_title, latency, mean_and_std, number
@@ -57,7 +57,12 @@ def grouped(
             texts = row(one, own[0])
             name = f"  {name_of(one)}"
             rows.append((name, *texts) if texts else (f"{name}: {NOT_VISIBLE}",))
-    yield from columns(names, rows, width=width)
+    table = fitted(names, rows, width=width, spare=SPARE)
+    yield from (*table.lines, *table.said(width))
+
+
+#: Columns of the two tables at saturation that may go when there is no room, the first first.
+SPARE: Final = ("p90", "max", "best", "GPU", "p50", "HTTP")
 
 
 # ---------------------------------------------------------------------------- at saturation
@@ -125,7 +130,7 @@ def inside(ladder: LadderLine, _: LadderLine) -> Sequence[str]:
 def limits(ladders: Sequence[LadderLine], page: Page, width: int) -> Iterator[str]:
     """What limited each service where it was saturated, with the figures for it."""
     for size in dict.fromkeys(size_of(ladder) for ladder in ladders):
-        yield f"{size}:"
+        yield from wrapped(f"{size}:", width)
         for ladder in (one for one in ladders if size_of(one) == size):
             entry = None if ladder.knee is None else entries_of(ladder, page)[ladder.knee.row]
             limit = None if entry is None else entry.limited
@@ -175,6 +180,8 @@ def _gpu(trials: Sequence[Trial], device: str) -> str:
 _STEPS: Final = (
     *("users", "req/s", "p50", "p90", "p99", "errors", "batch", "forward", "host", ""),
 )
+#: Those that may go when there is no room, the first first.
+SPARE_OF_STEPS: Final = ("p90", "forward", "host", "p50", "batch")
 
 
 def ladder_steps(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
@@ -187,13 +194,15 @@ def ladder_steps(ladder: LadderLine, page: Page, width: int) -> Iterator[str]:
     yield from wrapped(head, width)
     entries = entries_of(ladder, page)
     steps = [step_texts(ladder, line) for line in ladder.steps]
-    texts = list(columns(_STEPS, steps, left=(9,), width=width - 2))
+    table = fitted(_STEPS, steps, (9,), width - 2, SPARE_OF_STEPS)
+    names, *rows = ([f"  {text}" for text in block] for block in table.blocks)
     yield from (line for sign in ladder.signs for line in wrapped(f"sign: {sign}", width, 2))
-    yield "  " + texts[0]
-    for line, text in zip(ladder.steps, texts[1:], strict=True):
-        yield "  " + text
+    yield from names
+    for line, texts in zip(ladder.steps, rows, strict=True):
+        yield from texts
         for one in entries[line.row].remarks:
             yield from wrapped(f"! {one}", width, indent=4)
+    yield from table.said(width, indent=2)
 
 
 def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:

@@ -34,9 +34,11 @@ from serve_bench.statistics import MAIN, Line
 def ladder_text(result: Result, published: bool, where: str | None, width: int = 80) -> str:
     """The run as text that ends with a newline."""
     page, ladders = page_of(result), ladder_lines(result)
-    out = [page.title, *wrapped(_service(result), width), "", *about_variants(page, width)]
+    out = [*wrapped(page.title, width, hang=0), *wrapped(_service(result), width), ""]
+    out += about_variants(page, width)
     if any(ladder.knee is not None for ladder in ladders):
-        out += ["", f"AT SATURATION: the fewest users with {100 * KNEE:.0f} % of the best req/s"]
+        head = f"AT SATURATION: the fewest users with {100 * KNEE:.0f} % of the best req/s"
+        out += ["", *wrapped(head, width)]
         out += grouped(ladders, SATURATED, saturated, width)
         out += ["", "INSIDE, at the same loads"]
         out += grouped(ladders, inside_names(ladders), inside, width)
@@ -56,7 +58,8 @@ def about_variants(page: Page, width: int) -> Iterator[str]:
             flags = " ".join(part.env) or "no flags"
             yield from wrapped(f"variant {part.name}: {flags}", width)
             yield from wrapped(part.engaged, width, indent=2)
-        yield from (f"! {remark(one)}" for one in part.warnings)
+        for warning in part.warnings:
+            yield from wrapped(f"! {remark(warning)}", width)
         struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
         for one in struck:
             yield from wrapped(f"failed: {one.what}: {one.message}", width)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
 from serve_bench.report.texts import limited_line
+from serve_bench.report.widths import wrapped
 from serve_bench.result import Result, Trial
 from serve_bench.verdict import limited_by
 
@@ -77,18 +77,12 @@ def _per_s(count: float, duration_s: float) -> float:
 
 def _wrapped(text: str, width: int, indent: int = LABEL) -> list[str]:
     """The text in lines of this width; those after the first begin below the first's value."""
-    return textwrap.wrap(
-        text,
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, width, hang=indent)
 
 
 def _asked(trial: Trial, width: int) -> Iterator[str]:
     row, asked = trial.row, trial.client.get("asked", {})
-    yield str(trial.cell.get("url", ""))
+    yield str(trial.cell.get("url", ""))  # whole, however long: to be copied
     loop = "closed loop" if row.loop == "closed" else "open loop"
     if row.rate_per_s is not None:
         loop += f" at {row.rate_per_s:,g} requests/s ({asked.get('arrivals', 'constant')})"
@@ -154,7 +148,8 @@ def _percentiles(trial: Trial, width: int) -> Iterator[str]:
         if f"latency_p{q:g}" in trial.metrics
     ]
     if told:
-        yield "as the program told: " + ", ".join(f"{n} {_time(v[0])}" for n, v in told if v)
+        words = ", ".join(f"{n} {_time(v[0])}" for n, v in told if v)
+        yield from _wrapped(f"as the program told: {words}", width)
 
 
 def _counts(trial: Trial, width: int) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The report of `serve-bench run` for a terminal: one row a cell, the best one named.
 
 Rule: options stand in columns under their own names; where that is too wide they get letters, and
-the letters are told. What doubts a row stands below the table, with the cell that it is about.
+the letters are told; what is still too wide is folded. What doubts a row stands below the table,
+with the cell that it is about.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.best_cell import FEWEST, LIKE, best
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import Fitted, fitted, wrapped
 from serve_bench.report.ladder_text import about_variants, closing
 from serve_bench.report.page import Entry, Page, page_of
 from serve_bench.report.texts import cell_title, latency, mean_and_std, number
+from serve_bench.report.widths import width_of
 from serve_bench.result import Result
 from serve_bench.statistics import MAIN, Line
 
 #: The columns behind those of the options, the variant and the row.
 _FIGURES: Final = ("requests/s", "p50 ms", "p99 ms", "errors", "limited by")
+
+#: Those that may go when there is no room, the first first.
+SPARE: Final = ("p50 ms", "p99 ms")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def own_text(result: Result, where: str | None, width: int = 80) -> str:
     page = page_of(result)
     names = _names(page)
     table = _table(page, names)
-    if max(len(line) for line in table) > width and names.columns:
+    if max(map(width_of, table.lines)) > width:
         letters = dict(zip(names.columns, "abcdefghijklmnopqrstuvwxyz", strict=False))
         names = replace(names, columns=letters)
         table = _table(page, names, width)
@@ -53,7 +58,8 @@ def own_text(result: Result, where: str | None, width: int = 80) -> str:
         out += wrapped(f"in every cell: {cell_title(names.fixed)}", width)
     best_line = best_text(page)
     out += ["", *wrapped(best_line, width, hang=2)] if best_line is not None else []
-    out += ["", *about_variants(page, width), "", *table, *_legend(names, width), ""]
+    out += ["", *about_variants(page, width), "", *table.lines, *table.said(width)]
+    out += [*_legend(names, width), ""]
     out += _limits(page, names, width)
     out += _remarks(page, names, width)
     out += closing(page, (), where, width)
@@ -113,13 +119,14 @@ def _size(encoded: str) -> int:
     return len(encoded) * 3 // 4 - encoded.count("=")
 
 
-def _table(page: Page, names: _Names, width: int | None = None) -> list[str]:
+def _table(page: Page, names: _Names, width: int | None = None) -> Fitted:
     words = names.variants + names.rows
     count = len(names.columns)
     heads = [*names.columns.values(), *(["variant"] if names.variants else [])]
     heads += [*(["row"] if names.rows else []), *_FIGURES]
     left = (*range(count, count + words), len(heads) - 1)
-    return list(columns(heads, [_texts(entry, names) for entry in page.entries], left, width))
+    rows = [_texts(entry, names) for entry in page.entries]
+    return fitted(heads, rows, left, width, SPARE, fold=(*range(count), *left))
 
 
 def _legend(names: _Names, width: int) -> Iterator[str]:

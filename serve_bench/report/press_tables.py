@@ -14,7 +14,7 @@ from typing import Any, Final
 from serve_bench.press_compare import Comparison
 from serve_bench.press_figures import Setting
 from serve_bench.press_rows import PressRow
-from serve_bench.report.columns import columns, markdown_table, wrapped
+from serve_bench.report.columns import Fitted, columns, fitted, markdown_table, wrapped
 from serve_bench.report.ladder_tables import NOT_VISIBLE
 from serve_bench.report.page import Entry
 from serve_bench.report.texts import latency, number
@@ -47,12 +47,19 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: tuple[int, ...] = (0,)
     units: Sequence[str] = ()
+    spare: Sequence[str] = ()  # columns that may go when there is no room, the first first
+    fold: tuple[int, ...] | None = None  # columns that may be folded; None: those flush left
+
+    def fitted(self, width: int) -> Fitted:
+        """The table as it fits; the units are its first row."""
+        rows = [self.units, *self.rows] if self.units else self.rows
+        return fitted(self.names, rows, self.left, width, self.spare, self.fold)
 
     def text(self, width: int, indent: int = 0) -> Iterator[str]:
-        """The table as text, as narrow as it can be where `width` is not enough."""
-        rows = [self.units, *self.rows] if self.units else self.rows
-        for line in columns(self.names, rows, self.left, width - indent):
-            yield " " * indent + line
+        """The table as text, and what was left out where `width` is not enough."""
+        table = self.fitted(width - indent)
+        yield from (" " * indent + line for line in table.lines)
+        yield from table.said(width, indent)
 
     def markdown(self) -> list[str]:
         """The table as Markdown, each unit beside its name."""
@@ -104,6 +111,7 @@ _NAMES: Final = (
     *("CPU", "GPU", "limit", "mark"),
 )
 _UNITS: Final = ("", "us", "us", "1/s", "ms", "ms", "", "%", "%", "", "")
+_SPARE: Final = ("GPU", "p50", "totalTime", "CPU")
 
 
 def rows_table(setting: Setting, exclude_connect: bool, marked: bool = True) -> Table:
@@ -114,8 +122,9 @@ def rows_table(setting: Setting, exclude_connect: bool, marked: bool = True) -> 
         lines = _lines(setting, row, exclude_connect)
         rows += [(*line, mark) for line, mark in zip(lines, marks, strict=False)]
     if not marked:
-        return Table(_NAMES[:-1], [row[:-1] for row in rows], units=_UNITS[:-1])
-    return Table(_NAMES, rows, left=(0, len(_NAMES) - 1), units=_UNITS)
+        cut = [row[:-1] for row in rows]
+        return Table(_NAMES[:-1], cut, units=_UNITS[:-1], spare=_SPARE, fold=())
+    return Table(_NAMES, rows, (0, len(_NAMES) - 1), _UNITS, _SPARE, fold=())
 
 
 ROOM_FOR_MARKS: Final = 100
@@ -124,14 +133,16 @@ ROOM_FOR_MARKS: Final = 100
 
 def rows_text(setting: Setting, entries: Any, exclude_connect: bool, width: int) -> Iterator[str]:
     """The table with doubts, failures and cuts under their row."""
-    lines = rows_table(setting, exclude_connect, width >= ROOM_FOR_MARKS).text(width)
-    yield next(lines)
-    yield next(lines)
+    table = rows_table(setting, exclude_connect, width >= ROOM_FOR_MARKS).fitted(width)
+    names, units, *rows = table.blocks
+    yield from (*names, *units)
+    blocks = iter(rows)
     for row in setting.rows:
         for _ in _lines(setting, row, exclude_connect):
-            yield next(lines)
+            yield from next(blocks)
         for one in remarks(row, entries.get(row.line.row)):
             yield from wrapped(f"! {one}", width, indent=4)
+    yield from table.said(width)
 
 
 def remarks(row: PressRow, entry: Entry | None) -> Iterator[str]:
@@ -246,7 +257,8 @@ COMPARED: Final = ("setting", "best qps", "at", "knee", "ave ms, 1", "CPU %", "G
 
 def compared_table(settings: Sequence[Setting]) -> Table:
     """Each setting: its best, its knee, latency with one client, and what was used at the knee."""
-    return Table(COMPARED, [_compared(setting) for setting in settings])
+    spare = ("GPU %", "ave ms, 1", "CPU %", "knee")
+    return Table(COMPARED, [_compared(setting) for setting in settings], spare=spare)
 
 
 def _compared(setting: Setting) -> Sequence[str]:

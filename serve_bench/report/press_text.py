@@ -42,12 +42,12 @@ def press_text(
     """The run as text that ends with a newline. `exclude_connect` sets totalTime and qps without
     the time to connect under those with it; `published` sets the published tables below."""
     page, settings = page_of(result), settings_of(result)
-    out = [page.title]
+    out = wrapped(page.title, width, hang=0)
     for line in asked(result):
         out += wrapped(line, width)
-    out += ["", *_beside(result, settings), "", *about_variants(page, width)]
+    out += ["", *_beside(result, settings, width), "", *about_variants(page, width)]
     for setting in settings:
-        out += ["", f"SETTING {setting.name}{_launches(setting)}"]
+        out += ["", *wrapped(f"SETTING {setting.name}{_launches(setting)}", width)]
         entries = entries_of(setting.ladder, page)
         out += rows_text(setting, entries, exclude_connect, width)
         for line in told(setting):
@@ -106,7 +106,7 @@ def _app(result: Result) -> str:
     )
 
 
-def _beside(result: Result, settings: Sequence[Setting]) -> Iterator[str]:
+def _beside(result: Result, settings: Sequence[Setting], width: int) -> Iterator[str]:
     """Settings here, and what stands for them in the published run."""
     told, most = reference(PRESS), result.run.suite.get("ladder") or {}
     service, cells = told["service"], [one.cell for one in settings if one.cell]
@@ -130,7 +130,7 @@ def _beside(result: Result, settings: Sequence[Setting]) -> Iterator[str]:
             (f"log level {levels}", "2 / 3 / 5 (taken for DEBUG / INFO / ERROR)"),
             (f"on {on}", told["hardware"]),
         ]
-    yield from columns(("here", "published, not measured here"), rows, left=(0, 1))
+    yield from columns(("here", "published, not measured here"), rows, (0, 1), width)
 
 
 def _axis(cells: Sequence[Mapping[str, Any]], axis: str) -> str:
@@ -286,7 +286,7 @@ def _published(setting: Setting, result: Result, width: int) -> Iterator[str]:
     told_there, table = reference(PRESS), press_table(setting.device, setting.log_level)
     yield ""
     if table is None:
-        yield f"PUBLISHED: there is no table like {setting.name}"
+        yield from wrapped(f"PUBLISHED: there is no table like {setting.name}", width)
         return
     head = (
         f"PUBLISHED, not measured here: {told_there['source']}; {told_there['hardware']}; "
@@ -299,7 +299,7 @@ def _published(setting: Setting, result: Result, width: int) -> Iterator[str]:
 
 def _compared(settings: Sequence[Setting], width: int) -> Iterator[str]:
     """All settings in one table; what an axis is worth, with the ratio of every launch."""
-    yield "ALL SETTINGS: best; CPU, GPU and limit are at the knee"
+    yield from wrapped("ALL SETTINGS: best; CPU, GPU and limit are at the knee", width)
     yield from compared_table(settings).text(width)
     for one in comparisons(settings):
         yield ""

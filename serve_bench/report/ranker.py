@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.ranker_figures import Interval, RankerLine, ranker_lines
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import fitted, wrapped
 from serve_bench.report.page import host_line, number
 from serve_bench.result import Result
 
@@ -27,20 +27,23 @@ NOTES = (
 
 
 def ranker_text(result: Result, where: str | None = None, width: int = 80) -> str:
-    """The run as text that ends with a newline; tables may be wider than `width`."""
+    """The run as text that ends with a newline."""
     lines = ranker_lines(result)
-    out = [f"serve-bench ranker, {result.run.started_at}, run {result.run.id}"]
+    run = result.run
+    out = wrapped(f"serve-bench ranker, {run.started_at}, run {run.id}", width, hang=0)
     if lines:
         out += wrapped(model_words(result), width)
-        out += ["", *columns(TIMES, [times_texts(line) for line in lines], left=(1,))]
-        out += [
-            "",
-            "floor of one forward",
-            *columns(FLOORS, [floor_texts(line) for line in lines], left=(1,)),
-        ]
+        times = [times_texts(line) for line in lines]
+        table = fitted(TIMES, times, (1,), width, ("rows/s",), fold=(5, 6))
+        out += ["", *table.lines, *table.said(width)]
+        floors = [floor_texts(line) for line in lines]
+        table = fitted(FLOORS, floors, (1,), width, ("floor ms", "compute"), fold=(2, 3, 4))
+        out += ["", "floor of one forward", *table.lines, *table.said(width)]
     out.append("")
-    out += [f"not measured: {planned.key}" for planned in result.missing]
-    out += [f"failed: {failure.message}" for failure in result.failures]
+    for planned in result.missing:
+        out += wrapped(f"not measured: {planned.key}", width)
+    for failure in result.failures:
+        out += wrapped(f"failed: {failure.message}", width)
     for note in (*(NOTES if lines else ()), f"host: {host_line(result.run.host)}"):
         out += wrapped(note, width)
     if where is not None:

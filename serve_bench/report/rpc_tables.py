@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from serve_bench.report.columns import Texts, columns, markdown_table, wrapped
+from serve_bench.report.columns import Texts, columns, fitted, markdown_table, wrapped
 from serve_bench.report.rpc_page import RpcEntry, RpcPage
 from serve_bench.report.texts import latency, mean_and_std, number
+from serve_bench.report.widths import width_of
 from serve_bench.rpc_figures import NAMES, PERCENTILES, Figures
 from serve_bench.statistics import MAIN
 
@@ -71,7 +72,7 @@ FIGURES: Final = (
 SHORT: Final = (FIGURES[0], FIGURES[3], _OBSERVER_P99, FIGURES[-1])
 """Those that a comment on a pull request has room for."""
 OVER_LAUNCHES: Final = Column("all observers", "launches ±", _over_launches)
-LEFT_OUT_FIRST: Final = (_OBSERVER_P99, _AGENT_P95, _OBSERVER_P95)
+LEFT_OUT_FIRST: Final = (_OBSERVER_P99, _AGENT_P95, _OBSERVER_P95, OVER_LAUNCHES)
 
 
 def figures_table(page: RpcPage, width: int) -> Iterator[str]:
@@ -178,13 +179,16 @@ def cpu_ms_a_call(entry: RpcEntry) -> float | None:
     return 10.0 * sum(known) / rate.mean
 
 
+_OTHERS: Final = Column("CPU %", "others", _percent("others"))
+_A_CALL: Final = Column("CPU ms", "a call", lambda entry: number(cpu_ms_a_call(entry), 3))
+_MEMORY: Final = Column("memory", "in processes", memory)
 INSIDE: Final = (
     Column("CPU %", "agent", _percent("agent")),
     Column("CPU %", "observers", _percent("observers")),
-    Column("CPU %", "others", _percent("others")),
+    _OTHERS,
     Column("CPU %", "host", _host),
-    Column("CPU ms", "a call", lambda entry: number(cpu_ms_a_call(entry), 3)),
-    Column("memory", "in processes", memory),
+    _A_CALL,
+    _MEMORY,
     Column("", "limited by", lambda entry: entry.use.limited or "-"),
 )
 
@@ -192,7 +196,7 @@ INSIDE: Final = (
 def inside_table(page: RpcPage, width: int) -> Iterator[str]:
     """CPU, memory and limit of every world that was measured."""
     entries = [one for one in page.entries if one.point.trials]
-    yield from _table(page, INSIDE, entries, width)
+    yield from _table(page, INSIDE, entries, width, (_MEMORY, _OTHERS, _A_CALL))
 
 
 # -------------------------------------------------------------------------- laying them out
@@ -210,10 +214,11 @@ def _table(
         shown = [one for one in every if one not in left_out_first[:left]]
         rows = list(_rows(page, shown, entries))
         head = "" if len(page.backends) > 1 else page.x_axis
-        lines = list(columns(_groups("", shown), [_names(shown, head), *rows], width=width))
-        if max(map(len, lines)) <= width:
+        names = [_names(shown, head), *rows]
+        lines = fitted(_groups("", shown), names, width=width, fold=()).lines
+        if max(map(width_of, lines)) <= width:
             break
-    yield from lines
+    yield from columns(_groups("", shown), names, width=width)
     gone = [one.whole for one in every if one not in shown]
     if gone:
         yield from wrapped(f"left out, too wide: {', '.join(gone)}; csv and json have them", width)
@@ -269,7 +274,7 @@ def markdown_ratio(page: RpcPage, entry: RpcEntry, metric: str = OBSERVER_LATENC
     return "1" if base else _ratio(metric)(entry)
 
 
-def published_table(example: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def published_table(example: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """The source's example: the four metrics with their percentiles, as printed there."""
     rows: list[Texts] = []
     for one in example:
@@ -277,4 +282,4 @@ def published_table(example: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for name in NAMES:
             values = one[name.removesuffix(" (seconds)").replace(" ", "_")]
             rows.append((f"  {name}", *(str(value) for value in values)))
-    yield from columns(("", *(f"p{share}" for share in PERCENTILES)), rows)
+    yield from columns(("", *(f"p{share}" for share in PERCENTILES)), rows, width=width)

@@ -30,13 +30,14 @@ def rpc_text(
     page = rpc_page(result, where)
     measured = any(one.point.figures for one in page.entries)
     out = printed_form(result) if measured else []
-    out += [page.title]
+    out += wrapped(page.title, width, hang=0)
     for line in asked(page):
         out += wrapped(line, width)
     if measured:
         out += ["", *figures_table(page, width)]
         if any(one.point.ratios for one in page.entries):
-            out += ["", f"RATIOS of medians to {page.backends[0]}", *ratios_table(page, width)]
+            head = f"RATIOS of medians to {page.backends[0]}"
+            out += ["", *wrapped(head, width), *ratios_table(page, width)]
         out += ["", *inside_table(page, width)]
     out += ["", *_doubts(page, width)]
     out += [*_published(page, width), ""] if published else []
@@ -115,9 +116,10 @@ def _published(page: RpcPage, width: int) -> Iterator[str]:
     yield from wrapped(f"PUBLISHED, not measured here: {rpc_source()}", width)
     example = rpc_example(page.x_axis, page.batched)
     if example:
-        yield from published_table(example)
+        yield from published_table(example, width)
     else:
-        yield "there is no example like this one: its x axis is world_size, its batch True"
+        text = "there is no example like this one: its x axis is world_size, its batch True"
+        yield from wrapped(text, width)
 
 
 def _closing(page: RpcPage, measured: bool) -> Iterator[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from serve_bench.report.columns import Texts, columns, wrapped
+from serve_bench.report.columns import Texts, fitted, wrapped
 from serve_bench.report.scale_page import ScaleEntry, ScalePage, ScaleVariant
 from serve_bench.report.scale_use import use_of
 from serve_bench.report.scale_words import short_label
 from serve_bench.report.texts import decimals, latency, mean_and_std, number
+from serve_bench.report.widths import width_of
 from serve_bench.scale_curve import Grown
 from serve_bench.scale_figures import CLUSTER_NAMES, GRAPH_NAMES, HTTP, LATENCY, Figure, ScaleSize
 from serve_bench.scale_growth import FEWEST, QUANTITIES
@@ -187,8 +188,7 @@ _LEFT_OUT_FIRST: Final = (_HOSTNAME, _REPLICAS, _PROXY)
 
 
 def node_lines(entry: ScaleEntry, width: int) -> Iterator[str]:
-    """The load from each node, a heading for each launch where there are several. A line that says
-    why a node was lost may be as long as it is."""
+    """The load from each node, a heading for each launch where there are several."""
     if not entry.size.nodes:
         return
     known = any(node.usage for node in entry.size.nodes)
@@ -197,8 +197,8 @@ def node_lines(entry: ScaleEntry, width: int) -> Iterator[str]:
         shown = [one for one in every if one not in _LEFT_OUT_FIRST[:count]]
         left = (0, 1) if _HOSTNAME in shown else (0,)
         names, rows = [one.name for one in shown], node_rows(entry.size, shown)
-        lines = list(columns(names, rows, left, width))
-        if max(len(line) for line in lines if "  lost: " not in line) <= width:
+        lines = fitted(names, rows, left, width, fold=(0,)).lines
+        if max(map(width_of, lines)) <= width:
             break
     yield from lines
     gone = [one.name for one in every if one not in shown]

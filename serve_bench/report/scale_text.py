@@ -6,9 +6,9 @@ right below the figures that they are about. Tables are in scale_tables.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from serve_bench.report.columns import columns, wrapped
+from serve_bench.report.columns import Texts, fitted, wrapped
 from serve_bench.report.scale_page import ScaleEntry, ScalePage, ScaleVariant, scale_page
 from serve_bench.report.scale_tables import (
     compared_rows,
@@ -29,7 +29,7 @@ def scale_text(
 ) -> str:
     """The run as text that ends with a newline. `published` sets Ray's figures beside."""
     page = scale_page(result, published, where)
-    out = [page.title]
+    out = wrapped(page.title, width, hang=0)
     for line in (*page.invalid, *asked(page.run.suite, page.workload)):
         out += wrapped(line, width)
     for part in page.variants:
@@ -38,8 +38,8 @@ def scale_text(
         out += ["", "nothing was planned"]
     if len(page.variants) > 1 and any(entry.measured for entry in page.entries):
         first = page.variants[0].name
-        out += ["", f"COMPARED: ratio of requests/s to {first}"]
-        out += columns(compared_rows(page)[0], compared_rows(page)[1:], width=width)
+        out += ["", *wrapped(f"COMPARED: ratio of requests/s to {first}", width)]
+        out += _table(compared_rows(page), width, ("p50 ms", "p99 ms"))
     out.append("")
     for line in _closing(page):
         out += wrapped(line, width)
@@ -79,10 +79,10 @@ def _size(page: ScalePage, entry: ScaleEntry, width: int) -> Iterator[str]:
     yield from wrapped(_heading(page, entry), width)
     if entry.measured:
         rows = graph_rows(page, entry.size) if page.graph else metrics_rows(page, entry.size)
-        yield from columns(rows[0], rows[1:], width=width)
+        yield from _table(rows, width, ("published", "±"))
         if page.graph:
             rows = rows_rows(entry.size)
-            yield from ("", *columns(rows[0], rows[1:], width=width))
+            yield from ("", *_table(rows, width, ("p90 ms", "requests")))
         if entry.size.nodes:
             yield from ("", *node_lines(entry, width))
     yield from _doubts(entry, width)
@@ -98,10 +98,10 @@ def _doubts(entry: ScaleEntry, width: int, title: str = "") -> Iterator[str]:
 def _curve(part: ScaleVariant, width: int) -> Iterator[str]:
     if any(entry.measured for entry in part.entries):
         rows = curve_rows(part)
-        yield from ("", *columns(rows[0], rows[1:], width=width))
+        yield from ("", *_table(rows, width, ("teardown", "loop", "p50")))
     if part.grown:
         rows = growth_rows(part)
-        yield from ("", *columns(rows[0], rows[1:], left=(0, 4), width=width))
+        yield from ("", *_table(rows, width, left=(0, 4)))
     said = [
         line
         for entry in part.entries
@@ -109,6 +109,14 @@ def _curve(part: ScaleVariant, width: int) -> Iterator[str]:
     ]
     if said:
         yield from ("", *said)
+
+
+def _table(
+    rows: Sequence[Texts], width: int, spare: Sequence[str] = (), left: Sequence[int] = (0,)
+) -> Iterator[str]:
+    """Rows whose first has the names; and what was left out where `width` is not enough."""
+    table = fitted(rows[0], rows[1:], left, width, spare)
+    yield from (*table.lines, *table.said(width))
 
 
 def _closing(page: ScalePage) -> Iterator[str]:
