@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
@@ -179,7 +180,7 @@ class VersusRunner:
         try:
             trials = self._rows.measure(at, targets)
         except LoadError as error:
-            self._fail_rows(at, ups, str(error))
+            self._fail_rows(at, ups, str(error), guilty=_to_blame(targets, error))
             return
         except KeyboardInterrupt:
             self._fail_rows(at, ups, "interrupted", look=False)
@@ -220,12 +221,23 @@ class VersusRunner:
             every += ended
         return every
 
-    def _fail_rows(self, at: Pairing, ups: Sequence[Up], message: str, look: bool = True) -> None:
-        """Neither side of a row is measured. Raises RoundOver when a side is broken."""
+    def _fail_rows(
+        self,
+        at: Pairing,
+        ups: Sequence[Up],
+        message: str,
+        look: bool = True,
+        guilty: int | None = None,
+    ) -> None:
+        """Neither side of a row is measured, `guilty` is the one that is to blame where that is
+        known. Raises RoundOver when a side is broken."""
         ended = [up.serving.casualties() if look else [] for up in ups]
         for number in range(len(at.planned)):
             told = ended[number] if ups else []
-            self._fail_row(at, number, ups, "; ".join([message, *told]))
+            own = message
+            if guilty is not None and number != guilty:
+                own = f"not measured without {at.planned[guilty].variant}"
+            self._fail_row(at, number, ups, "; ".join([own, *told]))
         if any(ended):
             raise RoundOver(message)
 
@@ -289,3 +301,11 @@ class VersusRunner:
         left_s = max(0.0, self._ends_s - time.monotonic())
         row = None if at is None else at.row
         self.observer.step(Step(number, self._planned, launch, cell, row, phase, rate, left_s))
+
+
+def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
+    """The side that could not be loaded, by its address; None where that is of both or of none."""
+    urls = [urlsplit(target.load.request.url) for target in targets]
+    places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
+    found = [number for number, at in enumerate(places) if at == (error.host, error.port)]
+    return found[0] if len(found) == 1 else None

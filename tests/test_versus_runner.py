@@ -63,6 +63,7 @@ class FakeServing:
 
     def begin(self, apart_from: range = range(0)) -> None:
         self.ports = range(100 * int(self.spec.name), 100 * int(self.spec.name) + 50)
+        self.url = f"http://127.0.0.1:{self.ports.start}"
         self.here.apart.append(apart_from)
         self.here.note("begin", self.name)
 
@@ -273,6 +274,17 @@ def test_a_load_that_fails_is_a_failure_of_both_sides_rows(bench: Bench) -> None
     ]
     assert all("refused" in one.message for one in result.failures)
     assert [trial.round for trial in result.trials] == [2, 2]
+
+
+def test_the_side_that_cannot_be_reached_is_to_blame(bench: Bench) -> None:
+    def measured(at: Pairing, launches: tuple[str, str]) -> tuple[Trial, Trial]:
+        raise LoadError("connect", "127.0.0.1", 100, "refused")  # of the first launch
+
+    result = bench.run(suite(rounds=1), measured)
+    told = {one.message: one.variant for one in result.failures}
+    dead = told.pop("connect: 127.0.0.1:100: refused")
+    (other,) = {"default", "optimized"} - {dead}
+    assert told == {f"not measured without {dead}": other}
 
 
 def test_a_part_that_ended_keeps_the_row_out_of_the_figures(bench: Bench) -> None:
