@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from serve_bench.failed_requests import failures_of, given_up_after_s
 from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
 from serve_bench.scale_request import HANDLE
@@ -55,6 +56,13 @@ in time from before them, one in flight at their end takes time away; each has a
 connection, and no longer than the longest latency: longest / measured time is let pass on top."""
 
 
+#: What gives a client more room; True where it is the raw one already.
+_MORE_CLIENT: Final = {
+    False: "the raw client, more processes or more cores",
+    True: "more load processes, or the client on another machine",
+}
+
+
 @dataclass(frozen=True)
 class Warning:
     """A doubt. `key` is the trial it is about; None where it is about the whole run or, with
@@ -75,7 +83,8 @@ def checks(result: Result) -> tuple[Warning, ...]:
         found += about_run(result)
     for trial in (*result.trials, *result.profiled):
         for about_trial in TRIAL_CHECKS:
-            found += [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
+            doubts = [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
+            found += [_explained(one, trial, result) for one in doubts]
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are in no figure: measure the row again"
@@ -90,13 +99,15 @@ def _client(trial: Trial) -> Iterator[Warning]:
     verdict = trial.client.get("verdict", trial.client)
     if verdict.get("client_bound"):
         reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
-        hint = "the server may be faster: use the raw client, more processes or more cores"
+        hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client == 'raw']}"
         yield Warning("client-bound", f"the client was the limit: {reasons}", hint, trial.key)
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
     if trial.row.client == HANDLE:
         return  # as published, its warm-up is of a fixed length
+    if not trial.counts.completed:
+        return  # why requests failed is the question
     if trial.row.requests is None and not trial.warmup.steady:
         message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
@@ -165,17 +176,25 @@ def _drift(windows: Sequence[float]) -> float | None:
 
 
 def _errors(trial: Trial) -> Iterator[Warning]:
-    failed = {name: count for name, count in sorted(trial.counts.failed.items()) if count}
+    failed = trial.counts.failed_total
     if failed:
-        total = trial.counts.completed + sum(failed.values())
-        classes = ", ".join(f"{name} {count}" for name, count in failed.items())
-        message = f"{sum(failed.values())} of {total} requests failed: {classes}"
+        total = trial.counts.completed + failed
+        message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
         yield Warning("errors", message, "they are in no rate and no latency", trial.key)
+
+
+def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
+    """The doubt, with what the options of the launch say of it."""
+    seconds = given_up_after_s(trial, result) if doubt.code == "errors" else None
+    if seconds is None:
+        return doubt
+    hint = f"status 408: Serve gave them up after --request-timeout-s {seconds:g}; {doubt.hint}"
+    return replace(doubt, hint=hint)
 
 
 def _samples(trial: Trial) -> Iterator[Warning]:
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
-    if count < FEWEST_SAMPLES:
+    if trial.counts.completed and count < FEWEST_SAMPLES:
         message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
         yield Warning("few-samples", message, "measure longer", trial.key)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from serve_bench.failed_requests import failures
 from serve_bench.histogram import Histogram
 from serve_bench.load_result import LoadResult, Warmup
 from serve_bench.load_spec import Load
@@ -85,7 +86,7 @@ class Measured:
 
     def lines(self) -> list[str]:
         """A few lines for a terminal: what was measured, of what, and what casts doubt on it."""
-        errors = ", ".join(f"{count:,} {name}" for name, count in self.errors.items())
+        errors = failures(self.errors)
         latency = f"p50 {_ms(self.p50_ms)}, p99 {_ms(self.p99_ms)}"
         noun = "round" if self.rounds == 1 else "rounds"
         lines = [

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from serve_bench.errors import RunFailed
+from serve_bench.failed_requests import failures
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load_result import LoadResult, Warmup
 from serve_bench.load_spec import Load, Timing
@@ -90,10 +91,7 @@ class CountedRounds:
                 "requests had ended; ask for fewer, or give round_timeout_s"
             )
         if failed and not self.errors_allowed:
-            classes = ", ".join(f"{n:,} {name}" for name, n in failed.items())
-            seen = ", ".join(str(code) for code in sorted(result.status_codes))
-            seen = f"; statuses seen: {seen}" if seen else ""
             raise RunFailed(
-                f"round {number}: {sum(failed.values()):,} of {count:,} requests failed "
-                f"({classes}{seen})"
+                f"round {number}: {sum(failed.values()):,} of {count:,} requests failed: "
+                f"{failures(failed, result.status_codes)}"
             )

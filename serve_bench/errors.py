@@ -6,6 +6,17 @@ raised is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def visible(text: str) -> str:
+    """The text with control characters but newline and tab written out, as \\x1b: what a name in
+    a record holds must not move a terminal's cursor."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
 
 class BadInput(ValueError):
     """Wrong flag, file or key, found before anything was started. Exit code 2."""

@@ -68,7 +68,7 @@ def parse(lines: Iterable[str]) -> Result:
     for number, line, last in _numbered(lines):
         try:
             data = json.loads(line)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):  # the latter: brackets without an end
             if number == 1:
                 raise FormatError("line 1 is not the record of a run") from None
             warnings.append(_broken(number, last))

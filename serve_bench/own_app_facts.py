@@ -39,13 +39,22 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     if not module.endswith(".py"):
         if "/" in module or not all(part.isidentifier() for part in module.split(".")):
             raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
-        return os.getcwd(), f"{module}:{name}"
+        return _here(where, target), f"{module}:{name}"
     file = Path(module)
     if not file.is_file():
         raise BadInput(f"{where}: {module}: there is no such file")
     if not file.stem.isidentifier():
         raise BadInput(f"{where}: {module}: the name of the file is none that Python can import")
     return str(file.resolve().parent), f"{file.stem}:{name}"
+
+
+def _here(where: str, target: str) -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise BadInput(
+            f"{where}: {target}: the current folder, where it is looked for, was deleted"
+        ) from None
 
 
 def own_app(
@@ -127,13 +136,24 @@ def _ask(
         raise BadInput(f"{where}: {target}: its import ended the interpreter: {last}")
     told: dict[str, Any] = json.loads(lines[-1])
     if "no_ray" in told:
-        raise BadInput(f"{where}: Ray is not installed there: pip install 'ray[serve]'")
+        raise BadInput(f"{where}: {_without_ray(told)}")
     if "no_app" in told:
         raise BadInput(f"{where}: {target}: {told['no_app']}")
     if "error" in told:
         place = f" ({_short(told['file'], path[0])}, line {told['line']})" if "file" in told else ""
-        raise BadInput(f"{where}: {target} does not import: {told['error']}{place}")
+        what = "does not import: "
+        if "builder" in told:
+            what = "is a builder, which gets no arguments here, and raised "
+        raise BadInput(f"{where}: {target} {what}{told['error']}{place}")
     return told
+
+
+def _without_ray(told: Mapping[str, Any]) -> str:
+    if told["hidden_by"] is not None:
+        return f"{told['hidden_by']} hides Ray, which has the same name: give it another"
+    if told["missing"]:
+        return "Ray is not installed there: pip install 'ray[serve]'"
+    return f"Ray cannot be imported there: {' '.join(told['no_ray'].split())}"
 
 
 def _short(file: str, folder: str) -> str:

@@ -52,6 +52,11 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
     ):
         if key in request and not isinstance(request[key], kind):
             raise BadInput(f"{file}: request.{key}: {request[key]!r} is not allowed; it is {words}")
+    for code in request.get("expect_status", ()):
+        if not isinstance(code, int) or isinstance(code, bool):
+            raise BadInput(
+                f"{file}: request.expect_status: {code!r} is not allowed; it is a list of numbers"
+            )
     env = serve.get("env", {})
     if not isinstance(env, dict):
         raise BadInput(f"{file}: serve.env must be a table of NAME = value")

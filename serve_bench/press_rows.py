@@ -83,7 +83,7 @@ def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: R
     latency, rate = line.distributions.get("latency"), line.spreads.get(MAIN)
     spans = [(one, float(one.seconds.get("measured", 0.0))) for one in line.trials]
     sampled = [trial for trial in line.trials if trial.usage]
-    verdicts = [limited_by(trial, beside=beside) for trial in sampled]
+    verdicts = [limited_by(trial, beside=beside) for trial in sampled if trial.counts.completed]
     asked = line.row.requests and (line.row.requests * len(line.trials) or None)
     lost = {one.key for one in result.failures if one.what == "worker"}
     cut = sum(_cut(trial) for trial in line.trials if trial.key not in lost)

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.agenda import Agenda
 from serve_bench.clock import now_iso as now_iso
+from serve_bench.failed_requests import none_succeeded
 from serve_bench.inside import Inside, Look
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
@@ -39,6 +40,8 @@ from serve_bench.store import RunFolder
 from serve_bench.strays import marks
 from serve_bench.teardown import record_teardown
 from serve_bench.trial import load_of, timing_of, trial_of
+
+NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -70,6 +73,7 @@ class Runner:
     _hurt: bool = False  # a process of the cluster ended during the last load
     _settling: Settling | None = None  # of the cell at hand, where its rows have no warm-up
     _unsettled: bool = False  # what the last row left behind is not worked off
+    _without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _slots: Mapping[str, int] = field(default_factory=dict)  # of the cell at hand, of an own app
 
     @property
@@ -86,6 +90,9 @@ class Runner:
         return not self.failed
 
     def _launch(self, launch: LaunchPlan, number: int) -> None:
+        if launch.variant.python in self._without_ray:
+            self._fail("launch", LaunchFailed(NOT_TRIED), launch, number)
+            return
         app = self.agenda.suite.app
         most = max(app.replicas(cell) for cell, _ in launch.cells)
         log = f"logs/launch-{number}.log"
@@ -108,6 +115,8 @@ class Runner:
             serving.start(lambda phase: self._say(launch, None, None, _NEXT_PHASE[phase]))
             self._work_off(launch, number, serving, started_at, log)
         except LaunchFailed as error:
+            if not serving.imported:  # nor will it be the next time
+                self._without_ray.add(launch.variant.python)
             self._fail("launch", error, launch, number)
         finally:  # Ctrl-C comes this way too
             self._say(launch, None, None, "teardown")
@@ -310,9 +319,7 @@ class Runner:
             message = f"{lost.who} failed: {lost.reason}"
             self._append_failure(Failure("worker", message, now_iso(), **about))
         if trial.counts.completed == 0:
-            classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())
-            message = f"no request succeeded ({classes or 'none was answered in time'})"
-            self._append_failure(Failure(what, message, now_iso(), **about))
+            self._append_failure(Failure(what, none_succeeded(trial), now_iso(), **about))
         return trial
 
     def _looking(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
+from serve_bench.failed_requests import statuses_of
 from serve_bench.histogram import Histogram
 from serve_bench.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.scale_growth import QUANTITIES
@@ -79,13 +80,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A row of which too many requests failed, or none was completed. `share` is of 1."""
+    """A row of which too many requests failed, or none was completed. `share` is of 1; `statuses`:
+    how often each was seen, where the client told."""
 
     launch: int
     row: str
     completed: int
     failed: Mapping[str, int]
     share: float
+    statuses: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def invalid_of(trial: Trial) -> Invalid | None:
     asked = counts.completed + counts.failed_total
     failed = {name: count for name, count in counts.failed.items() if count}
     told = counts.failed_total / asked if asked else 1.0
-    return Invalid(trial.round, trial.row.label, counts.completed, failed, told)
+    return Invalid(trial.round, trial.row.label, counts.completed, failed, told, statuses_of(trial))
 
 
 # -------------------------------------------------------------------- single, multi and curve

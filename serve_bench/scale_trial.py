@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from serve_bench.failed_requests import failures_of
 from serve_bench.histogram import Histogram
 from serve_bench.load_result import Counts, LoadResult, Warmup
 from serve_bench.node_result import NODE
@@ -167,8 +168,7 @@ def why_invalid(trial: Trial) -> str | None:
         return None
     if not counts.completed and not counts.failed_total:
         return "invalid: no request was answered"
-    classes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.failed.items()))
-    return f"invalid: {100 * share:.1f} % of the requests failed ({classes})"
+    return f"invalid: {100 * share:.1f} % of the requests failed ({failures_of([trial])})"
 
 
 def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:

@@ -107,6 +107,11 @@ class Serving:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
+    @property
+    def imported(self) -> bool:
+        """Whether the child came as far as to have imported Ray and Serve."""
+        return "import" in self.seconds
+
     def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
         """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
         self.begin()

@@ -7,14 +7,17 @@ What a record is belongs to result.py, what follows from it to statistics.py.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.files import remove_empty
 from serve_bench.jsonl import parse, to_line
 from serve_bench.result import FormatError, Record, Result
 
@@ -108,6 +111,8 @@ def read(path: Path) -> Result:
         raise BadInput(f"{path}: no such folder")
     if not file.exists():
         raise BadInput(f"{path}: holds no run (no {RECORDS_FILE})")
+    if not file.is_file():  # to open a pipe would wait for somebody to write into it
+        raise BadInput(f"{file}: is no regular file")
     try:
         # Records are ASCII; a damaged byte becomes no valid JSON, and costs its line alone.
         with file.open(encoding="ascii", errors="backslashreplace") as lines:
@@ -131,6 +136,23 @@ def fresh_folder(results: Path, now: datetime) -> Path:
             number += 1
         else:
             return folder
+
+
+def check_new(path: Path | None) -> None:
+    """BadInput where `RunFolder.create` would refuse the folder; leaves none behind. None: the
+    folder is named after the time."""
+    if path is None:
+        return
+    new: tuple[Path, ...] = ()
+    try:
+        new = tuple(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
+        _claim(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot make a folder for the run: {_why(error)}") from None
+    finally:
+        remove_empty([folder for folder in new if folder.is_dir()])
 
 
 def _claim(path: Path) -> Path:

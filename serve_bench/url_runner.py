@@ -14,6 +14,7 @@ from pathlib import Path
 
 from serve_bench.climb import Climb, throughput_of
 from serve_bench.clock import now_iso
+from serve_bench.failed_requests import none_succeeded
 from serve_bench.inside import keep_samples
 from serve_bench.ladder import Ladder
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
@@ -162,9 +163,7 @@ class UrlLadders:
             self._fail("trial", planned, "interrupted")
             raise KeyboardInterrupt
         if driven.trial.counts.completed == 0:
-            failed = driven.trial.counts.failed
-            classes = ", ".join(f"{count} {name}" for name, count in failed.items())
-            self._fail("trial", planned, f"no request succeeded ({classes or 'none was answered'})")
+            self._fail("trial", planned, none_succeeded(driven.trial))
         return driven.trial
 
     def _fail(self, what: str, planned: PlannedTrial, message: str) -> None:

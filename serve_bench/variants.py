@@ -46,7 +46,9 @@ def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals:
             raise BadInput(f"{where}: {pair!r} is not allowed; it takes NAME=VALUE")
-        env[_env_name(name, where)] = value
+        if _env_name(name, where) in env:
+            raise BadInput(f"{where}: {name} is given twice")
+        env[name] = value
     return env
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.clock import now_iso
 from serve_bench.errors import RunFailed
+from serve_bench.failed_requests import none_succeeded
 from serve_bench.load import LoadError
 from serve_bench.load_spec import Load
 from serve_bench.observer import Observer, Step
@@ -196,9 +197,7 @@ class VersusRunner:
                 self._done += 1
                 self.observer.trial(trial, self._done, self._planned)
             if trial.counts.completed == 0:
-                classes = ", ".join(f"{n} {name}" for name, n in trial.counts.failed.items())
-                what = f"no request succeeded ({classes or 'none was answered in time'})"
-                self._fail_row(at, number, ups, what)
+                self._fail_row(at, number, ups, none_succeeded(trial))
 
     def _tell_choice(self, at: Pairing) -> None:
         """Without a row, so that it stands as a line of its own where there is no terminal."""

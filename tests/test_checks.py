@@ -93,7 +93,33 @@ def test_errors_are_named_by_class() -> None:
     counts = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
     (warning,) = doubts(good(counts=counts))
     assert warning.code == "errors"
-    assert warning.message == "10 of 100 requests failed: reset 7, timeout 3"
+    assert warning.message == "10 of 100 requests failed: 7 reset, 3 timed out"
+
+
+def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -> None:
+    gave_up = good(
+        counts=replace(good().counts, completed=0, failed={"status": 205}),
+        client={"status_codes": {"408": 205}},
+    )
+    asked = replace(launch(), variant=VariantUsed("default", {}, {"request_timeout_s": 0.7}))
+    gave_up = replace(gave_up, warmup=replace(gave_up.warmup, steady=False))
+    found = doubts(asked, gave_up)
+    (told,) = [one for one in found if one.code == "errors"]
+    assert not {"few-samples", "unsteady-warmup"} & {one.code for one in found}  # longer is no help
+    assert told.message == "205 of 205 requests failed: 205 with status 408"
+    assert told.hint.startswith("status 408: Serve gave them up after --request-timeout-s 0.7;")
+    (plain,) = [one for one in doubts(launch(), gave_up) if one.code == "errors"]
+    assert plain.hint == "they are in no rate and no latency"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [(ROWS[0], "use the raw client,"), (ROWS[2], "use more load processes, or the client on")],
+)
+def test_a_client_that_was_the_limit_is_told_what_is_more_than_it(row: Row, says: str) -> None:
+    found = doubts(good(client={"client_bound": True}, row=row))
+    (told,) = [one for one in found if one.code == "client-bound"]
+    assert says in told.hint
 
 
 def test_p99_of_few_responses() -> None:

@@ -48,6 +48,11 @@ def test_the_interpreter_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [place.python for place in seen] == ["other/bin/python", None]
 
 
+def test_an_empty_interpreter_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--python", ""]) == 2
+    assert capsys.readouterr().err == "serve-bench: --python: '' is not allowed; it takes a value\n"
+
+
 @pytest.mark.process
 def test_what_is_no_interpreter_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--python", f"{sys.executable}-none"]) == 2

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from serve_bench.cli import run
+from serve_bench.store import RunFolder
+from tests import records
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_app"
@@ -22,7 +26,10 @@ Refuses = Callable[[str, str], None]
         ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
         ("gone.py:app", "TARGET: gone.py: there is no such file"),
         ("gone.toml", "gone.toml: cannot be read: no such file"),
-        ("a:b --route best", "--route: 'best' is not allowed; it takes a path"),
+        ("a:b --route best", "--route: 'best' does not begin with /"),
+        ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
+        ("a:b --route=", "--route: '' is not allowed; it takes a value"),
+        ("a:b --env A=1 --env A=2", "--env: A is given twice"),
         ("a:b --method PO1", "--method must be capital letters"),
         ("a:b --body @gone", "--body: gone cannot be read: no such file"),
         ("a:b -H x", "--header: 'x' is not allowed; it takes 'Name: value'"),
@@ -32,12 +39,60 @@ Refuses = Callable[[str, str], None]
         ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
         ("a:b --variant fast", "--variant: unknown variant 'fast'"),
         ("a:b --windows 0", "--windows: 0 is not allowed"),
-        ("a:b --resume x", "--resume follows the stored plan; it does not go with"),
+        ("a:b --resume x", "--resume follows the stored plan; it does not go with TARGET"),
         (f"{MICRO} --expect-status 200", "--expect-status: "),
     ],
 )
 def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
     refuses(f"run {flags}", says)
+
+
+@pytest.fixture
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is not the current one, which must stay empty."""
+    return tmp_path_factory.mktemp("beside")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
+        ('method = "PO1"', "s.toml: request: method must be capital letters"),
+        ('body_file = "none"', "s.toml: request.body_file: "),
+    ],
+)
+def test_bad_input_of_a_suite_file_names_the_file(
+    told: str, says: str, refuses: Refuses, beside: Path
+) -> None:
+    (beside / "s.toml").write_text(f'app = "a:b"\n[request]\n{told}\n')
+    refuses(f"run {beside / 's.toml'}", f"{beside}/{says}")
+
+
+def test_a_body_is_of_a_regular_file_that_is_not_too_large(
+    refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
+    monkeypatch.setattr("serve_bench.cli.load_flags.MOST_BYTES", 3)
+    (beside / "body").write_bytes(b"1234")
+    refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
+
+
+def test_a_plan_refuses_the_folder_that_the_run_would(refuses: Refuses, beside: Path) -> None:
+    (beside / "file").touch()
+    plan = f"run {MICRO} --dry-run --out"
+    refuses(f"{plan} {beside}", "is not empty; name a new folder")
+    refuses(f"{plan} {beside / 'file'}", "is a file; a run needs a new or empty folder")
+    refuses(f"{plan} {beside / 'file' / 'a'}", "cannot make a folder for the run")
+    refuses(f"{plan} /proc/x", "/proc/x: cannot make a folder for the run")
+    assert run([*plan.split(), str(beside / "a" / "b")]) == 0
+    assert not (beside / "a").exists()
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(refuses: Refuses, beside: Path) -> None:
+    with RunFolder.create(beside / "r", now=datetime.now(UTC)) as folder:
+        folder.append(replace(records.run(), command="versus", suite={"urls": {}}))
+    for command in ("micro", "run", "sweep", "recsys", "press"):
+        refuses(f"{command} --resume {beside / 'r'}", f"{beside / 'r'} holds a run of versus")
 
 
 def test_a_suite_of_ours_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

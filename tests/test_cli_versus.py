@@ -18,7 +18,7 @@ from serve_bench.store import read
 from tests import servers
 from tests.servers import KnownServer, serving
 
-SHORT = ("--quick", "--clients", "raw:2", "--no-sample")
+SHORT = ("--quick", "--clients", "raw:2")
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,7 @@ def test_a_round_asks_for_its_count_and_a_warm_up_for_a_time(
     [
         (
             round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}),
-            r"round 1: 4 of 20 requests failed \(3 status, 1 reset; statuses seen: 200\)",
+            r"round 1: 4 of 20 requests failed: 3 with another status \(seen: 200\), 1",
         ),
         (round_of(LOAD, 1.0, done=7), "round 1 was cut off after 9 s: 7 of 20 requests had ended"),
         (LoadError("connect", "h", 1, "refused"), "could not be run: connect: h:1: refused"),

@@ -145,6 +145,7 @@ def test_the_folder_need_not_be_there_but_must_be_one(tmp_path: Path) -> None:
         (1024, 1_048_576, "ok"),  # launches raise the soft one
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, "ok"),
         (1024, 4096, "warning"),
+        (64, 64, "failure"),  # no Ray starts
     ],
 )
 def test_open_files(soft: int, hard: int, status: str) -> None:

@@ -67,6 +67,16 @@ def test_libraries() -> None:
 
 
 @pytest.mark.process
+def test_a_library_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "psutil.py").write_text("raise ImportError('no shared object')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = tool_checks.library("psutil", "all: pip install psutil")
+    assert found.status == "warning"
+    assert found.value.endswith("but cannot be imported: ImportError: no shared object")
+    assert found.advice == "for all: pip install --force-reinstall psutil"
+
+
+@pytest.mark.process
 def test_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = program(tmp_path, "py-spy", "echo py-spy 0.4.3")
     monkeypatch.setattr(tool_checks, "py_spy", lambda: path)

@@ -142,7 +142,7 @@ def test_what_it_found_in_sentences() -> None:
         "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
         "Limited by client 97 % not idle (likely).",
     )
-    assert "3 of 103 requests failed: reset 1, timeout 2" in sheet.found[2]
+    assert "3 of 103 requests failed: 2 timed out, 1 reset" in sheet.found[2]
     told = list(texts(section(sheet, "requests")))
     assert any(text.startswith("The client was the limit: a worker never idle") for text in told)
     hint = next(text for text in texts(section(sheet, "cpu")) if "hint: " in text)

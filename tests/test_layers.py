@@ -21,8 +21,8 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes best_cell checks climb comparing comparison counted_figures counts
-    errors fitness histogram history jsonl ladder ladder_figures load_result load_spec
-    load_split node_names node_result own_app own_suite pacing press_compare
+    errors failed_requests fitness histogram history jsonl ladder ladder_figures load_result
+    load_spec load_split node_names node_result own_app own_suite pacing press_compare
     press_figures press_request press_rows proof ranker_figures recipes request_spec
     result rpc_figures rpc_request scale_curve scale_figures scale_growth scale_keys
     scale_nodes scale_request scale_suite scale_trial scenario slicing stack_layers

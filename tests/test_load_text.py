@@ -76,7 +76,7 @@ def test_the_figures_are_those_of_the_records() -> None:
 
 def test_every_request_is_accounted_for() -> None:
     shown = text(trial())
-    assert "errors       timeout 2, reset 1" in shown
+    assert "errors       2 timed out, 1 reset" in shown
     assert "accounting   103 sent = 100 completed + 3 failed + 0 in flight" in shown
     assert "status       200: 100" in shown
 
@@ -228,4 +228,4 @@ def test_nothing_measured_is_no_crash() -> None:
         },
         counts=Counts(5, 0, {"connect": 5}, 0),
     )
-    assert "errors       connect 5" in text(empty)
+    assert "errors       5 without a connection" in text(empty)

@@ -63,6 +63,20 @@ def test_a_file_is_found_beside_its_folder(shop: Path, monkeypatch: pytest.Monke
     assert place_of("shop:app", "x") == (str(shop.parent), "shop:app")
 
 
+def test_a_current_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(BadInput, match=r"TARGET: a:b: the current folder, .*, was deleted"):
+        place_of("a:b", "TARGET")
+
+
+def test_a_file_that_hides_ray_is_named(shop: Path) -> None:
+    (shop.parent / "ray.py").write_text("")
+    with pytest.raises(BadInput, match=r"TARGET: .*/ray\.py hides Ray, which has the same name"):
+        own_app(f"{shop}:app", "TARGET")
+
+
 @pytest.mark.ray
 def test_an_app_is_told_as_its_serve_sees_it(shop: Path) -> None:
     app = own_app(f"{shop}:app", "x")
@@ -86,6 +100,11 @@ def test_an_app_is_told_as_its_serve_sees_it(shop: Path) -> None:
         ("", "number", "number (int) is not an application of Serve"),
         ("", "Shop", "bind it, as app = Shop.bind()"),
         ("", "nothing", "has no 'nothing'; it has "),
+        (
+            "def model(args): return Shop.bind(args['model'])",
+            "model",
+            "model is a builder, which gets no arguments here, and raised KeyError: 'model' ",
+        ),
         ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
         ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
         ("raise SystemExit(3)", "app", "its import ended the interpreter"),

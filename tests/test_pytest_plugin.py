@@ -215,10 +215,24 @@ def test_failed_requests_fail_the_test_and_nothing_is_stored(inner: pytest.Pytes
         inner.makepyfile(test_speed=_against(server, "requests=50, rounds=2, warmup_s=0"))
         result = run(inner, "--benchmark-json=out.json")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["round 1: 5 of 50 requests failed (5 status; statuses seen: 200, 500)"]
-    )
+    result.stdout.fnmatch_lines(["round 1: 5 of 50 requests failed: 5 with status 500"])
     assert stored(inner.path / "out.json") == []
+
+
+def test_rounds_of_a_test_that_fails_after_them_are_not_stored(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    inner.makepyfile(
+        test_speed=ONE_TEST + "    assert found.p99_ms < 0\n",
+        test_right=ONE_TEST,
+    )
+    result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(failed=1, passed=1)
+    assert [one["fullname"] for one in stored(inner.path / "out.json")] == [
+        "test_right.py::test_it"
+    ]
+    assert result.stdout.str().count("not stored: the test failed") == 1
 
 
 @pytest.mark.process
@@ -267,7 +281,25 @@ def _against(server: KnownServer, arguments: str) -> str:
     ("call", "says"),
     [
         ("('http://h/', 'wrk:3')", "serve_benchmark: load: 'wrk:3' is not allowed; it takes N"),
-        ("('http://h/', requests=3)", "serve_benchmark: count must be at least the number of"),
+        ("('http://h/', requests=3)", "serve_benchmark: requests must be at least the number of"),
+        (
+            "('http://h/', requests=50.5)",
+            "serve_benchmark: requests: 50.5 is not allowed; it takes",
+        ),
+        (
+            "('http://h/', rounds=2.5)",
+            "serve_benchmark: rounds: 2.5 is not allowed; it takes a whole",
+        ),
+        (
+            "('http://h/', warmup_s='5')",
+            "serve_benchmark: warmup_s: '5' is not allowed; it takes a",
+        ),
+        (
+            "('http://h/', headers=['x'])",
+            "headers: ['x'] is not allowed; it takes {'Name': 'value'}",
+        ),
+        ("('http://h/', headers={'a': 1})", "headers: {'a': 1} is not allowed"),
+        ("('http://h/', expect_status='abc')", "expect_status: 'abc' is not allowed; it takes"),
         ("('http://h/', rounds=0)", "serve_benchmark: rounds must be 1 or more, got 0"),
         ("('http://h/', warmup_s=-1)", "serve_benchmark: warmup_s must be 0 or more, got -1"),
         ("('http://h/', round_timeout_s=0)", "serve_benchmark: round_timeout_s must be above 0"),

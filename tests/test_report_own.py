@@ -10,7 +10,8 @@ from serve_bench.app_spec import own_spec
 from serve_bench.histogram import Histogram
 from serve_bench.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.report import render
-from serve_bench.result import PlannedTrial, Result, Row, Trial, result_of, trial_key
+from serve_bench.report.page import page_of
+from serve_bench.result import Counts, PlannedTrial, Result, Row, Trial, result_of, trial_key
 from tests.records import launch, run, trial
 
 ROW = Row("100 connections", "raw", 100)
@@ -80,3 +81,27 @@ def test_csv_has_a_column_for_each_option() -> None:
     first, *rest = render(RESULT, "csv").splitlines()
     assert "Ranker.num_replicas,Ranker.max_ongoing_requests" in first
     assert len(rest) == 3
+
+
+@pytest.mark.parametrize("format", ["table", "markdown", "csv"])
+def test_where_nothing_was_completed_there_is_no_limit_but_the_status(format: str) -> None:
+    usage = {"host": {"cores": 2, "cpu_percent": 20.0}, "processes": []}
+    failed = replace(
+        one(1, 10, 0.0, 0.0),
+        counts=Counts(9, 0, {"status": 9}, 0),
+        client={"status_codes": {"408": 9}},
+        usage=usage,
+    )
+    (entry,) = page_of(result(failed)).entries
+    assert entry.limited is None
+    text = " ".join(render(result(failed), format, width=200).split())
+    assert "9 of 9 requests failed: 9 with status 408" in text
+    assert "unclear" not in text and "measure again" not in text
+
+
+@pytest.mark.parametrize("command", ["run", "micro", "sweep"])
+@pytest.mark.parametrize("color", [True, False])
+def test_control_characters_in_names_are_written_out(command: str, color: bool) -> None:
+    about = replace(RESULT.run, command=command, id="a\x1b[2Jb")
+    text = render(replace(RESULT, run=about), "table", color=color)
+    assert "run a\\x1b[2Jb" in text and "\x1b[2J" not in text

@@ -92,7 +92,10 @@ CUT = press_trial(200, 1800.0, cut=900)
         (FLAT, ["no row has more clients than the best, so none could be seen"]),
         (
             [*FLAT, REJECTED],
-            ["errors: 300 of 20000 requests failed: rejected 300", "no collapse up to 200"],
+            [
+                "errors: 300 of 20,000 requests failed: 300 rejected with status 503",
+                "no collapse up to 200",
+            ],
         ),
         ([*FLAT, CUT], ["0 cut", "19,100 of 20,000 requests were completed, 900 not"]),
         (
@@ -113,7 +116,7 @@ CUT = press_trial(200, 1800.0, cut=900)
         ),
         (
             [*FLAT, press_trial(200, 800.0, failed={"rejected": 9000}, cpu=20.0)],
-            ["errors 0 -> 9000 (rejected 9000); CPU 135 -> 30 %; p50 47.5 -> "],
+            ["errors 0 -> 9000 (9,000 rejected with status 503); CPU 135 -> 30 %; "],
         ),
     ],
 )

@@ -182,8 +182,8 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
     result = one(nodes=[node], completed=22_000, flags={"invalid": True})
     lines = render(result).splitlines()
     assert flat("\n".join(lines[1:3])) == (
-        "INVALID: 12 % of the requests failed or timed out (timeout 3,000): figures below are of a "
-        "broken run"
+        "INVALID: 12 % of the requests failed or timed out (3,000 timed out): figures below are "
+        "of a broken run"
     )
     text = flat("\n".join(lines))
     assert "SINGLE (INVALID) num_replicas 4" in text
@@ -197,7 +197,7 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
 def test_a_few_failures_are_a_doubt_and_no_more() -> None:
     text = shown(one(failed={"timeout": 2}, completed=300))
     assert "INVALID" not in text
-    assert "! errors: 2 of 302 requests failed: timeout 2" in text
+    assert "! errors: 2 of 302 requests failed: 2 timed out" in text
 
 
 def test_of_several_sizes_it_is_said_which_is_invalid() -> None:
@@ -205,7 +205,7 @@ def test_of_several_sizes_it_is_said_which_is_invalid() -> None:
     assert "INVALID, optimized, 1,000 replicas, launch 1: 4.5 % of the requests failed" in text
     assert text.count("INVALID") == 2  # and in the heading of that size
     nothing = one(completed=0, failed={"timeout": 7}, latencies_ms=[], windows=(0.0,))
-    assert "INVALID: no request was completed (timeout 7 failed)" in shown(nothing)
+    assert "INVALID: no request was completed (7 timed out)" in shown(nothing)
 
 
 def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> None:

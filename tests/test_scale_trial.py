@@ -73,8 +73,8 @@ def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None
     ("completed", "timeouts", "why"),
     [
         (990, 10, None),
-        (900, 100, "invalid: 10.0 % of the requests failed (timeout 100)"),
-        (0, 6964, "invalid: 100.0 % of the requests failed (timeout 6,964)"),
+        (900, 100, "invalid: 10.0 % of the requests failed (100 timed out)"),
+        (0, 6964, "invalid: 100.0 % of the requests failed (6,964 timed out)"),
         (0, 0, "invalid: no request was answered"),
     ],
 )

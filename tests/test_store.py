@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -103,6 +104,12 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     RunFolder.resume(tmp_path)[0].close()
 
 
+def test_a_pipe_is_no_record_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / RECORDS_FILE)
+    with pytest.raises(BadInput, match=r"records\.jsonl: is no regular file"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -111,6 +118,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         (RECORDS_FILE, "", "records.jsonl: the file is empty: nothing was recorded"),
         (RECORDS_FILE, "hello\n", "records.jsonl: line 1 is not the record of a run"),
         (RECORDS_FILE, b"\xff\xfe\n", "records.jsonl: line 1 is not the record of a run"),
+        (RECORDS_FILE, "[" * 100_000, "records.jsonl: line 1 is not the record of a run"),
         (RECORDS_FILE, '{"kind": "run", "format": 99}\n', "a newer one is needed"),
     ],
 )

@@ -16,6 +16,7 @@ from serve_bench.cli.versus_flags import Asked, planned, with_urls
 from serve_bench.errors import BadInput
 from serve_bench.own_app import Asked as Request
 from serve_bench.own_app import OwnApp, OwnDeployment
+from serve_bench.report import COMPARED
 from serve_bench.versus_request import VersusSuite, versus_plan
 
 BOTH = Asked(sides=("default", "optimized"))
@@ -104,6 +105,12 @@ def test_a_word_may_name_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
     again = planned(Asked(sides=("pr/app.py:app", "base:app")))
     assert VersusSuite.from_json(again.to_json()) == again
+
+
+def test_a_built_in_app_does_not_go_with_apps_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
+        planned(Asked(sides=("a:app", "b:app"), app="noop"))
 
 
 def test_options_of_an_own_app_are_those_of_its_deployments(
@@ -209,6 +216,9 @@ LINES = [
         "versus --url a=http://h/ --budget 5m --b-option x=1",
         "it does not go with --budget, --b-opt",
     ),
+    ("versus --url a=http://h/ --no-sample", "it does not go with --no-sample"),
+    ("versus --a default --b default --b-python=", "--b-python: '' is not allowed; it takes"),
+    ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
     ("versus --resume x --quick --seed 3", "it does not go with --quick, --seed"),
     ("versus --resume nosuch", "nosuch: no such folder"),
 ]
@@ -219,6 +229,12 @@ def test_bad_lines_are_refused_before_anything_starts(
     line: str, message: str, refuses: Callable[[str, str], None]
 ) -> None:
     refuses(line, message)
+
+
+def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["versus", "--help"]) == 0
+    listed = capsys.readouterr().out.partition("--format")[2].partition("[default")[0]
+    assert all(name in listed for name in COMPARED) and "classic" not in listed
 
 
 def test_a_run_of_another_command_is_not_gone_on_with(

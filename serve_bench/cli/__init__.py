@@ -33,7 +33,7 @@ from serve_bench.cli.run import run as run_own
 from serve_bench.cli.scale import scale
 from serve_bench.cli.sweep import sweep
 from serve_bench.cli.versus import versus
-from serve_bench.errors import BadInput, RunFailed
+from serve_bench.errors import BadInput, RunFailed, visible
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -120,5 +120,5 @@ def _usage(error: BaseException) -> str:
 
 
 def _say(text: str, code: int) -> int:
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
     return code

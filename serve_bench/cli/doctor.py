@@ -21,12 +21,14 @@ def doctor(
 
     Example: serve-bench doctor
     """
+    from serve_bench.cli.matrix_flags import check_texts
     from serve_bench.doctor import Place, diagnose
     from serve_bench.fitness import fit
     from serve_bench.host import fingerprint
     from serve_bench.report.doctor import data, text
     from serve_bench.report.table import terminal
 
+    check_texts({"python": python})
     host = fingerprint()  # the load before we add to it
     sections = diagnose(Place(python=python), lambda said: print(said, file=sys.stderr, flush=True))
     if as_json:

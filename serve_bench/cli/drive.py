@@ -15,6 +15,7 @@ from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import print_report
 from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.failed_requests import none_succeeded
 from serve_bench.histogram import Histogram
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
@@ -85,7 +86,7 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
     trial, troubles = driven.trial, list(driven.not_kept + driven.lost)
     failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in driven.lost]
     if trial.counts.completed == 0:
-        failures.append(Failure("trial", "no request succeeded", now_iso(), key=trial.key))
+        failures.append(Failure("trial", none_succeeded(trial), now_iso(), key=trial.key))
     try:
         folder.append(trial)
         for failure in failures:

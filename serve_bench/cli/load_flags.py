@@ -14,6 +14,9 @@ from serve_bench.errors import BadInput
 from serve_bench.load_spec import MAX_DURATION_S, Stage
 from serve_bench.request_spec import path_fault
 
+#: Upper end of a file with a body or paths: each load worker holds all of it.
+MOST_BYTES = 256 << 20
+
 #: What a field of Load and Request is called on the command line.
 FLAGS = {
     "unix_socket": "--unix-socket",
@@ -105,8 +108,15 @@ def paths_of(file: str | None) -> tuple[str, ...]:
 
 
 def _bytes_in(file: str, flag: str) -> bytes:
+    path = Path(file)
     try:
-        return Path(file).read_bytes()
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise BadInput(f"{flag}: {file} is no regular file")
+        if path.is_file() and path.stat().st_size > MOST_BYTES:
+            raise BadInput(
+                f"{flag}: {file} has {path.stat().st_size:,} bytes; allowed: {MOST_BYTES:,}"
+            )
+        return path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "error").lower()
         raise BadInput(f"{flag}: {file} cannot be read: {reason}") from None

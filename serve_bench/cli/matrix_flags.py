@@ -41,6 +41,13 @@ def names(text: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
 
 
+def check_texts(given: Mapping[str, object], but: tuple[str, ...] = ("body",)) -> None:
+    """BadInput on a flag whose text is empty: it would count as not given."""
+    for name, value in given.items():
+        if value == "" and name not in but:
+            raise BadInput(f"--{name.replace('_', '-')}: '' is not allowed; it takes a value")
+
+
 def check_number(flag: str, number: object, least: float, most: float = LARGEST) -> None:
     """BadInput unless a number that was given lies within."""
     if isinstance(number, int | float) and not least <= number <= most:

@@ -18,6 +18,7 @@ from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import (
+    FAILED,
     code_of,
     next_launch,
     run_folder,
@@ -42,7 +43,7 @@ from serve_bench.runner import Runner
 from serve_bench.scenario import Suite, label_of, plan
 from serve_bench.server import Serving
 from serve_bench.shipped import read_toml, suite_file
-from serve_bench.store import RunFolder, read
+from serve_bench.store import RunFolder, check_new, read
 from serve_bench.strays import marks
 from serve_bench.suite import Overrides, read_suite
 
@@ -79,22 +80,22 @@ def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> 
     return Sitting(command, with_device(suite), out)
 
 
-def resumed(folder: Path, asked: list[str]) -> Sitting:
-    """The rest of a stored run, by its own plan."""
+def resumed(command: str, folder: Path, asked: list[str]) -> Sitting:
+    """The rest of a stored run of this command, by its own plan. Raises BadInput."""
     if asked:
         raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
     earlier = read(folder)
+    if earlier.run.command != command:
+        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     if "urls" in earlier.run.suite:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
-    if earlier.run.command in ("rpc", "scale", "ranker", "load", "versus"):
-        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
     told = dict(earlier.run.suite)
     load_on = told.pop("load_on", None)
     suite = Suite.from_json(told)
     place = None if load_on is None else LoadOn(**load_on)
-    return Sitting(earlier.run.command, suite, folder, earlier, load_on=place)
+    return Sitting(command, suite, folder, earlier, load_on=place)
 
 
 def _inside(sitting: Sitting, folder: RunFolder, run_id: str) -> Inside:
@@ -133,7 +134,10 @@ def loading_on(sitting: Sitting, text: str | None, nodes: int | None) -> Sitting
 
 
 def print_plan(sitting: Sitting) -> None:
-    """The plan, and about how long it takes. Starts nothing."""
+    """The plan, and about how long it takes. Starts nothing. Raises BadInput on a folder that the
+    run would not take."""
+    if sitting.earlier is None:
+        check_new(sitting.out)
     suite, agenda = sitting.suite, sitting.agenda
     for launch in agenda.launches:
         say(f"launch {launch.variant.name}, round {launch.round}")
@@ -207,6 +211,9 @@ def run(sitting: Sitting, shown: Shown, *, log_requests: Path | None = None) -> 
     again = f"serve-bench {sitting.command} --resume {outcome.folder}"
     again += f" --profile {','.join(sitting.profile)}" if sitting.profile else ""
     incomplete = outcome.failed or bool(outcome.result.missing)
+    if incomplete and not outcome.interrupted and not outcome.result.trials:
+        print("nothing was measured: mend what failed, and start anew", file=sys.stderr)
+        return FAILED
     return code_of(again, interrupted=outcome.interrupted, incomplete=incomplete)
 
 

@@ -90,7 +90,7 @@ def micro(
     shown = Shown(format, published, perf_metrics)
     shown.check()
     if resume is not None:
-        sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
+        sitting = measure.resumed("micro", resume, asked(given, "micro", but=LATER_TOO))
     else:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)

@@ -22,7 +22,7 @@ from serve_bench.load_spec import MAX_TIMEOUT_S
 from serve_bench.own_app import Asked, Option, OwnApp, option_values, read_options
 from serve_bench.own_app_facts import check_options, is_own, own_app, place_of
 from serve_bench.own_suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
-from serve_bench.request_spec import Request, SpecError
+from serve_bench.request_spec import Request, SpecError, path_fault
 from serve_bench.scenario import Suite
 from serve_bench.shipped import read_toml
 from serve_bench.suite import Overrides, read_suite, variants_of
@@ -72,7 +72,7 @@ def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags)
     variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
     for variant in variants:
         check_interpreter(variant)
-    asked = asked_of(parts.request, Path(file).parent, flags)
+    asked = asked_of(parts.request, Path(file), flags)
     wished = [_option(text) for text in flags.options] or parts.options
     timeout_s = parts.request_timeout_s
     if flags.request_timeout_s is not None:
@@ -114,22 +114,23 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
     return name.strip(), option_values(values)
 
 
-def asked_of(told: Mapping[str, Any], folder: Path, flags: OwnFlags) -> Asked:
-    """The request: the flags, else what the file says, else GET /. Raises BadInput."""
+def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
+    """The request: the flags, else `told` by the file, else GET /. Raises BadInput."""
     body = b""
     if flags.body is not None:
         body = content_of(flags.body, "--body")
     elif "body_file" in told:
-        body = content_of(f"@{folder / told['body_file']}", "request.body_file")
+        body = content_of(f"@{file.parent / told['body_file']}", f"{file}: request.body_file")
     elif "body" in told:
         body = os.fsencode(told["body"])
     headers = [header_of(one) for one in flags.headers]
     headers = headers or [(str(k), str(v)) for k, v in told.get("headers", {}).items()]
     if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
         headers.append(("content-type", "application/json"))
-    route = flags.route or told.get("route", "/")
-    if not route.startswith("/"):
-        raise BadInput(f"--route: {route!r} is not allowed; it takes a path that begins with /")
+    route = told.get("route", "/") if flags.route is None else flags.route
+    fault = path_fault(route)
+    if fault is not None:
+        raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
     statuses = statuses_of(flags.expect_status)
     if flags.expect_status is None:
         statuses = tuple(int(one) for one in told.get("expect_status", ()))
@@ -138,6 +139,14 @@ def asked_of(told: Mapping[str, Any], folder: Path, flags: OwnFlags) -> Asked:
     try:
         Request("http://127.0.0.1" + route, method, asked.headers, body, expect_status=statuses)
     except SpecError as error:
+        field = str(error).partition(" ")[0]
+        by_flag = {
+            "method": flags.method,
+            "header": flags.headers,
+            "expect_status": flags.expect_status,
+        }
+        if field in by_flag and not by_flag[field] and told:
+            raise BadInput(f"{file}: request: {error}") from None
         raise BadInput(in_flags(str(error))) from None
     return asked
 

@@ -142,9 +142,7 @@ def press(
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         return press_urls(given, shown)
     if resume is not None:
-        sitting = measure.resumed(resume, asked(given, "press", but=LATER_TOO))
-        if sitting.command != "press":
-            raise BadInput(f"--resume: {resume} holds a run of {sitting.command}")
+        sitting = measure.resumed("press", resume, asked(given, "press", but=LATER_TOO))
     else:
         named = "press_noop" if app == "noop" and suite == "press" else suite
         sitting = measure.fresh("press", named, _overrides(given), out)

@@ -92,7 +92,7 @@ def recsys(
         )
         return run_urls(wish, shown)
     if resume is not None:
-        sitting = measure.resumed(resume, asked(given, "recsys", but=LATER_TOO))
+        sitting = measure.resumed("recsys", resume, asked(given, "recsys", but=LATER_TOO))
     else:
         sitting = measure.fresh("recsys", suite, _overrides(given), out)
         if sitting.suite.app.name != "recsys" or sitting.suite.ladder is None:

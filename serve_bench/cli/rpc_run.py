@@ -28,7 +28,7 @@ from serve_bench.report.rpc_json import rpc_json
 from serve_bench.result import Result
 from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, expected_s, rpc_plan
 from serve_bench.rpc_runner import RpcRunner
-from serve_bench.store import read
+from serve_bench.store import check_new, read
 
 LARGEST_REPORT = 64 * 1024 * 1024
 
@@ -54,6 +54,7 @@ def run(
     done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
     launches = rpc_plan(suite, done)
     if dry_run:
+        check_new(None if earlier else out)
         print_plan(suite, launches)
         return 0
     with signals():

@@ -19,6 +19,9 @@ LATER_TOO = (
     *("profile", "no_sample", "serve_metrics"),
 )
 
+#: Flags of text that may not be empty.
+TEXTS = ("route", "method", "expect_status", "clients", "variant")
+
 
 def run(
     target: Annotated[
@@ -67,15 +70,16 @@ def run(
     """
     given = dict(locals())
     from serve_bench.cli import measure
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.matrix_flags import check_texts
     from serve_bench.cli.own_flags import OwnFlags, own_suite
     from serve_bench.cli.show import Shown
     from serve_bench.errors import BadInput
 
     shown = Shown(format, perf_metrics=perf_metrics)
     shown.check()
+    check_texts({name: given[name] for name in TEXTS})
     if resume is not None:
-        sitting = measure.resumed(resume, asked(given, "", but=LATER_TOO))
+        sitting = measure.resumed("run", resume, _with_resume(given))
     elif target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
     else:
@@ -107,6 +111,14 @@ def run(
         measure.print_plan(sitting)
         return 0
     return measure.run(sitting, shown)
+
+
+def _with_resume(given: dict[str, object]) -> list[str]:
+    """What was given and does not go with --resume, as it is spelt."""
+    from serve_bench.cli.matrix_flags import asked
+
+    flags = asked(given, "", but=LATER_TOO)
+    return ["TARGET" if flag == "--target" else flag for flag in flags]
 
 
 def _overrides(given: dict[str, object]) -> Overrides:

@@ -21,7 +21,7 @@ from serve_bench.errors import BadInput
 from serve_bench.result import Result
 from serve_bench.scale_request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.scale_runner import ScaleRunner
-from serve_bench.store import read
+from serve_bench.store import check_new, read
 
 
 def resumed(folder: Path, workload: str) -> tuple[ScaleSuite, Result]:
@@ -48,6 +48,7 @@ def run(
     done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
     launches = scale_plan(suite, done)
     if dry_run:
+        check_new(None if earlier else out)
         print_plan(suite, launches)
         return 0
     with signals():

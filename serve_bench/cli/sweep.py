@@ -91,7 +91,7 @@ def sweep(
         )
         return run_urls(wish, shown)
     if resume is not None:
-        sitting = measure.resumed(resume, asked(given, "micro", but=LATER_TOO))
+        sitting = measure.resumed("sweep", resume, asked(given, "micro", but=LATER_TOO))
     else:
         sitting = measure.fresh("sweep", suite, _overrides(given), out)
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)

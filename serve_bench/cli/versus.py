@@ -17,10 +17,10 @@ SUITE = "versus"
 #: Flags that go with --resume: they change what is shown and judged, not what is measured.
 LATER_TOO = ("resume", "format", "dry_run", "threshold", "gate", "fail_on", "noise")
 
-#: Flags of clusters that are started: none with --url.
+#: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = (
     *("a", "b", "app", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option"),
-    *("budget", "route", "method", "body", "expect_status"),
+    *("budget", "route", "method", "body", "expect_status", "no_sample"),
 )
 
 Text = str | None
@@ -72,17 +72,20 @@ def versus(
     resume: options.ResumeFrom = None,
     no_sample: options.NoSample = False,
     dry_run: options.DryRun = False,
-    format: options.Format = "table",
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="table, markdown, csv or json.")
+    ] = "table",
 ) -> int:
     """Compare two sides: ratios with their 95 % interval over fresh launches, and a verdict.
 
     Example: serve-bench versus --a default --b optimized --quick
     """
     given = dict(locals())
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.matrix_flags import asked, check_texts
     from serve_bench.errors import BadInput
     from serve_bench.report import COMPARED
 
+    check_texts(given)
     if format not in COMPARED:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
     wish = gate_flags.read_flags(threshold, gate, fail_on, noise)

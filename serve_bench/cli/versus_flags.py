@@ -106,6 +106,8 @@ def planned(asked: Asked) -> VersusSuite:
         check_apart(first, second)
     check_apps(first, second)
     suite = _suite(asked, common, sides_of(first, second))
+    if first.app.own is not None and asked.app is not None:
+        raise BadInput(f"--app: {asked.app}: the sides name apps of your own: leave it out")
     if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
         suite = replace(suite, cells=({},))
         _check_options(suite)

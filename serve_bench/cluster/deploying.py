@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import time
 from typing import Any
 
 from asking import ask_replicas, serve_client
 from log_levels import set_system_log_level, wait_system_log_level
-from refusal import ANSI, Refused, one_line
+from refusal import ANSI, Refused, last_raised, one_line
 
 POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
@@ -22,6 +23,16 @@ PROOF_TIMEOUT_S = 15.0
 
 #: An app that gives the same wrong answer for so long will not give another.
 WRONG_ANSWER_S = 5.0
+
+#: What would make an own app answer otherwise, by the status that it answers with.
+_ADVICE = {
+    404: ": the app has no such path, name one with --route",
+    405: ": the path takes another --method",
+    422: ": the path takes another query (--route) or --body",
+}
+
+#: Paths of the app that are told.
+MOST_PATHS = 8
 
 
 class Deployer:
@@ -93,7 +104,9 @@ class Deployer:
                 if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
                     told = [app.message, *(one.message for one in app.deployments.values())]
                     why = [line for text in told for line in ANSI.sub("", text).splitlines()]
-                    raise Refused(f"the app {spec['name']!r} is {status}", why)
+                    raised = last_raised(why)
+                    because = f": {raised}" if raised else ""
+                    raise Refused(f"the app {spec['name']!r} is {status}{because}", why)
                 if status == "RUNNING" and all(
                     _settled(app.deployments.get(name), count) for name, count in wanted.items()
                 ):
@@ -105,44 +118,75 @@ class Deployer:
         """Until the HTTP port answers for the app: a deployment can run before it is routed to.
 
         Returns the first request that reached the app, connecting included. Polls before it ended
-        at the proxy: refused, or unknown there (404), or without a replica yet (503).
+        at the proxy: refused, or unknown there (404), or without a replica yet (503). Once the
+        proxy lists the app's prefix among its routes, a 404 is the app's own answer.
         """
         ready = spec["ready"]
         first: dict[str, Any] | None = None
         began_all = time.monotonic()
         polls = 0
+        routed = False
         while (left_s := began_all + PROXY_TIMEOUT_S - time.monotonic()) > 0:
             # A slow first answer is waited for: given up, it would be the second that is timed.
             plain = ready["body"] is None and not spec["own"]
             began = time.perf_counter()
             status, answer = self._poll(ready, POLL_TIMEOUT_S if plain else left_s)
-            if first is None and status not in (None, 404, 503):
+            at_proxy = status in (None, 503) or (status == 404 and not routed)
+            if first is None and not at_proxy:
                 taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
                 first = {"ms": taken_ms, "polls": polls, "status": status}
                 reached = time.monotonic()
             if first is not None and _wanted(status, ready["statuses"]):
                 return first
             polls += 1
+            routed = routed or (spec["own"] and status == 404 and self._routed(spec))
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
         asked = f"{ready['method']} {ready['path']}"
         waited_s = time.monotonic() - began_all
-        raise Refused(f"{asked} on port {self.http['port']} answered {answer} for {waited_s:.0f} s")
+        said = f"{asked} on port {self.http['port']} answered {answer} for {waited_s:.0f} s"
+        raise Refused(said + (self._advice(status) if spec["own"] else ""))
+
+    def _routed(self, spec: dict[str, Any]) -> bool:
+        """Whether the proxy, or HAProxy, lists the app's prefix among its routes."""
+        return spec["route_prefix"] in (self._told("/-/routes") or {})
+
+    def _advice(self, status: int | None) -> str:
+        """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
+        if status not in _ADVICE:
+            return ""
+        paths = (self._told("/openapi.json") or {}).get("paths")
+        shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
+        return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
+
+    def _told(self, path: str) -> dict[str, Any] | None:
+        """The JSON object at a path of the HTTP port; None where there is none."""
+        ready: dict[str, Any] = {"method": "GET", "path": path, "headers": {}, "body": None}
+        status, _, content = self._ask(ready, POLL_TIMEOUT_S)
+        try:
+            told = json.loads(content) if status == 200 else None
+        except ValueError:
+            return None
+        return told if isinstance(told, dict) else None
 
     def _poll(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str]:
-        """The status of an answer on a connection of its own, None without one; and what to say of
-        it."""
+        """The status of an answer, None without one; and what to say of it."""
+        status, said, _ = self._ask(ready, patience_s)
+        return status, said
+
+    def _ask(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str, bytes]:
+        """The same with the body, of a request on a connection of its own."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
         connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
         try:
             connection.request(ready["method"], ready["path"], body, ready["headers"])
             response = connection.getresponse()
-            response.read()
-            return response.status, f"{response.status} {response.reason}"
+            content = response.read()
+            return response.status, f"{response.status} {response.reason}", content
         except (OSError, http.client.HTTPException) as error:
-            return None, one_line(error)
+            return None, one_line(error), b""
         finally:
             connection.close()
 

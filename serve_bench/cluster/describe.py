@@ -9,6 +9,7 @@ and the line of the user's file that it came from.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -28,6 +29,19 @@ class NoApp(Exception):
     """What was named is no application; the message says what it is."""
 
 
+class BuilderFailed(Exception):
+    """The function that was named raised its cause."""
+
+
+def hiding() -> str | None:
+    """The file of a module named ray that is not Ray: one beside the app comes first."""
+    file = getattr(sys.modules.get("ray"), "__file__", None)
+    if file is None:
+        spec = importlib.util.find_spec("ray")
+        file = None if spec is None else spec.origin
+    return file if file is not None and not (Path(file).parent / "serve").is_dir() else None
+
+
 def application(target: str) -> Any:
     """The application that `module:name` stands for. Raises what the module raises, or NoApp."""
     module_name, _, name = target.partition(":")
@@ -40,7 +54,10 @@ def application(target: str) -> Any:
         found = getattr(found, part)
     if not hasattr(found, "_bound_deployment") and callable(found) and not hasattr(found, "bind"):
         takes = inspect.signature(found).parameters
-        found = found({}) if takes else found()  # a builder, as Serve would call it
+        try:
+            found = found({}) if takes else found()  # a builder, as Serve would call it
+        except Exception as error:  # whatever the app raises is its own to tell
+            raise BuilderFailed from error
     if hasattr(found, "_bound_deployment"):
         return found
     if hasattr(found, "bind"):
@@ -162,14 +179,18 @@ def main() -> None:
         import ray
 
         told: dict[str, Any] = {"ray": ray.__version__, "options": options()}
-    except ImportError as error:
-        told = {"no_ray": str(error)}
+    except Exception as error:  # noqa: BLE001 - a Ray that is not whole raises anything
+        told = {"no_ray": f"{type(error).__name__}: {error}"}
+        told["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "ray"
+        told["hidden_by"] = hiding()
     else:
         try:
             told["deployments"] = [facts(one) for one in deployments(application(sys.argv[1]))]
             told["refusals"] = refusals(wishes)
         except NoApp as error:
             told["no_app"] = str(error)
+        except BuilderFailed as error:
+            told |= told_error(error.__cause__ or error) | {"builder": True}
         except Exception as error:  # noqa: BLE001 - whatever the app raises is its own to tell
             told |= told_error(error)
     answer.write(json.dumps(told) + "\n")

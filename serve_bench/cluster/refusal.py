@@ -19,11 +19,17 @@ class Refused(Exception):
         self.detail = detail or []
 
 
+def last_raised(lines: list[str]) -> str | None:
+    """The last line that is the end of a traceback, such as `ValueError: no model`."""
+    raised = [line.strip() for line in lines if RAISED.match(line.strip())]
+    return raised[-1] if raised else None
+
+
 def one_line(error: BaseException) -> str:
     """The error itself. One from a remote actor holds a whole traceback: its last error counts."""
     lines = ANSI.sub("", str(error)).splitlines()
-    raised = [line.strip() for line in lines if RAISED.match(line.strip())]
+    raised = last_raised(lines)
     if len(lines) > 1 and raised:
-        return raised[-1]
+        return raised
     text = " ".join(" ".join(lines).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.checks import Warning
 from serve_bench.comparing.values import SLICES, SideRow
 from serve_bench.comparison import FEWEST, Judged
+from serve_bench.failed_requests import failures_of
 from serve_bench.result import Result, Trial
 
 Letter: TypeAlias = Literal["A", "B"]
@@ -84,13 +85,9 @@ def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]
 def _message(code: str, some: Sequence[Warning], row: SideRow) -> str:
     if code != "errors":
         return some[0].message
-    total: dict[str, int] = {}
-    for trial in row.trials:
-        for name, count in trial.counts.failed.items():
-            total[name] = total.get(name, 0) + count
-    classes = ", ".join(f"{name} {count:,}" for name, count in sorted(total.items()) if count)
+    failed = sum(trial.counts.failed_total for trial in row.trials)
     share = share_text(row.failed_share)
-    return f"{sum(total.values()):,} requests failed ({share}): {classes}"
+    return f"{failed:,} requests failed ({share}): {failures_of(row.trials)}"
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:

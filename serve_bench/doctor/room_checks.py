@@ -19,6 +19,7 @@ from serve_bench import host
 from serve_bench.doctor.cpu_checks import Ticks
 from serve_bench.doctor.place import GIB, Place, plural, size
 from serve_bench.fitness import Finding, Status
+from serve_bench.launch_spec import lacking_open_files
 from serve_bench.load.connect import SPARE_FDS
 from serve_bench.ports import BLOCKS
 from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES
@@ -234,6 +235,10 @@ def open_files(soft: int, hard: int) -> Finding:
     below = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     value = f"{told}, soft {below} (raised to the hard one where needed)"
     detail = {"soft": soft, "hard": None if endless else hard}
+    lacking = lacking_open_files(hard)
+    if lacking is not None:
+        advice = f"no cluster starts: {lacking.partition(', and ')[2]}"
+        return Finding("open files", "failure", value, advice, detail)
     needed = 2 * MOST_CLIENTS + SPARE_FDS
     if endless or hard >= needed:
         return Finding("open files", "ok", value, detail=detail)

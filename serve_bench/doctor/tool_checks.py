@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from importlib import metadata
 from typing import Final
 
@@ -35,6 +37,12 @@ LIBRARIES: Final[tuple[tuple[str, str, Status], ...]] = (
     ("pytest-benchmark", "the pytest fixtures: pip install 'serve-bench[ci]'", "absent"),
 )
 
+#: What a library is imported as, where it is not its name.
+MODULES: Final = {"scipy": "scipy.special", "vl-convert-python": "vl_convert"}
+
+#: matplotlib makes a list of all fonts the first time.
+IMPORT_TIMEOUT_S: Final = 60.0
+
 
 def program(name: str, flag: str, pattern: str, use: str) -> Finding:
     """A program that need not be there: found with its version, or what it would be good for."""
@@ -55,7 +63,30 @@ def library(name: str, use: str, missing: Status = "absent") -> Finding:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Finding(name, missing, "not installed", f"for {use}")
-    return Finding(name, "ok", version, detail={"version": version})
+    detail = {"version": version}
+    reason = why_not_imported(MODULES.get(name, name.replace("-", "_")))
+    if reason is not None:
+        advice = f"for {use.replace('pip install', 'pip install --force-reinstall')}"
+        value = f"{version}, but cannot be imported: {reason}"
+        return Finding(name, "warning", value, advice, detail)
+    return Finding(name, "ok", version, detail=detail)
+
+
+def why_not_imported(module: str) -> str | None:
+    """Why this interpreter, in a process of its own, cannot import a module; None where it can."""
+    code = f"import sys; sys.path[:] = filter(None, sys.path); import {module}"
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {IMPORT_TIMEOUT_S:.0f} s"
+    lines = told.stderr.strip().splitlines() or [f"exit code {told.returncode}"]
+    return lines[-1] if told.returncode else None
 
 
 def read_py_spy() -> Finding:

@@ -158,6 +158,13 @@ class _Timed:
         timed = pytest.mark.benchmark(**said, timer=LoadClock().load_time)
         item.add_marker(timed, append=False)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """What failed is not stored: an assertion may fail once the rounds are done."""
+        measured = getattr(item, "funcargs", {}).get("serve_benchmark")
+        if measured is not None and call.excinfo is not None:
+            measured.drop()
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_compare_machine_info(self, compared_benchmark: dict[str, Any]) -> None:
         """Keeps what is compared with: its rounds must be like those of now."""

@@ -49,6 +49,7 @@ class ServeBenchmark:
         self._stored = stored
         self._reports = reports
         self._called = False
+        self._lines: list[str] = []
 
     def __call__(
         self,
@@ -77,6 +78,7 @@ class ServeBenchmark:
         unless `errors_allowed`. `timeout_s` is for a request, `round_timeout_s` for a round.
         """
         with one_line():
+            _check_kinds(requests, rounds, warmup_s, timeout_s, round_timeout_s)
             self._once(rounds, warmup_s)
             if not 0 < round_timeout_s < MOST_S:
                 raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
@@ -94,8 +96,15 @@ class ServeBenchmark:
                 self._benchmark.has_error = True
                 raise
         self._benchmark.extra_info.update(found.to_json())
-        self._reports.append((self._node.nodeid, found.lines()))
+        self._lines = found.lines()
+        self._reports.append((self._node.nodeid, self._lines))
         return found
+
+    def drop(self) -> None:
+        """The test failed: pytest-benchmark stores nothing of a fixture with an error."""
+        self._benchmark.has_error = True
+        if self._lines:
+            self._lines.append("not stored: the test failed")
 
     def _once(self, rounds: int, warmup_s: float) -> None:
         if self._called:
@@ -157,6 +166,21 @@ class ServeBenchmark:
                     "store new ones before you compare"
                 )
         return found
+
+
+def _check_kinds(
+    requests: object, rounds: object, warmup_s: object, timeout_s: object, round_timeout_s: object
+) -> None:
+    """BadInput where a number is none."""
+    for name, value, kinds, words in (
+        ("requests", requests, int, "a whole number"),
+        ("rounds", rounds, int, "a whole number"),
+        ("warmup_s", warmup_s, int | float, "a number"),
+        ("timeout_s", timeout_s, int | float, "a number"),
+        ("round_timeout_s", round_timeout_s, int | float, "a number"),
+    ):
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise BadInput(f"{WHERE}: {name}: {value!r} is not allowed; it takes {words}")
 
 
 def _load(url: str, text: str, asked: Asked, requests: int, timeout_s: float) -> Load:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 
@@ -17,6 +17,9 @@ from serve_bench.errors import BadInput, RunFailed
 from serve_bench.kept_cluster import KeptCluster
 from serve_bench.own_app import Asked, Option
 from serve_bench.request_spec import SpecError
+
+#: What a field of a load is called among the arguments, where it is another name.
+ARGUMENTS: Final = {"count": "requests", "header": "headers:"}
 
 
 @contextlib.contextmanager
@@ -26,7 +29,8 @@ def one_line() -> Iterator[None]:
         yield
         return
     except SpecError as error:
-        said = f"serve_benchmark: {error}"
+        field, space, rest = str(error).partition(" ")
+        said = f"serve_benchmark: {ARGUMENTS.get(field, field)}{space}{rest}"
     except BadInput as error:
         said = str(error)
     except RunFailed as error:
@@ -44,6 +48,7 @@ def asked_of(
     expect_status: tuple[int, ...] = (),
 ) -> Asked:
     """The request that arguments of the fixtures make. Raises BadInput."""
+    _check_kinds(route, method, headers, expect_status)
     if route is not None and not route.startswith("/"):
         raise BadInput(f"route: {route!r} is not allowed; it takes a path that begins with /")
     given = list((headers or {}).items())
@@ -60,6 +65,20 @@ def asked_of(
             given.append(("content-type", "application/json"))
     verb = method or ("GET" if body is None else "POST")
     return Asked(route or "/", verb, tuple(given), content, tuple(expect_status))
+
+
+def _check_kinds(route: object, method: object, headers: object, expect_status: object) -> None:
+    pairs = headers.items() if isinstance(headers, Mapping) else ()
+    words = all(isinstance(one, str) for pair in pairs for one in pair)
+    codes = expect_status if isinstance(expect_status, tuple | list) else ("",)
+    for name, value, fits, takes in (
+        ("route", route, isinstance(route, str | None), "text"),
+        ("method", method, isinstance(method, str | None), "text"),
+        ("headers", headers, isinstance(headers, Mapping | None) and words, "{'Name': 'value'}"),
+        ("expect_status", expect_status, all(type(one) is int for one in codes), "(200, 204)"),
+    ):
+        if not fits:
+            raise BadInput(f"{name}: {value!r} is not allowed; it takes {takes}")
 
 
 class ServeTarget:

@@ -12,7 +12,7 @@ from typing import Final
 
 from serve_bench.comparing import VERSUS, of_versus
 from serve_bench.comparing.parts import Comparing
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, visible
 from serve_bench.ladder_figures import ladder_lines
 from serve_bench.press_figures import settings_of
 from serve_bench.report.classic import classic
@@ -66,10 +66,27 @@ def render(
     records, as it is shown. `width` (characters) and `color` are for the table alone; see
     `table.terminal()`. The table of a single load is its summary. `exclude_connect` is for a press
     run as table or markdown: figures without the time to connect stand beside. Raises BadInput for
-    an unknown format, FormatError for damaged records.
+    an unknown format, FormatError for damaged records. Control characters in names are written out.
     """
     if format not in FORMATS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    found = _rendered(result, format, published, where, width, exclude_connect)
+    if isinstance(found, str):
+        return visible(found)
+    from serve_bench.report.table import table  # rich, needed here alone
+
+    return table(found, width=width, color=color)
+
+
+def _rendered(
+    result: Result,
+    format: str,
+    published: bool,
+    where: str | None,
+    width: int,
+    exclude_connect: bool,
+) -> str | Page:
+    """The text with names as they are, or the page of the table that has colours."""
     if format == "markdown" and result.run.command != VERSUS:
         from serve_bench.report.markdown import markdown  # sentences of the page, needed here alone
 
@@ -97,11 +114,7 @@ def render(
     page = page_of(result, published=published, where=where)
     if result.run.command == "run" and (best := best_text(page)) is not None:
         page = replace(page, notes=(best, *page.notes))
-    if format == "table":
-        from serve_bench.report.table import table  # rich, needed here alone
-
-        return table(page, width=width, color=color)
-    return DRAWN[format](page)
+    return page if format == "table" else DRAWN[format](page)
 
 
 def render_comparing(
@@ -116,10 +129,10 @@ def render_comparing(
     if format == "json":
         return versus_json(comparing, where)
     if format == "csv":
-        return versus_csv(comparing)
+        return visible(versus_csv(comparing))
     if format == "markdown":
-        return versus_markdown(comparing, where)
-    return versus_text(comparing, where, width)
+        return visible(versus_markdown(comparing, where))
+    return visible(versus_text(comparing, where, width))
 
 
 def _press(

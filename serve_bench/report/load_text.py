@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from serve_bench.failed_requests import failures_of
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
 from serve_bench.report.texts import limited_line
@@ -159,8 +160,7 @@ def _counts(trial: Trial, width: int) -> Iterator[str]:
     if codes:
         status = ", ".join(f"{code}: {n:,}" for code, n in codes.items())
         yield from _wrapped(f"{'status':{LABEL}}{status}", width)
-    errors = ", ".join(f"{name} {n:,}" for name, n in counts.failed.items() if n)
-    yield from _wrapped(f"{'errors':{LABEL}}{errors or 'none'}", width)
+    yield from _wrapped(f"{'errors':{LABEL}}{failures_of([trial]) or 'none'}", width)
     retried, reconnects = trial.client.get("retried"), trial.client.get("reconnects")
     if retried:
         text = f"{retried:,} (their latency runs from the first attempt)"
@@ -219,7 +219,9 @@ def _cpu(trial: Trial, width: int) -> Iterator[str]:
 
 def _limited(trial: Trial, width: int) -> Iterator[str]:
     """What limited the load, as far as it is known: the server's processes are not visible here,
-    only the client and the host. Nothing where neither was looked at."""
+    only the client and the host. Nothing where neither was looked at, or nothing completed."""
+    if not trial.counts.completed:
+        return
     verdict = limited_by(trial)
     if not trial.usage and verdict.cause != "client":
         return

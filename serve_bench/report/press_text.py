@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.failed_requests import failures_of
 from serve_bench.ladder import COLLAPSE, KNEE
 from serve_bench.press_compare import comparisons
 from serve_bench.press_figures import Collapse, RunFigure, Setting, axis_words, settings_of
@@ -259,7 +260,7 @@ def _run(one: RunFigure) -> str:
 
 def changes(setting: Setting, best: PressRow, at: PressRow) -> Iterator[str]:
     """Errors, CPU, GPU and queueing, each `before -> after`."""
-    failed = ", ".join(f"{name} {count}" for name, count in at.line.failed.items())
+    failed = failures_of(at.line.trials)
     yield f"errors {best.line.errors} -> {at.line.errors}{f' ({failed})' if failed else ''}"
     if setting.visible:
         yield f"CPU {cpu(setting, best)} -> {cpu(setting, at)} %"

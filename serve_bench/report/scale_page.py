@@ -275,7 +275,10 @@ def _limits(size: ScaleSize) -> list[str]:
         verdicts = [
             limited_by(replace(trial, usage=usages_of(trial)[0]))
             for trial in line.trials
-            if trial.row.client != HANDLE and len(nodes_of(trial)) < 2 and usages_of(trial)
+            if trial.row.client != HANDLE
+            and len(nodes_of(trial)) < 2
+            and usages_of(trial)
+            and trial.counts.completed
         ]
         if verdicts and any(MAIN in trial.metrics for trial in line.trials):
             row = f"{short_label(line)}: " if len(size.lines) > 1 else ""

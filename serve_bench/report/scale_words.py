@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.failed_requests import failures
 from serve_bench.report.texts import number
 from serve_bench.result import Launch, Trial
 from serve_bench.scale_figures import Invalid
@@ -68,13 +69,12 @@ BROKEN: Final = ": figures below are of a broken run"
 
 
 def invalid_line(bad: Invalid, where: str = "") -> str:
-    """`INVALID: 12 % of the requests failed or timed out (timeout 3,000): figures below are of a
+    """`INVALID: 12 % of the requests failed or timed out (3,000 timed out): figures below are of a
     broken run`; `where` names the size, if there are several."""
     head = f"INVALID{where}: "
-    ranked = sorted(bad.failed.items(), key=lambda pair: (-pair[1], pair[0]))
-    classes = ", ".join(f"{name} {count:,}" for name, count in ranked)
+    classes = failures(bad.failed, bad.statuses)
     if not bad.completed:
-        told = f" ({classes} failed)" if classes else ""
+        told = f" ({classes})" if classes else ""
         return f"{head}no request was completed{told}{BROKEN}"
     digits = 0 if 0.0995 <= bad.share < 0.995 else 1
     said = f" ({classes})" if classes else ""

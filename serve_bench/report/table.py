@@ -13,6 +13,7 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from serve_bench.errors import visible
 from serve_bench.report.columns import Fitted, fitted
 from serve_bench.report.inside import UsageTable
 from serve_bench.report.page import Entry, Page, VariantPart
@@ -179,5 +180,6 @@ def _drawn(lines: Iterable[Text], width: int, color: bool) -> str:
         legacy_windows=False,
     )
     for line in lines:
+        line.plain = visible(line.plain)
         console.print(line, soft_wrap=True, highlight=False)
     return out.getvalue()
