@@ -250,7 +250,7 @@ def test_few_errors_are_a_doubt_and_no_more() -> None:
     assert found.word == "same" and not found.rows[0].worse
     (doubt,) = found.rows[0].doubts
     assert (doubt.side, doubt.code, doubt.launches, doubt.of) == ("B", "errors", 6, 6)
-    assert doubt.message == "18 requests failed (0.15 %): reset 18"
+    assert doubt.message == "18 requests failed (0.15 %): 18 reset"
 
 
 @pytest.mark.parametrize("flag", ["interrupted", "cut", "short_slices"])
