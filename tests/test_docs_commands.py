@@ -188,14 +188,16 @@ def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str])
         return
     with serving() as server:
         text = re.sub(
-            r":\d+s", ":100ms", re.sub(r" -d \d+s", " -d 200ms", URL.sub(server.url, line))
+            r":\d+s", ":100ms", re.sub(r" -d \d+s", " -d 500ms", URL.sub(server.url, line))
         )
         words = flagged(text)
         if "-d" not in words and "--stages" not in words:
-            words += ["-d", "1s" if "wrk" in words else "200ms"]
-        assert run([*words, "--timeout", "5s"]) == 0, capsys.readouterr().err
+            words += ["-d", "1s" if "wrk" in words else "500ms"]
+        code = run([*words, "--timeout", "5s"])
+    captured = capsys.readouterr()
+    assert code == 0, f"{captured.out}\n{captured.err}"
     told = r" requests in \d" if "--client wrk" in line else r" completed \+ 0 failed"
-    assert re.search(told, capsys.readouterr().out)
+    assert re.search(told, captured.out)
 
 
 @pytest.mark.process
