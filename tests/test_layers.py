@@ -85,6 +85,7 @@ ONLY_IN: Final = {
     "anyio": ("apps/",),
     "numpy": ("apps/",),
     "matplotlib": (
+        "report/plot_file.py",
         "report/plot_history.py",
         "report/plot_ladders.py",
         "report/plot_rpc.py",

@@ -2,14 +2,13 @@
 
 Rule: a pure function from a History to bytes. A dot is a run, at its place in the order of time,
 since nights are not evenly apart; a line is the level that it belongs to, and ends where the level
-does. matplotlib is imported where it is needed (extra `plot`).
+does.
 """
 
 from __future__ import annotations
 
-import io
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from serve_bench.errors import BadInput
 from serve_bench.history.parts import Group, History, Series
@@ -22,12 +21,13 @@ from serve_bench.report.history_words import (
     part_title,
     value_text,
 )
+from serve_bench.report.plot_file import check_kind, figure_bytes
 from serve_bench.report.versus_words import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-KINDS: Final = ("png", "svg")
 
 #: Okabe and Ito's colours, told apart by people of any colour vision; each has a shape too.
 _RUN, _WORSE, _BETTER, _GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
@@ -47,33 +47,17 @@ def plot_history(history: History, kind: str = "png") -> bytes:
 
     Raises BadInput where matplotlib is missing, the kind is another, or there are too many rows.
     """
-    if kind not in KINDS:
-        raise BadInput(f"--plot: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
+    check_kind(kind, "--plot")
     panels = [(group, series) for group in history.groups for series in group.series]
     if len(panels) > MOST:
         raise BadInput(
             f"--plot: {len(panels)} rows; a figure holds up to {MOST}: choose by --variant, --cell "
             "or --row"
         )
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadInput(
-            "plot: matplotlib is missing; pip install 'serve-bench[plot]' brings it"
-        ) from None
-    # Text in an SVG stays text, and equal runs make equal files: no date, no random ids. A name of
-    # a variant is no formula.
-    rc: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "serve-bench",
-        "text.parse_math": False,
-    }
-    with matplotlib.rc_context(rc):
-        wide = min(_COLUMNS, len(panels))
-        rows = math.ceil(len(panels) / wide)
-        size = (max(6.0, _WIDTH * wide), 1.0 + _HEIGHT * rows)
-        sheet = Figure(figsize=size, layout="constrained")
+    wide = min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / wide)
+
+    def draw(sheet: Figure) -> None:
         grid = sheet.subplots(rows, wide, squeeze=False).flatten()
         for axes, (group, series) in zip(grid, panels, strict=False):
             _panel(axes, group, series)
@@ -82,10 +66,9 @@ def plot_history(history: History, kind: str = "png") -> bytes:
         heads = [f"serve-bench history: {group_title(group)}" for group in history.groups]
         sheet.suptitle("\n".join(heads), x=0.01, ha="left", fontsize=10)
         sheet.supxlabel(_foot(history), x=0.01, ha="left", fontsize=7, color="#555555")
-        out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        sheet.savefig(out, format=kind, dpi=_DPI, metadata=metadata)
-    return out.getvalue()
+
+    size = (max(6.0, _WIDTH * wide), 1.0 + _HEIGHT * rows)
+    return figure_bytes(kind, size, draw, _DPI)
 
 
 def _panel(axes: Axes, group: Group, series: Series) -> None:

@@ -7,7 +7,6 @@ matplotlib is needed here alone (extra `plot`) and imported where it is needed.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from serve_bench.errors import BadInput
 from serve_bench.ladder_figures import LadderLine, ladder_lines
 from serve_bench.press_figures import settings_of
 from serve_bench.report.ladder_tables import name_of, size_of
+from serve_bench.report.plot_file import check_kind, figure_bytes
 from serve_bench.report.published import PRESS, press_table, reference
 from serve_bench.report.texts import host_line
 from serve_bench.result import Result
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-KINDS: Final = ("png", "svg")
 
 #: Okabe and Ito's colours, told apart by people of any colour vision; black is for marks.
 _COLOURS: Final = (
@@ -35,7 +34,6 @@ _COLOURS: Final = (
 )
 _POINTS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY: Final = "#9a9a9a"
-_DPI: Final = 150
 
 
 @dataclass(frozen=True)
@@ -53,26 +51,11 @@ def plot_ladders(result: Result, kind: str = "png", *, published: bool = False) 
     `published` adds the published curves of the same device and log level to a press run, in grey.
     Raises BadInput where matplotlib is missing, the kind is another, or nothing was measured.
     """
-    if kind not in KINDS:
-        raise BadInput(f"plot: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadInput(
-            "plot: matplotlib is missing; pip install 'serve-bench[plot]' brings it"
-        ) from None
+    check_kind(kind)
     curves = [one for one in _curves(result, published) if one.ladder.rates]
     if not curves:
         raise BadInput("plot: the run holds no ladder with a measured step")
-    # Text in an SVG stays text, and equal runs make equal files: no date, no random ids.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "serve-bench"}):
-        figure = Figure(figsize=(8.0, 7.6), layout="constrained")
-        _draw(figure, curves, result)
-        out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(out, format=kind, dpi=_DPI, metadata=metadata)
-    return out.getvalue()
+    return figure_bytes(kind, (8.0, 7.6), lambda figure: _draw(figure, curves, result))
 
 
 def _curves(result: Result, published: bool) -> list[_Curve]:

@@ -2,18 +2,18 @@
 
 Rule: a pure function from a report (rpc_json.py, or a file of PyTorch's own launcher) to bytes.
 Lines only join what was measured, and only where the x axis has numbers; else a point is a mark
-at p50 with a whisker up to p95. matplotlib is imported where it is needed (extra `plot`).
+at p50 with a whisker up to p95.
 """
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.errors import BadInput
+from serve_bench.report.plot_file import check_kind, figure_bytes
 from serve_bench.report.rpc_read import Curve, Drawn, Figure, read_report
 from serve_bench.report.rpc_words import PUBLISHED, example_curve, foot_of, title_of
 from serve_bench.report.texts import number
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Page
 
-KINDS: Final = ("png", "svg")
 
 #: Okabe and Ito's colours, told apart by people of any colour vision.
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _POINTS: Final = ("o", "s", "^", "D", "v", "P")
 _GREY: Final = "#8a8a8a"
-_DPI: Final = 150
 
 LOG_X: Final = 20.0
 LOG_Y: Final = 12.0
@@ -58,35 +56,14 @@ def plot_rpc(
     Raises BadInput where matplotlib is missing, the kind is another, or it is no such report, whose
     `name` (a file, say) the message begins with.
     """
-    if kind not in KINDS:
-        raise BadInput(f"plot: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
+    check_kind(kind)
     try:
         drawn = read_report(report)
         example = example_curve(drawn) if published else None
         foot = foot_of(drawn, example)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure as Page
-    except ImportError:
-        raise BadInput(
-            "plot: matplotlib is missing; pip install 'serve-bench[plot]' brings it"
-        ) from None
-    # Text in an SVG stays text, and equal reports make equal files: no date, no random ids. What a
-    # report says is no formula.
-    rc: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "serve-bench",
-        "text.parse_math": False,
-    }
-    with matplotlib.rc_context(rc):
-        page = Page(figsize=(8.6, 7.4), layout="constrained")
-        _draw(page, drawn, example, foot)
-        out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        page.savefig(out, format=kind, dpi=_DPI, metadata=metadata)
-    return out.getvalue()
+    return figure_bytes(kind, (8.6, 7.4), lambda page: _draw(page, drawn, example, foot))
 
 
 def _draw(page: Page, drawn: Drawn, example: Curve | None, foot: str) -> None:

@@ -8,13 +8,13 @@ beyond. What was not measured has no point. matplotlib is imported where it is n
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.errors import BadInput
+from serve_bench.report.plot_file import check_kind, figure_bytes
 from serve_bench.report.scale_page import ScalePage, scale_page
 from serve_bench.report.scale_words import BROKEN
 from serve_bench.report.texts import host_line
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Sheet
 
-KINDS: Final = ("png", "svg")
 
 #: Okabe and Ito's colours, told apart by people of any colour vision.
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _POINTS: Final = ("o", "s", "^", "D", "v", "P")
-_DPI: Final = 150
 _COLUMNS: Final = 2
 
 NARROW: Final = 2.0
@@ -69,34 +67,14 @@ def plot_scale(result: Result, kind: str = "png") -> bytes:
     Raises BadInput where matplotlib is missing, the kind is another, or the run holds no curve with
     a measured size.
     """
-    if kind not in KINDS:
-        raise BadInput(f"plot: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
+    check_kind(kind)
     page = scale_page(result)
     panels = _panels(page)
     if not panels:
         raise BadInput("plot: the run holds no curve with a measured size")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure as Sheet
-    except ImportError:
-        raise BadInput(
-            "plot: matplotlib is missing; pip install 'serve-bench[plot]' brings it"
-        ) from None
-    # Text in an SVG stays text, and equal runs make equal files: no date, no random ids. A name of
-    # a variant is no formula.
-    rc: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "serve-bench",
-        "text.parse_math": False,
-    }
-    with matplotlib.rc_context(rc):
-        rows = math.ceil((len(panels) + 1) / _COLUMNS)
-        sheet = Sheet(figsize=(8.6, 1.1 + 2.35 * rows), layout="constrained")
-        _draw(sheet, page, panels, rows)
-        out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        sheet.savefig(out, format=kind, dpi=_DPI, metadata=metadata)
-    return out.getvalue()
+    rows = math.ceil((len(panels) + 1) / _COLUMNS)
+    size = (8.6, 1.1 + 2.35 * rows)
+    return figure_bytes(kind, size, lambda sheet: _draw(sheet, page, panels, rows))
 
 
 def _panels(page: ScalePage) -> dict[str, list[_Drawn]]:

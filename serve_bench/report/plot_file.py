@@ -1,0 +1,56 @@
+"""A figure as the bytes of a file: what all plots have in common.
+
+Rule: matplotlib (extra `plot`) is imported here alone at run time, and where a figure is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from serve_bench.errors import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS: Final = ("png", "svg")
+
+DPI: Final = 150
+
+#: Text in an SVG stays text, and equal runs make equal files: no date, no random ids. A name of a
+#: variant is no formula.
+_RC: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "serve-bench",
+    "text.parse_math": False,
+}
+
+
+def check_kind(kind: str, what: str = "plot") -> None:
+    """Raises BadInput for a kind that is none of KINDS; `what` begins the message."""
+    if kind not in KINDS:
+        raise BadInput(f"{what}: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
+
+
+def figure_bytes(
+    kind: str, size: tuple[float, float], draw: Callable[[Figure], None], dpi: int = DPI
+) -> bytes:
+    """What `draw` puts on a figure of this size (inches), as a file of this kind.
+
+    Raises BadInput where matplotlib is missing, and what `draw` raises.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BadInput(
+            "plot: matplotlib is missing; pip install 'serve-bench[plot]' brings it"
+        ) from None
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+        out = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(out, format=kind, dpi=dpi, metadata=metadata)
+    return out.getvalue()
