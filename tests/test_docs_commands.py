@@ -180,14 +180,16 @@ def test_what_reads_runs_reads_them(
     assert re.search("requests/s|inconclusive", "".join([shown, *pages])) or figures
 
 
+def alone(found: list[Any]) -> list[Any]:
+    """Loads that need no cluster: those from its nodes are run in tests/integration/test_nodes.py,
+    those with py-spy beside Serve in test_profile.py there."""
+    needy = ("--load-on", "--profile")
+    return [one for one in found if not any(flag in one.values[0] for flag in needy)]
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("line", lines("load", url=True))
+@pytest.mark.parametrize("line", alone(lines("load", url=True)))
 def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if "--load-on" in line:  # needs a Ray cluster: tests/integration/test_nodes.py
-        assert read_load_on(line.split("--load-on ")[1].split()[0], None) is not None
-        return
-    if "--profile" in line:  # needs Serve: tests/integration/test_profile.py
-        return
     with serving() as server:
         text = re.sub(
             r":\d+s", ":100ms", re.sub(r" -d \d+s", " -d 500ms", URL.sub(server.url, line))
@@ -200,6 +202,11 @@ def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str])
     assert code == 0, f"{captured.out}\n{captured.err}"
     told = r" requests in \d" if "--client wrk" in line else r" completed \+ 0 failed"
     assert re.search(told, captured.out)
+
+
+@pytest.mark.parametrize("line", [line for line in SHOWN if "--load-on" in line])
+def test_places_of_loads_are_places(line: str) -> None:
+    assert read_load_on(line.split("--load-on ")[1].split()[0], None) is not None
 
 
 @pytest.mark.process

@@ -14,7 +14,7 @@ from serve_bench.report.columns import Texts, inline, markdown_table
 
 MOST_CHARACTERS: Final = 65_536
 """Of a comment on GitHub, which answers a longer one with "body is too long (maximum is 65536
-characters)"."""
+characters)" (quoted in github.com/danger/danger/issues/424)."""
 
 MOST_COLUMNS: Final = 9
 """Of the table that stands open: a comment is about 100 characters wide."""
