@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction of a line with the figures in it."""
 
 
 def visible(text: str) -> str:
-    """The text with control characters but newline and tab written out, as \\x1b: what a name in
-    a record holds must not move a terminal's cursor."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """The text with control characters but newline and tab written out, as \\x1b or \\u202e: what a
+    name in a record holds must not move a terminal's cursor, nor turn the figures beside it."""
+    return _CONTROL.sub(lambda found: _written(ord(found[0])), text)
+
+
+def _written(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 class BadInput(ValueError):

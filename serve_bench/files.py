@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 
 from serve_bench.errors import BadInput
@@ -13,22 +13,42 @@ from serve_bench.errors import BadInput
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Writes beside it first and moves it to its place. Raises OSError, with nothing left over."""
-    draft = path.with_name(f".{path.name}.part")
+    draft = _draft(path)
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(draft, path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)
         raise
+
+
+def _draft(path: Path) -> Path:
+    """An empty file of a name that nothing had, beside `path`, with the rights of a new one."""
+    for number in count():
+        draft = path.with_name(f".{path.name}.{os.getpid()}-{number}.part")
+        with contextlib.suppress(FileExistsError):
+            draft.touch(exist_ok=False)
+            return draft
+    raise AssertionError("numbers do not end")
 
 
 def check_writable(path: Path) -> None:
     """Raises OSError when no file could be written at this path; leaves none."""
     if path.is_dir() or not path.name:
         raise IsADirectoryError(21, "is a folder")
-    draft = path.with_name(f".{path.name}.part")
-    draft.touch()
-    draft.unlink()
+    _draft(path).unlink()
+
+
+def check_reachable(path: Path, flag: str = "") -> None:
+    """BadInput for a path of which it cannot even be told whether it is there: too long a name, a
+    folder that may not be entered. `flag`: that named it."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        named = f"{flag}: {path}" if flag else str(path)
+        raise BadInput(f"{named}: cannot be reached: {why(error)}") from None
 
 
 def why(error: OSError) -> str:

@@ -57,6 +57,11 @@ def from_json(data: object) -> Record | None:
     return None if kind is None else _build(kind, data, data["kind"])
 
 
+def _no_number(name: str) -> float:
+    """NaN and Infinity are no JSON, and are never written."""
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def parse(lines: Iterable[str]) -> Result:
     """Read the lines of a records file.
 
@@ -67,8 +72,8 @@ def parse(lines: Iterable[str]) -> Result:
     warnings: list[ReadWarning] = []
     for number, line, last in _numbered(lines):
         try:
-            data = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):  # the latter: brackets without an end
+            data = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError):  # the latter: brackets without an end
             if number == 1:
                 raise FormatError("line 1 is not the record of a run") from None
             warnings.append(_broken(number, last))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from serve_bench.agenda import Agenda
 from serve_bench.clock import now_iso as now_iso
@@ -34,14 +34,12 @@ from serve_bench.result import (
     Trial,
 )
 from serve_bench.scenario import LAUNCH_S, Cell, LaunchPlan, label_of, step_row
-from serve_bench.server import Deployed, LaunchFailed, LaunchSpec, Serving
+from serve_bench.server import NOT_TRIED, Deployed, LaunchFailed, LaunchSpec, Serving
 from serve_bench.settling import Settling
 from serve_bench.store import RunFolder
 from serve_bench.strays import marks
 from serve_bench.teardown import record_teardown
 from serve_bench.trial import load_of, timing_of, trial_of
-
-NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import remove_empty
+from serve_bench.files import check_reachable, remove_empty
 from serve_bench.jsonl import parse, to_line
 from serve_bench.result import FormatError, Record, Result
 
@@ -106,7 +106,9 @@ class RunFolder:
 
 def read(path: Path) -> Result:
     """Read a run from its folder, or from a records file. Raises BadInput in one line."""
+    check_reachable(path)
     file = path / RECORDS_FILE if path.is_dir() else path
+    check_reachable(file)
     if not path.exists():
         raise BadInput(f"{path}: no such folder")
     if not file.exists():

@@ -14,6 +14,8 @@ import pytest
 from serve_bench import strays
 from serve_bench.cli import run
 
+GOLDEN = Path(__file__).parent / "golden"
+
 
 def no_runs_started() -> list[str]:
     return sorted(strays.known_runs())
@@ -171,3 +173,28 @@ def test_starting_up_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
+        "report . --format json -o {0}",
+    ],
+)
+def test_a_path_that_no_file_can_have_is_one_line(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records.jsonl").write_bytes((GOLDEN / "records.jsonl").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run(line.format("x" * 300).split()) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.endswith(": file name too long")
+
+
+def test_a_name_in_a_refusal_starts_no_line_and_turns_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(tmp_path / "a\nb\u202ec")]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "a\\nb\\u202ec" in told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from serve_bench.files import check_writable, why, write_whole
+from serve_bench.errors import BadInput
+from serve_bench.files import check_reachable, check_writable, why, write_whole
 
 
 def test_a_file_is_written_and_an_older_one_replaced(tmp_path: Path) -> None:
@@ -31,3 +33,30 @@ def test_whether_a_file_can_be_written_is_known_before(tmp_path: Path) -> None:
         with pytest.raises(OSError) as caught:
             check_writable(path)
         assert why(caught.value) == reason
+
+
+def test_a_draft_is_no_file_of_the_users(tmp_path: Path) -> None:
+    mine = [tmp_path / name for name in (".x.txt.part", f".x.txt.{os.getpid()}-0.part")]
+    for file in mine:
+        file.write_text("precious")
+    check_writable(tmp_path / "x.txt")
+    write_whole(tmp_path / "x.txt", "new")
+    assert [file.read_text() for file in mine] == ["precious"] * 2
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_path_that_cannot_be_reached_is_bad_input_and_one_that_is_not_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "none", tmp_path / "file" / "x"):
+        check_reachable(path)
+    with pytest.raises(BadInput, match=r"--output: .*: cannot be reached: file name too long"):
+        check_reachable(tmp_path / ("x" * 300), "--output")
+
+    def stat(path: Path) -> None:  # root may enter every folder
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(BadInput, match="private: cannot be reached: permission denied"):
+        check_reachable(Path("private"))

@@ -171,3 +171,13 @@ def test_a_missing_field_is_named_with_its_line() -> None:
     del data["started_at"]
     with pytest.raises(FormatError, match=r"line 2: launch: missing .*'started_at'"):
         parse([to_line(run()), json.dumps(data)])
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "9" * 5000])
+def test_a_line_with_what_is_no_number_is_a_broken_one(number: str) -> None:
+    first = to_line(run(FIRST))
+    bad = '{"kind":"teardown","launch":"1","seconds":' + number + "}"
+    result = parse([first, bad, to_line(launch())])
+    assert [one.code for one in result.warnings] == ["broken-line"] and len(result.launches) == 1
+    with pytest.raises(FormatError, match="line 1 is not the record of a run"):
+        parse([bad])

@@ -14,7 +14,7 @@ from serve_bench.observer import Step
 from serve_bench.result import Failure, Trial
 from serve_bench.runner import Runner
 from serve_bench.scenario import plan
-from serve_bench.server import LaunchFailed
+from serve_bench.server import NOT_TRIED, LaunchFailed
 from serve_bench.store import RunFolder, read
 from serve_bench.strays import Reaped
 from serve_bench.suite import Overrides, read_suite
@@ -59,6 +59,4 @@ def test_an_interpreter_that_cannot_import_ray_is_tried_once(
     failures = read(tmp_path / "r").failures
     assert len(failures) == 4 and "No module named" in failures[0].message
     later = {one.message for one in failures[1:]}
-    assert later == {
-        failures[0].message if imported else runner.NOT_TRIED,
-    }
+    assert later == {failures[0].message if imported else NOT_TRIED}

@@ -116,7 +116,13 @@ def terminal_of(
     return make
 
 
-@pytest.mark.parametrize("line", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, id=name, marks=[pytest.mark.torch] if name == "rpc" else [])
+        for name, line in PLANS.items()
+    ],
+)
 def test_a_plan_fits(
     line: str, capsys: pytest.CaptureFixture[str], terminal_of: Callable[[int], None]
 ) -> None:

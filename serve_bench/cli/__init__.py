@@ -90,7 +90,8 @@ def run(argv: Sequence[str]) -> int:
             sys.stdout.flush()
         return int(outcome or OK)
     except BadInput as error:
-        return _say(f"serve-bench: {error}", BAD_INPUT)
+        line = str(error).replace("\n", "\\n")  # of a name: a refusal is one line
+        return _say(f"serve-bench: {line}", BAD_INPUT)
     except RunFailed as error:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
     except _UsageError as error:

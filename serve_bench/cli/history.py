@@ -125,15 +125,18 @@ def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
     """The runs in these folders and all below them, each once, and those that cannot be read.
     BadInput for a folder that is not there, and where no run is found at all."""
     from serve_bench.errors import BadInput
+    from serve_bench.files import check_reachable
     from serve_bench.history.parts import PassedOver, Stored
-    from serve_bench.store import read
+    from serve_bench.store import RECORDS_FILE, read
 
     stored: list[Stored] = []
     passed: list[PassedOver] = []
     seen: set[Path] = set()
     for folder in dirs:
+        check_reachable(folder)
         if not folder.exists():
             raise BadInput(f"{folder}: no such folder")
+        check_reachable(folder / RECORDS_FILE)
         for place in _runs_in(folder):
             if place.resolve() in seen:
                 continue

@@ -89,11 +89,12 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
     """Where a page goes: `output`, or `usual`; None for stdout (-). BadInput where there is another
     file, or none can be written."""
     from serve_bench.errors import BadInput
-    from serve_bench.files import check_writable, why
+    from serve_bench.files import check_reachable, check_writable, why
 
     if output == "-":
         return None
     to = usual if output is None else Path(output)
+    check_reachable(to, "--output")
     if to.is_dir():
         raise BadInput(f"--output: {to} is a folder; it takes a file")
     if to.is_char_device() or to.is_fifo():

@@ -15,7 +15,8 @@ from serve_bench.scale_keys import KEYS
 scale = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Ray's nightly Serve benchmarks, on this machine or on a Ray cluster.",
+    help="Ray's nightly Serve benchmarks, on this machine or on a Ray cluster.\n\n"
+    "Example: serve-bench scale single --quick --published",
 )
 
 

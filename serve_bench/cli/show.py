@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.files import check_reachable
 from serve_bench.report import FORMATS, render
 from serve_bench.result import Result
 
@@ -47,6 +48,7 @@ def check_format(format: str) -> None:
 
 def check_target(path: Path, flag: str) -> None:
     """BadInput unless a new file can be written at this path: nothing measured is overwritten."""
+    check_reachable(path, flag)
     if path.is_dir():
         raise BadInput(f"{flag}: {path} is a folder; it takes a file")
     if path.exists() and not path.is_char_device() and not path.is_fifo():

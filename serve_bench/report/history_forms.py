@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from typing import Any, Final
 
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, visible
 from serve_bench.history.parts import Group, History, Series
 from serve_bench.report.columns import markdown_table
 from serve_bench.report.history_json import history_json, level_of
@@ -48,7 +48,8 @@ def render_history(history: History, format: str = "table", width: int = 80) -> 
         return history_json(history)
     if format == "csv":
         return history_csv(history)
-    return history_markdown(history) if format == "markdown" else history_text(history, width)
+    markdown = format == "markdown"
+    return visible(history_markdown(history) if markdown else history_text(history, width))
 
 
 def history_markdown(history: History) -> str:

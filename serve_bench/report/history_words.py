@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from serve_bench.comparing.words import ends, ratio_text
 from serve_bench.history import news_of
-from serve_bench.history.levels import FEWEST_LIKE, FEWEST_RUNS, LASTING, Mark
+from serve_bench.history.division import FEWEST_LIKE, FEWEST_RUNS, LASTING
+from serve_bench.history.levels import Mark
 from serve_bench.history.parts import Group, History, Night, Point, Series
 from serve_bench.report.texts import cell_title, host_line, latency, number
 from serve_bench.report.versus_words import UNITS, percent
