@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import psutil
 
@@ -46,6 +46,9 @@ _CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
 _DETAIL_LINES = 12
 
 _PACKAGE = Path(__file__).resolve().parent
+
+NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
+"""Said of a launch whose interpreter was found to be of no use before."""
 
 
 class LaunchFailed(RunFailed):

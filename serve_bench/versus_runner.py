@@ -20,7 +20,7 @@ from serve_bench.load_spec import Load
 from serve_bench.observer import Observer, Step
 from serve_bench.result import Failure, Trial, VariantUsed
 from serve_bench.scenario import PUBLISHED_AXES, Cell, LaunchPlan
-from serve_bench.server import LaunchFailed, LaunchSpec, Serving
+from serve_bench.server import NOT_TRIED, LaunchFailed, LaunchSpec, Serving
 from serve_bench.slicing import Slicing
 from serve_bench.store import RunFolder
 from serve_bench.teardown import record_teardown
@@ -56,6 +56,7 @@ class VersusRunner:
     _done: int = 0
     _ends_s: float = 0.0  # when all is likely to be over, by time.monotonic
     _round: int = 1
+    _without_ray: set[str | None] = field(default_factory=set)  # interpreters, by their path
 
     def __post_init__(self) -> None:
         self._rows = PairRows(self.suite, self.folder, self.run_id, self._say_row, self.chosen)
@@ -63,9 +64,12 @@ class VersusRunner:
 
     def run(self) -> bool:
         """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
-        done = 0
+        done, began_s = 0, time.monotonic()
         for offset, plan in enumerate(self.rounds):
-            self._ends_s = time.monotonic() + expected_s(self.suite, self.rounds[offset:])
+            now_s = time.monotonic()
+            planned_s = expected_s(self.suite, self.rounds[:offset])
+            pace = max(1.0, (now_s - began_s) / planned_s) if planned_s else 1.0  # on a busy host
+            self._ends_s = now_s + pace * expected_s(self.suite, self.rounds[offset:])
             self._round, self._done = plan.round, done
             try:
                 if self.services is None:
@@ -94,10 +98,20 @@ class VersusRunner:
 
     def _start(self, plan: RoundPlan, ups: dict[int, Up]) -> None:
         """Fills `ups`, in the order of the plan. Raises RoundOver."""
+        sides: list[Up] = []
         for number in plan.order:
-            ups[number] = self._up(plan, number, next(iter(ups.values()), None))
-        failed = start_both(list(ups.values()), self._say_side)
+            sides.append(self._up(plan, number, sides[0] if sides else None))
+        failed = [
+            (up, LaunchFailed(NOT_TRIED))
+            for up in sides
+            if up.side.launched.python in self._without_ray
+        ]
+        if not failed:
+            ups.update(zip(plan.order, sides, strict=True))
+            failed = start_both(sides, self._say_side)
         for up, error in failed:
+            if not up.serving.imported:  # nor will it be the next time
+                self._without_ray.add(up.side.launched.python)
             self._fail_launch("launch", error, up)
         if failed:
             raise RoundOver(str(failed[0][1]))

@@ -77,6 +77,7 @@ def test_a_side_that_answers_nothing_right_is_exit_code_1(tmp_path: Path) -> Non
     assert "no request succeeded" in failure.message and failure.variant == "b"
 
 
+@pytest.mark.long
 def test_ctrl_c_is_exit_code_130_with_the_rounds_so_far(
     two: tuple[KnownServer, KnownServer], tmp_path: Path
 ) -> None:

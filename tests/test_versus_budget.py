@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from serve_bench.cli import versus_run
+from serve_bench.cli.gate_flags import Gate
 from serve_bench.errors import BadInput
 from serve_bench.versus_budget import LEAST_ROUNDS, LEAST_SIDE_S, expected_s, fit, round_s
 from serve_bench.versus_request import versus_plan
@@ -53,3 +57,18 @@ def test_seconds_are_given_up_before_rounds() -> None:
 def test_a_budget_that_is_too_short_names_the_least_time() -> None:
     with pytest.raises(BadInput, match=r"^--budget: 30 s is not enough: 3 rounds of 2 s a .* min"):
         fit(suite(), 30.0)
+
+
+@pytest.mark.parametrize(("took_s", "said"), [(109.0, False), (111.0, True)])
+def test_a_budget_that_was_overrun_is_said(
+    took_s: float, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter((1000.0, 1000.0 + took_s))
+    monkeypatch.setattr(versus_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(versus_run, "_measure", lambda *_: (Path("run"), False, False))
+    monkeypatch.setattr(versus_run, "read", lambda folder: SimpleNamespace(missing=()))
+    monkeypatch.setattr(versus_run, "_show", lambda *_: 0)
+    budgeted = replace(suite(), budget_s=100.0)
+    assert versus_run.run(budgeted, None, "table", Gate()) == 0
+    told = capsys.readouterr().err
+    assert ("it took 1 min 51 s of a budget of 1 min 40 s" in told) is said

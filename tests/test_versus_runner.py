@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from serve_bench.load import LoadError
 from serve_bench.observer import Step
 from serve_bench.result import Counts, Failure, Metric, PlannedTrial, Result, Trial, Warmup
 from serve_bench.scenario import parse_row
-from serve_bench.server import Deployed, LaunchFailed, LaunchSpec
+from serve_bench.server import NOT_TRIED, Deployed, LaunchFailed, LaunchSpec
 from serve_bench.slicing import Slicing
 from serve_bench.store import RunFolder, read
 from serve_bench.strays import Reaped
@@ -56,6 +56,7 @@ class FakeServing:
     url: str = "http://127.0.0.1:1"
     ports: range = range(0)
     closed: bool = False
+    imported: bool = True
 
     @property
     def name(self) -> str:
@@ -68,6 +69,9 @@ class FakeServing:
         self.here.note("begin", self.name)
 
     def await_up(self, report: Callable[[str], None]) -> None:
+        self.imported = False
+        self.here.note("import", self.name)
+        self.imported = True
         report("import")
         self.here.note("start", self.name)
 
@@ -192,15 +196,16 @@ def test_a_round_is_both_sides_up_measured_and_down(bench: Bench) -> None:
     result = bench.run(suite())
     a, b = "default", "optimized"
     for number, (one, other) in ((1, (a, b)), (2, (b, a))):
-        calls = bench.here.calls[11 * number - 11 : 11 * number]
+        calls = bench.here.calls[13 * number - 13 : 13 * number]
         assert calls[:2] == [("begin", one), ("begin", other)]
         # These are done at once: in an order for each side, and in none between them.
         for name in (a, b):
-            own = [call for call, whose in calls[2:8] if whose == name]
-            assert own == ["start", "deploy", "prove"]
-        assert {call for call, _ in calls[2:4]} == {"start"}  # deployed once both are up
-        assert calls[8:] == [("measure", f"round {number}"), ("close", one), ("close", other)]
-    assert len(bench.here.calls) == 22
+            own = [call for call, whose in calls[2:10] if whose == name]
+            assert own == ["import", "start", "deploy", "prove"]
+        started = {call for call, _ in calls[2:6]}
+        assert started == {"import", "start"}  # deployed once both are up
+        assert calls[10:] == [("measure", f"round {number}"), ("close", one), ("close", other)]
+    assert len(bench.here.calls) == 26
     assert bench.ok and result.complete
     assert [(one.id, one.variant.name, one.round) for one in result.launches] == [
         *[("1", a, 1), ("2", b, 1), ("4", a, 2), ("3", b, 2)]
@@ -243,6 +248,18 @@ def test_a_side_that_fails_ends_its_round_and_all_is_taken_down(
     assert len(result.teardowns) == started
     assert [trial.round for trial in result.trials] == [2, 2]  # the next round went on
     assert len(bench.observer.failures) == 1
+
+
+def test_a_side_without_ray_is_tried_once(bench: Bench) -> None:
+    bench.here.failing["import", "optimized"] = 9
+    other = Side("optimized", replace(BUILT_IN_VARIANTS["optimized"], python="other/python"))
+    result = bench.run(replace(suite(rounds=3), sides=(SIDES[0], other)))
+    assert [call for call, name in bench.here.calls if name == "optimized"].count("import") == 1
+    assert [(one.round, one.variant) for one in result.failures] == [
+        *[(1, "optimized"), (2, "optimized"), (3, "optimized")]
+    ]
+    assert [one.message == NOT_TRIED for one in result.failures] == [False, True, True]
+    assert len(result.teardowns) == 2  # both sides of the first round; no later one was started
 
 
 def test_a_cell_that_is_refused_later_costs_that_cell_alone(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from serve_bench.cli.gate_flags import Gate
 
 COMMAND: Final = "versus"
+
+OVERRUN: Final = 1.1
+"""A budget is planned with, not enforced: beyond so many times of it that is said."""
 
 
 def resumed(folder: Path) -> tuple[VersusSuite, Result]:
@@ -75,8 +79,16 @@ def run(
             "launch differs from the next is not in the interval",
             file=sys.stderr,
         )
+    began_s = time.monotonic()
     with signals():  # to the end: a second Ctrl-C must not take the report away
         folder, failed, interrupted = _measure(suite, rounds, out, services, earlier)
+        took_s = time.monotonic() - began_s
+        if suite.budget_s is not None and took_s > OVERRUN * suite.budget_s:
+            print(
+                f"note: it took {duration(took_s)} of a budget of {duration(suite.budget_s)}: "
+                "launches or loads took longer here than the plan reckons",
+                file=sys.stderr,
+            )
         result = read(folder)
         code = _show(result, folder, format, gate)
     again = f"serve-bench {COMMAND} --resume {folder}"
