@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
+from html import escape as as_html
 from itertools import groupby
 from typing import Any, Final
 
+from serve_bench.errors import visible
 from serve_bench.report.html.embed import Kept, bytes_said, data_url
 from serve_bench.report.html.parts import (
     Block,
@@ -146,8 +147,8 @@ class Pen:
             f'<figure class="picture">{head}'
             f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(picture.title)}">'
             f'<img src="{url}" alt="{escape(picture.words)}"></div>'
-            f"<figcaption>{escape(_ended(picture.words))} By itself, in the folder of the run: "
-            f"{link}, {size}.</figcaption></figure>"
+            f"<figcaption>{escape(_ended(picture.words))} To zoom and search, open it by itself, "
+            f"in the folder of the run: {link}, {size}.</figcaption></figure>"
         )
 
     def _folded(self, folded: Folded) -> str:
@@ -158,6 +159,11 @@ class Pen:
             f"<details{long}><summary>{escape(folded.title)}</summary>"
             f'<div class="inside">{inside}</div></details>'
         )
+
+
+def escape(text: str) -> str:
+    """A text as it stands in the page, whatever it holds, on its own side of a line."""
+    return as_html(visible(text))
 
 
 def prose(block: Prose) -> str:
@@ -187,17 +193,18 @@ def table(block: Table) -> str:
     """A table in a box of its own, which scrolls where the page is narrower."""
     head = "".join(_head(column) for column in block.columns)
     bodies = "".join(
-        _body(group, list(rows), block.columns)
+        _body(group, list(rows), block.columns, _of_words(block))
         for group, rows in groupby(block.rows, key=lambda row: row.group)
     )
     notes = "".join(f"<p>{words_of(note)}</p>" for note in block.notes)
     below = f'<div class="notes">{notes}</div>' if notes else ""
     label = escape(block.caption)
     short = len(block.columns) <= FEW_COLUMNS and not LONG_CELL.search(bodies)
-    few = ' class="few"' if short else ""
+    kinds = [*(["few"] if short else []), *(["words"] if _of_words(block) else [])]
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
     return (
         f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{label}">'
-        f'<table{few}><caption><span class="stay">{words_of(block.caption)}</span></caption>'
+        f'<table{kind}><caption><span class="stay">{words_of(block.caption)}</span></caption>'
         f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{below}</div>"
     )
 
@@ -208,7 +215,12 @@ def _head(column: Column) -> str:
     return f'<th scope="col"{_kind(column)}>{words_of(column.name, PART_OF_NAME)}{unit}</th>'
 
 
-def _body(group: str, rows: list[Row], columns: tuple[Column, ...]) -> str:
+def _of_words(block: Table) -> bool:
+    """Whether it has no figures: on a phone its cells stand below each other, with their names."""
+    return not any(column.number for column in block.columns)
+
+
+def _body(group: str, rows: list[Row], columns: tuple[Column, ...], named: bool) -> str:
     across = f' colspan="{len(columns)}"'
     out = ["<tbody>"]
     if group:
@@ -217,7 +229,8 @@ def _body(group: str, rows: list[Row], columns: tuple[Column, ...]) -> str:
     for row in rows:
         cells = zip(row.cells, columns, strict=True)
         drawn = "".join(
-            _cell(cell, column, first=at == 0) for at, (cell, column) in enumerate(cells)
+            _cell(cell, column, first=at == 0, named=named)
+            for at, (cell, column) in enumerate(cells)
         )
         doubted = ' class="doubted"' if row.doubts else ""
         out.append(f"<tr{doubted}>{drawn}</tr>")
@@ -227,15 +240,16 @@ def _body(group: str, rows: list[Row], columns: tuple[Column, ...]) -> str:
     return "".join([*out, "</tbody>"])
 
 
-def _cell(cell: Cell, column: Column, *, first: bool) -> str:
+def _cell(cell: Cell, column: Column, *, first: bool, named: bool) -> str:
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
     about = Said(cell) if isinstance(cell, str) else cell
     value = f' data-value="{escape(as_json(about.value))}"' if isinstance(about, Figure) else ""
+    name = f' data-name="{escape(column.name)}"' if named else ""
     below = about.below if isinstance(about, Said) else ()
     long = max(map(len, (about.text, *below))) > (SHORT_FIGURE if column.number else SHORT)
     small = "".join(f'<span class="below">{words_of(line, PART_OF_NAME)}</span>' for line in below)
     return (
-        f"<{tag}{scope}{_kind(column, about.tone, long=long)}{value}>"
+        f"<{tag}{scope}{_kind(column, about.tone, long=long)}{value}{name}>"
         f"{_signed(about.text, about.tone, PART_OF_NAME if first else PART)}{small}</{tag}>"
     )
 

@@ -6,6 +6,7 @@ Nothing is read here; whoever did says what is there.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,13 @@ LIMIT: Final = 3_000_000
 
 MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}
 """Kinds of pictures that a page can show, by the end of their name."""
+
+_ALIVE: Final = re.compile(
+    rb'<text class="(?:button|said)"[^>]*>[^<]*</text>\n?|<script><!\[CDATA\[.*?</script>\n?',
+    re.DOTALL,
+)
+"""What a flamegraph has for a click: a browser runs nothing within an image, so that in a page it
+would only stand there."""
 
 OVERHEAD: Final = 600
 """Bytes that the markup around what is embedded takes, at most."""
@@ -65,7 +73,10 @@ def records_text(content: bytes) -> str:
 def data_url(path: str, content: bytes) -> str | None:
     """A picture as a URL that holds it; None for what is no picture."""
     media = MEDIA.get(ending(path))
-    return None if media is None else f"data:{media};base64,{b64encode(content).decode()}"
+    if media is None:
+        return None
+    shown = _ALIVE.sub(b"", content) if ending(path) == ".svg" else content
+    return f"data:{media};base64,{b64encode(shown).decode()}"
 
 
 def ending(path: str) -> str:

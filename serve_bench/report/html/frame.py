@@ -13,12 +13,11 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from serve_bench import __version__
-from serve_bench.report.html.blocks import Pen, doubts, facts, words_of
+from serve_bench.report.html.blocks import Pen, doubts, escape, facts, words_of
 from serve_bench.report.html.bundle import Bundle
 from serve_bench.report.html.charts_theme import DARK, LIGHT
 from serve_bench.report.html.embed import (

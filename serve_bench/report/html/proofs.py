@@ -63,7 +63,11 @@ def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
         if one.proof:
             first.setdefault(one.variant.name, one)
     for name, one in first.items():
-        rest = tuple((key, _flat(value)) for key, value in one.proof.items() if key not in _TABLES)
+        rest = tuple(
+            (key, _flat(value))
+            for key, value in one.proof.items()
+            if key not in _TABLES and value is not None  # the port of a store that none has
+        )
         blocks: list[Block] = [Facts(rest)] if rest else []
         blocks += [table(one.proof[key]) for key, table in _TABLES.items() if one.proof.get(key)]
         yield Folded(f"All that launch {one.id} proves ({name})", tuple(blocks))
@@ -119,4 +123,4 @@ def _flat(value: Any) -> str:
         return "; ".join(_flat(one) for one in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return "none" if value is None else str(value)
