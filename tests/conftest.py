@@ -10,9 +10,12 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -56,6 +59,7 @@ def _ptrace() -> str | None:
 NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ray": lambda: _module("ray"),
     "external": lambda: _programs("wrk", "ab"),
+    "git": lambda: _programs("git"),
     "wheel": lambda: _module("hatchling"),
     "long": lambda: None,
     "torch": lambda: _module("torch"),
@@ -153,6 +157,34 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"deselected: {count} ({reason})")
     if _refused():
         terminalreporter.write_line("FAILED: nothing may be deselected here", red=True)
+
+
+class _NoTorch(PathFinder):
+    """Finds what is on the path, but no torch."""
+
+    @classmethod
+    def find_spec(
+        cls,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] == "torch":
+            return None
+        return super().find_spec(fullname, path, target)
+
+
+@pytest.fixture(autouse=True)
+def _torch_only_where_marked(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process no test finds torch but those that are marked so: `make test` runs all others
+    where there is none, and would fail there alone."""
+    if any(request.node.get_closest_marker(name) for name in ("torch", "ray")):
+        return
+    finders = [_NoTorch if one is PathFinder else one for one in sys.meta_path]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.servers import every, serving
 BAD = [
     ("press --clients 0", "--clients: '0' is not allowed; it takes auto, published, or numbers"),
     ("press --clients 10,10", "--clients: 10 stands there twice"),
-    ("press --clients 900000", "--clients: 900000 connections need"),
+    ("press --app noop --clients 900000", "--clients: 900000 connections need"),
     ("press --requests-per-client 0", "--requests-per-client: 0 is not allowed"),
     ("press --samples 0", "--samples: 0 is not allowed"),
     ("press --log-level LOUD", "--log-level: 'LOUD' is not allowed; it takes DEBUG, INFO"),

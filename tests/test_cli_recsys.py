@@ -82,6 +82,7 @@ def test_values_of_headers_are_not_kept() -> None:
     assert kept[:4] == tuple(argv[:4])
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_ladders_against_services_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -129,6 +130,7 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
     assert failure.row.connections == 2
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_sweep_finds_where_a_server_saturates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

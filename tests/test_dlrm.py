@@ -374,6 +374,7 @@ def test_operators_are_counted_and_views_are_not() -> None:
     assert operators(lambda: one.view(-1)) == 0
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("kind", "bad", "message"),
     [

@@ -102,6 +102,7 @@ def git(top: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(top), *name, *words], check=True, capture_output=True)
 
 
+@pytest.mark.git
 def test_the_commit_of_the_tool(tmp_path: Path) -> None:
     assert host.git_commit(tmp_path) is None
     git(tmp_path, "init")

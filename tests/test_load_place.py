@@ -30,7 +30,7 @@ COMMANDS = (
     "noop",
     "sweep",
     "sweep --url a=http://127.0.0.1:9/",
-    "press",
+    "press --app noop",
     "press --url a=http://127.0.0.1:9/",
     "recsys --url a=http://127.0.0.1:9/",
 )

@@ -52,6 +52,7 @@ KILLS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
     """Each sitting goes on where the one before was killed; the last may end."""

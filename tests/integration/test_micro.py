@@ -204,6 +204,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
 
 
+@pytest.mark.long
 def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_path: Path) -> None:
     """A replica, which Serve replaces, and a raylet, without which nothing more is measured."""
     folder = tmp_path / "run"
@@ -235,6 +236,7 @@ def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploy
     return f"{role} {pid}"
 
 
+@pytest.mark.long
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     """And behind HAProxy large bodies, strings and the intermediate handle do no harm."""
     arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-concurrent-queries", "100")

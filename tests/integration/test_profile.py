@@ -278,6 +278,7 @@ def kept_profiles(trial: Trial, run: Path) -> set[str]:
     return {one["role"] for one in kept}
 
 
+@pytest.mark.long
 def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path) -> None:
     """And knows what each replica took; without samples, none are kept."""
     done = run_to_end(
@@ -305,6 +306,7 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
     assert len(list((tmp_path / "run" / "profiles").rglob("*.svg"))) == 2
 
 
+@pytest.mark.long
 def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> None:
     """Of `noop --blocking`, which fails when its cluster dies by itself, as it does at last."""
     process = start(

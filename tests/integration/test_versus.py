@@ -83,6 +83,7 @@ def test_a_against_itself_broken_off_and_gone_on_with(tmp_path: Path) -> None:
     assert len({one.id for one in result.launches}) == len(result.launches)
 
 
+@pytest.mark.long
 def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     line = ["versus", "--a", "optimized", "--aa", "--quick", "--out", "run"]
     process = start(*line, cwd=tmp_path)

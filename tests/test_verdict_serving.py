@@ -1,0 +1,141 @@
+"""What limited a trial, where slots, batches or a deployment behind the front were full."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.counts import BATCH_SIZE
+from serve_bench.result import JsonObject
+from serve_bench.verdict import limited_by
+from tests.records import cell
+from tests.verdict_trials import IDLE, measured, process, tiers, usage, with_metric
+
+# --------------------------------------------------------------------------- slots, batches
+
+
+def test_a_sleeping_replica_with_one_slot_is_a_concurrency_limit() -> None:
+    verdict = limited_by(measured(10, 20, IDLE, of=cell(queries=1)))
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "sure")
+    assert verdict.figures == "concurrency limit, 10 for 1 slot"
+    assert "max_concurrent_queries" in verdict.hint
+
+
+def test_as_many_clients_as_slots_leave_nobody_waiting() -> None:
+    verdict = limited_by(measured(2, 4, IDLE, of=cell(queries=1, replicas=2)))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
+
+
+def test_slots_are_no_limit_where_a_core_is() -> None:
+    seen = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 97, wait=1), host=130)
+    verdict = limited_by(measured(10, 20, seen, of=cell(queries=1)))
+    assert verdict.cause == "replica CPU"
+    assert verdict.runner_up == "10 requests for 1 slot"
+
+
+def test_full_slots_that_serve_itself_did_not_see_are_weak() -> None:
+    at = replace(
+        measured(100, 20, IDLE, of=cell(queries=50)),
+        serve_metrics={"status": "fresh", "levels": {"ongoing": 3.0}},
+    )
+    verdict = limited_by(at)
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "weak")
+    assert verdict.reasons == ("Serve counted 3 requests at its 50 slots",)
+
+
+BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
+
+
+def test_batches_that_wait_for_requests_that_never_come() -> None:
+    verdict = limited_by(measured(4, 39, IDLE, of=BATCHED))
+    assert (verdict.cause, verdict.confidence) == ("batch wait", "sure")
+    assert verdict.figures.startswith("batch wait: timeout 100 ms, p50 103 ms")
+    at = with_metric(measured(4, 39, IDLE, of=BATCHED), BATCH_SIZE, "requests", 4, 4, 4)
+    assert limited_by(at).figures.endswith("batches 25 % full")
+
+
+def test_a_batch_wait_that_is_a_small_part_of_the_latency_is_none() -> None:
+    assert limited_by(measured(4, 8, IDLE, of=BATCHED)).cause == "offered load"
+    seen = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 95, wait=1), host=130)
+    assert limited_by(measured(4, 39, seen, of=BATCHED)).cause == "replica CPU"
+
+
+def test_full_batches_with_more_in_flight_wait_for_the_batch_function() -> None:
+    at = with_metric(measured(64, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16, 16, 16)
+    verdict = limited_by(at)
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "weak")
+    assert "batches full, 64 in flight for 16 a batch" in verdict.figures
+
+
+def test_a_batch_function_that_is_always_running_without_cpu() -> None:
+    at = with_metric(measured(16, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16)
+    at = replace(at, forward={"16": [1, 97_000_000]})
+    verdict = limited_by(at)
+    assert verdict.cause == "replica loop"
+    assert verdict.figures == "replica loop 97 % of the time in its batch function"
+
+
+# ----------------------------------------------------------------------- several deployments
+
+
+def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
+    at = measured(50, 100, tiers(30, 98))
+    verdict = limited_by(at, front="Ingress")
+    assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Ranker")
+    assert verdict.figures == "downstream Ranker: replica CPU 98 % of a core"
+    # The app counts in the deployment that the cell is about, and so tells which is the front.
+    assert limited_by(replace(at, served={"replica 3": 1000})) == verdict
+    unknown = limited_by(at)
+    assert (unknown.cause, unknown.deployment) == ("replica CPU", "Ranker")
+    assert "which deployment HTTP meets is not known" in unknown.unseen
+
+
+def test_a_busy_front_is_no_downstream_deployment() -> None:
+    verdict = limited_by(measured(50, 100, tiers(97, 40)), front="Ingress")
+    assert (verdict.cause, verdict.deployment) == ("replica CPU", "Ingress")
+    both = limited_by(measured(50, 100, tiers(96, 98)), front="Ingress")
+    assert (both.cause, both.confidence) == ("replica CPU", "likely")
+
+
+def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
+    at = measured(50, 20, tiers(5, 3), of=cell(queries=1))
+    verdict = limited_by(at, front="Ingress")
+    assert verdict.cause == "downstream deployment"
+    assert verdict.figures == "downstream Ranker: concurrency limit, 50 for 1 slot"
+
+
+@pytest.mark.parametrize(
+    ("slots", "cause", "figures"),
+    [
+        ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 for 5"),
+        ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
+        ({"Ranker": 100, "Ingress": 100}, "offered load", "offered load, "),
+    ],
+)
+def test_of_an_own_app_the_deployment_with_the_fewest_slots_limits(
+    slots: dict[str, int], cause: str, figures: str
+) -> None:
+    at = replace(measured(50, 20, tiers(5, 3), of={"Ranker.num_replicas": 1}), slots=slots)
+    verdict = limited_by(at, front="Ingress")
+    assert verdict.cause == cause and verdict.figures.startswith(figures)
+
+
+def test_serves_own_metrics_find_the_deployment_that_is_waited_for() -> None:
+    waits: JsonObject = {
+        "status": "fresh",
+        "routers": {"app#Ranker": {"requests": 1000, "wait_ms": 400.0}},
+    }
+    at = measured(50, 100, tiers(5, 3))
+    verdict = limited_by(replace(at, serve_metrics=waits), front="Ingress")
+    assert verdict.cause == "downstream deployment"
+    assert verdict.figures == (
+        "downstream Ranker: concurrency limit, 400 of 500 ms waiting for a slot"
+    )
+    passed: JsonObject = {
+        "status": "stale",
+        "deployments": {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}},
+    }
+    verdict = limited_by(replace(at, serve_metrics=passed), front="Ingress")
+    assert (verdict.cause, verdict.confidence) == ("downstream deployment", "weak")
+    assert verdict.figures == "downstream deployment Ranker takes 480 of 500 ms"

@@ -1,0 +1,207 @@
+"""What limited a trial, where nothing was full or it cannot be told; ladders and launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from serve_bench.result import Counts, Trial
+from serve_bench.verdict import Cause, Verdict, limited_by, prevailing
+from serve_bench.verdict.evidence import evidence_of
+from serve_bench.verdict.hints import HINTS
+from serve_bench.verdict.ladder import symptoms
+from tests.records import cell
+from tests.verdict_trials import (
+    DEFAULT_1,
+    DEFAULT_100,
+    IDLE,
+    bound,
+    measured,
+    process,
+    tiers,
+    usage,
+)
+
+# --------------------------------------------------------------------------- offered load
+
+
+def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
+    verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "sure")
+    assert verdict.figures == "offered load 20 requests/s, all answered in time"
+    late = bound(0.04, 0.01, "requests were sent late by 12 % of their latency")
+    verdict = limited_by(measured(10, 20, IDLE, loop="open", latency_ms=1, client=late))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
+    assert verdict.reasons == ("requests were sent late by 12 % of their latency",)
+    assert verdict.runner_up == "client late"
+    seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
+    verdict = limited_by(measured(50, 400, seen, loop="open", latency_ms=5))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
+    assert verdict.runner_up == "proxy CPU 95 %"
+
+
+def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
+    seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
+    at = measured(500, 400, seen, loop="open", latency_ms=900, left=800)
+    assert limited_by(at).cause == "proxy CPU"
+    few = measured(10, 100, IDLE, loop="open", latency_ms=99, left=300)
+    assert limited_by(few).figures == "offered load: all 10 connections in use"
+    nothing = limited_by(measured(500, 100, IDLE, loop="open", latency_ms=99, left=300))
+    assert nothing.cause == "unclear" and "left over" in nothing.reasons[0]
+
+
+def test_many_connections_on_an_idle_server_are_a_weak_verdict() -> None:
+    verdict = limited_by(measured(100, 1000, IDLE))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
+    assert "fewer clients would tell" in verdict.reasons[0]
+    assert limited_by(measured(8, 80, IDLE)).confidence == "weak"
+    assert limited_by(measured(2, 20, IDLE)).confidence == "likely"
+    lighter = measured(50, 500, IDLE)
+    assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "sure"
+
+
+# -------------------------------------------------------------------------------- unclear
+
+
+@pytest.mark.parametrize(
+    ("one", "reason"),
+    [
+        (measured(10, 10, {}), "CPU was not sampled"),
+        (measured(10, 10, IDLE, failed=300), "75 % of the requests failed"),
+        (replace(measured(10, 10, IDLE), counts=Counts(9, 0, {}, 9)), "no request was completed"),
+        (
+            measured(10, 10, usage(process(1, "proxy", 150), host=20)),
+            "processes used 150 % of a core, but the host 20 %",
+        ),
+        (
+            measured(10, 10, usage(process(1, "proxy", 9), process(2, "raylet", 98), host=120)),
+            "raylet CPU 98 % of a core, and nothing on the way of a request",
+        ),
+    ],
+)
+def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str) -> None:
+    verdict = limited_by(one)
+    assert (verdict.cause, verdict.reasons) == ("unclear", (reason,))
+    assert verdict.text == f"unclear: {reason}"
+
+
+def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
+    told = bound(0.3, 0.0)
+    seen = usage(process(1, "load_worker", 30), host=60)
+    assert limited_by(measured(10, 10, seen, client=told)).reasons == (
+        "no process of the server was sampled",
+        "client 30 % not idle",
+        "host 60 of 200 %",
+    )
+    full = limited_by(measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}}))
+    assert (full.cause, full.confidence) == ("host CPU", "likely")
+    assert full.figures == "host CPU 198 of 200 %, 168 % not by the load"
+
+
+def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
+    seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
+    assert limited_by(measured(100, 400, seen)).confidence == "sure"
+    failing = limited_by(measured(100, 400, seen, failed=400))
+    assert (failing.confidence, failing.reasons) == ("likely", ("9 % of the requests failed",))
+    seen["processes"][1]["seen_s"] = 2.0
+    handed_over = {**process(3, "haproxy", 2, wait=0), "seen_s": 1.6}
+    late = limited_by(measured(100, 400, {**seen, "processes": [*seen["processes"], handed_over]}))
+    assert (late.confidence, late.reasons) == ("likely", ("replica 2 was there for 2.0 of 10.0 s",))
+
+
+def test_what_was_not_looked_at_is_named() -> None:
+    unseen = evidence_of(DEFAULT_100).unseen
+    assert unseen == (
+        "how long processes waited for a CPU is not known",
+        "Serve's own queues were not read",
+    )
+
+
+# --------------------------------------------------------------------------------- ladders
+
+
+def test_the_guides_two_symptoms() -> None:
+    ladder = [measured(1, 19, IDLE), measured(10, 20, IDLE), measured(100, 20.5, IDLE)]
+    assert [one.text for one in symptoms(ladder)] == [
+        "constant requests: 20 -> 20.5 requests/s from 10 to 100 clients, by the client",
+        "climbing latency: 52.6 -> 4,878 ms from 1 to 100 clients, by the client",
+    ]
+    assert symptoms([measured(1, 10, IDLE), measured(10, 100, IDLE)]) == ()
+    assert symptoms([measured(9, 100, IDLE), measured(10, 100, IDLE)]) == ()
+    assert symptoms([]) == ()
+
+
+def test_processing_latency_is_taken_from_serve_where_it_was_read() -> None:
+    def told(at: Trial, ms: float) -> Trial:
+        group = {"app#NoOp": {"processing_ms": ms}}
+        return replace(at, serve_metrics={"status": "fresh", "deployments": group})
+
+    ladder = [told(measured(1, 20, IDLE), 40.0), told(measured(10, 20, IDLE), 390.0)]
+    climbing = [one for one in symptoms(ladder) if one.sign == "climbing latency"]
+    assert [one.text for one in climbing] == [
+        "climbing latency: 40 -> 390 ms from 1 to 10 clients, by the replica"
+    ]
+
+
+def test_a_blocked_loop_shows_in_a_ladder_alone() -> None:
+    light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
+    assert limited_by(heavy).cause == "offered load"
+    verdict = limited_by(heavy, beside=[light, heavy])
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "weak")
+    assert "20 requests/s from 1 to 50 clients" in verdict.figures
+    assert limited_by(light, beside=[light, heavy]).cause == "offered load"
+    tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
+    assert limited_by(tiered[1], beside=tiered).cause == "unclear"
+
+
+def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
+    light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
+    others = [
+        replace(light, launch="default-2"),
+        replace(light, row=replace(light.row, client="aiohttp")),
+        replace(light, flags={"profiled": True}),
+    ]
+    assert limited_by(heavy, beside=others).cause == "offered load"
+
+
+# -------------------------------------------------------------------------- the whole set
+
+
+def test_every_cause_has_a_hint_and_no_hint_is_without_a_cause() -> None:
+    assert set(HINTS) == set(get_args(Cause))
+    assert all(hint and "\n" not in hint for hint in HINTS.values())
+
+
+def test_over_launches_the_most_frequent_cause_prevails() -> None:
+    proxy, other = limited_by(DEFAULT_100), limited_by(DEFAULT_1)
+    assert prevailing([other, proxy, proxy]) == proxy
+    assert prevailing([other]) == other
+
+
+def test_a_verdict_that_is_sure_of_itself_names_its_runner_up() -> None:
+    verdict = Verdict("GPU", "GPU 0 in use 99 % of the time", "sure")
+    assert verdict.text == "GPU 0 in use 99 % of the time (sure)"
+    assert replace(verdict, runner_up="proxy CPU 9 %").text.endswith("(sure; then proxy CPU 9 %)")
+
+
+def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
+    seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
+    slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
+    assert limited_by(slow).cause == "offered load"  # by the few that came back there is room
+    verdict = limited_by(replace(slow, flags={"cut": True}))
+    assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text
+
+
+@pytest.mark.parametrize(("flags", "busy"), [({}, 0.1), ({"cut": True}, 0.9)])
+def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit(
+    flags: dict[str, bool], busy: float
+) -> None:
+    """By the few answers of the first moment it looks slow: the rest never came."""
+    told = {"verdict": {"client_bound": True, "reasons": ["pickup"], "non_idle": busy}}
+    seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
+    row = measured(5, 145, seen, latency_ms=0.1, client=told, left=5)
+    assert limited_by(replace(row, flags=flags)).cause == "client"
+    told["verdict"]["non_idle"] = 0.1
+    assert limited_by(replace(row, flags={"cut": True}, client=told)).cause != "client"

@@ -1,0 +1,116 @@
+"""Trials made by hand, for the tests of what limited them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from serve_bench.histogram import Histogram
+from serve_bench.result import Counts, Metric, Row, Trial
+from tests.records import cell, planned, trial
+
+WINDOWS = 10
+
+
+def process(
+    pid: int,
+    role: str,
+    cpu: float,
+    *,
+    wait: float | None = None,
+    thread: float | None = None,
+    of: str = "app:NoOp",
+) -> dict[str, Any]:
+    """A process as the sampler tells of it; the figures in % of a core."""
+    title = f"ray::ServeReplica:{of}" if role == "replica" else role
+    return {
+        "pid": pid,
+        "role": role,
+        "title": title,
+        "cpu_percent": cpu,
+        "busiest_thread_percent": thread,
+        "run_queue_wait_percent": wait,
+        "seen_s": float(WINDOWS),
+    }
+
+
+def usage(
+    *processes: dict[str, Any], host: float, cores: int = 2, steal: float = 0.0
+) -> dict[str, Any]:
+    told = {"cores": cores, "cpu_percent": host, "steal_percent": steal}
+    return {"host": told, "processes": list(processes)}
+
+
+def measured(
+    connections: int,
+    rate: float,
+    seen: dict[str, Any],
+    *,
+    of: dict[str, Any] | None = None,
+    latency_ms: float | None = None,
+    loop: str = "closed",
+    client: dict[str, Any] | None = None,
+    left: int = 0,
+    failed: int = 0,
+) -> Trial:
+    """A trial of 10 windows of 1 s; in a closed loop the latency is what Little's law makes it."""
+    row = Row(f"{connections} connections", "raw", connections, 1, loop=loop)
+    made = trial(planned(row=row, of=of or cell(queries=10000)), *[rate] * WINDOWS, client=client)
+    if latency_ms is None:
+        latency_ms = 1e3 * connections / rate
+    done = round(rate * WINDOWS)
+    histogram = Histogram.of([round(latency_ms * 1e6)] * done)
+    metrics = {**made.metrics, "latency": Metric("ns", "lower", histogram=histogram.encode())}
+    errors = {"timeout": failed} if failed else {}
+    counts = Counts(done + failed + left, done, errors, left)
+    return replace(made, metrics=metrics, counts=counts, usage=seen)
+
+
+def with_metric(at: Trial, name: str, unit: str, *values: int) -> Trial:
+    """The trial with one more histogram."""
+    histogram = Histogram.of(values)
+    histogram.unit = unit
+    metric = Metric(unit, "higher", histogram=histogram.encode())
+    return replace(at, metrics={**at.metrics, name: metric})
+
+
+def bound(non_idle: float | None, wait: float | None, reason: str = "") -> dict[str, Any]:
+    """What the client says of itself; a reason makes it the limit."""
+    verdict = {
+        "client_bound": bool(reason),
+        "reasons": [reason] if reason else [],
+        "non_idle": non_idle,
+        "run_queue_wait": wait,
+    }
+    return {"verdict": verdict, "workers": [{"timer": "timerfd"}]}
+
+
+IDLE = usage(process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5), host=30)
+"""Nothing does much."""
+
+
+def tiers(front_cpu: float, behind_cpu: float) -> dict[str, Any]:
+    return usage(
+        process(1, "proxy", 30, wait=1),
+        process(2, "replica", front_cpu, wait=1, of="app:Ingress"),
+        process(3, "replica", behind_cpu, wait=1, of="app:Ranker.handle_request"),
+        host=front_cpu + behind_cpu + 40,
+        cores=4,
+    )
+
+
+def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:
+    """A column of the README's tables, which tell no waiting for a CPU."""
+    uses = [process(at, role, share) for at, (role, share) in enumerate(cpu.items(), 1)]
+    return measured(connections, rate, usage(*uses, host=host), latency_ms=p50_ms)
+
+
+DEFAULT_1 = of_readme(1, 187.7, 136, 5.07, load_worker=11, proxy=69, replica=48, controller=3)
+DEFAULT_8 = of_readme(8, 282.9, 168, 27.6, load_worker=11, proxy=86, replica=60, controller=3)
+DEFAULT_100 = of_readme(100, 484.8, 170, 199, load_worker=2, proxy=96, replica=59, controller=2)
+OPTIMIZED_1 = of_readme(
+    1, 1689, 136, 0.535, load_worker=38, haproxy_manager=15, fallback_proxy=2, replica=44, gcs=2
+)
+OPTIMIZED_100 = of_readme(
+    100, 5179, 162, 17.5, load_worker=12, haproxy_manager=14, replica=88, haproxy=29
+)
