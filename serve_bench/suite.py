@@ -21,9 +21,9 @@ from serve_bench.result import Row, VariantUsed
 from serve_bench.scenario import Cell, Suite, parse_row
 from serve_bench.variants import (
     BUILT_IN_VARIANTS,
+    all_with_env,
     only_keys,
     read_variant,
-    with_env,
     with_http_options,
 )
 
@@ -162,7 +162,8 @@ def variants_of(
 ) -> tuple[VariantUsed, ...]:
     """The variants that a suite file names, or those `asked` for by flag, with `env` added to each.
 
-    Built-in ones, and those of the file's table `variants`. Raises BadInput.
+    Built-in ones, and those of the file's table `variants`. Raises BadInput, also where `env` makes
+    two variants the same: a table would compare what does not differ.
     """
     known = dict(BUILT_IN_VARIANTS)
     for name, table in _table(data, "variants", file).items():
@@ -175,7 +176,7 @@ def variants_of(
     _no_twins(names, where)
     if not names:
         raise BadInput(f"{where}: name at least one variant of {', '.join(known)}")
-    return tuple(with_env(known[name], env or {}) for name in names)
+    return all_with_env([known[name] for name in names], env or {})
 
 
 def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Cell, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, Final
 
 from serve_bench.axes import nearest
@@ -66,6 +67,23 @@ def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
         return variant
     suffix = "".join(f"+{name}={value}" for name, value in env.items())
     return replace(variant, name=variant.name + suffix, env={**variant.env, **env})
+
+
+def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[VariantUsed, ...]:
+    """Every variant with more environment. BadInput if two of them would be the same by it.
+
+    A table of the two would compare what does not differ.
+    """
+    used = tuple(with_env(one, env) for one in named)
+    for (i, one), (j, other) in combinations(enumerate(named), 2):
+        same = replace(used[i], name="") == replace(used[j], name="")
+        if same and replace(one, name="") != replace(other, name=""):
+            lost = sorted(key for key in env if one.env.get(key) != other.env.get(key))
+            raise BadInput(
+                f"--env (or env of [serve]): sets {', '.join(lost)} for every variant, so that "
+                f"{one.name} and {other.name} are the same; leave it out or name one of them"
+            )
+    return used
 
 
 def with_http_options(variant: VariantUsed, more: Mapping[str, Any]) -> VariantUsed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -198,3 +199,21 @@ def test_a_name_in_a_refusal_starts_no_line_and_turns_none(
     assert run(["report", str(tmp_path / "a\nb\u202ec")]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert "a\\nb\\u202ec" in told
+
+
+@pytest.mark.process
+def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(
+        "print('importing', flush=True)\nimport time\ntime.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "serve_bench", "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == -signal.SIGINT

@@ -90,6 +90,33 @@ def test_env_makes_another_variant_of_every_chosen_one() -> None:
     assert suite.variants[1].env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_X": "1"}
 
 
+@pytest.mark.parametrize(
+    ("variants", "env", "refused"),
+    [
+        (("default", "haproxy"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, True),
+        (("default", "haproxy"), {"RAY_SERVE_X": "1"}, False),
+        (("haproxy", "optimized"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, False),
+        (("one", "two"), {"OMP_NUM_THREADS": "4"}, True),
+        (("one", "two", "default"), {"RAY_SERVE_X": "1", "OMP_NUM_THREADS": "4"}, True),
+        (("two", "twin"), {"OMP_NUM_THREADS": "4"}, False),  # the same before: as it was asked
+    ],
+)
+def test_env_may_not_take_away_what_variants_differ_by(
+    variants: tuple[str, ...], env: dict[str, str], refused: bool
+) -> None:
+    own = {"one": "1", "two": "2", "twin": "2"}
+    tables = {name: {"env": {"OMP_NUM_THREADS": value}} for name, value in own.items()}
+    flags = Overrides(variants=variants, env=env)
+    if not refused:
+        used = read_suite({"variants": tables}, "f.toml", flags).variants
+        assert [variant.name.partition("+")[0] for variant in used] == list(variants)
+        return
+    changed = next(key for key in env if key != "RAY_SERVE_X")
+    with pytest.raises(BadInput, match=rf"sets {changed} for every variant") as error:
+        read_suite({"variants": tables}, "f.toml", flags)
+    assert f"{variants[0]} and {variants[1]} are the same" in str(error.value)
+
+
 def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter() -> None:
     text = """
         variant = ["mine"]
