@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -55,8 +54,6 @@ def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
     assert re.search(r"Failed requests: +0$", ab, re.MULTILINE)
     assert "Non-2xx" not in ab
     assert re.search(r"HTML transferred: +1000 bytes", ab)  # "ok" 500 times: no framing in it
-    began = time.monotonic()
     process.send_signal(end)
     assert process.wait(10) == 0
-    assert time.monotonic() - began < 5
     assert wait_until_clean(1) == []
