@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.failed_requests import failures_of, given_up_after_s
+from serve_bench.load_spec import Timing
 from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
 from serve_bench.scale_request import HANDLE
@@ -54,6 +55,10 @@ requests/s, below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared c
 Serve is as fast, so 10 % below is more than that. A request in flight when the windows begin brings
 in time from before them, one in flight at their end takes time away; each has at most one a
 connection, and no longer than the longest latency: longest / measured time is let pass on top."""
+
+
+DRAIN_S: Final = Timing.drain_s
+"""How long responses are awaited after the last window."""
 
 
 #: What gives a client more room; True where it is the raw one already.
@@ -236,6 +241,27 @@ def _lost_connections(trial: Trial) -> int:
     return sum(int(one.get("connections") or 0) for one in lost)
 
 
+def _unanswered(trial: Trial) -> Iterator[Warning]:
+    """Requests without an answer long after the windows, where every answer came sooner.
+
+    They are in no latency, however long they wait, and fail no sooner than their time-out.
+    """
+    waiting = int((trial.client.get("total") or {}).get("in_flight") or 0)
+    waiting -= trial.counts.failed.get("node", 0)  # of a lost node: told as failed
+    cut_short = trial.row.requests is not None or {"interrupted", "cut"} & trial.flags.keys()
+    if waiting <= 0 or cut_short or not trial.counts.completed:
+        return
+    slowest_ns = max(merged([trial], name).max or 0.0 for name in ("latency", "failed_latency"))
+    if slowest_ns >= DRAIN_S * 1e9:
+        return
+    message = (
+        f"{waiting:,} request{'s' if waiting != 1 else ''} had no answer {DRAIN_S:g} s after the "
+        f"last window; the slowest of all others took {slowest_ns / 1e6:,.0f} ms"
+    )
+    hint = "they are in no figure: a server that hangs now and then is worse than its p99"
+    yield Warning("unanswered", message, hint, trial.key)
+
+
 def _served(trial: Trial) -> Iterator[Warning]:
     idle = [name for name, count in trial.served.items() if count == 0]
     if idle:
@@ -248,6 +274,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _errors,
     _client,
     _little,
+    _unanswered,
     _warmup,
     _unsettled,
     _windows,

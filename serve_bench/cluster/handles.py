@@ -93,7 +93,8 @@ async def _until(
     clients: list[_Client], spec: dict[str, Any], window_s: float, windows: int
 ) -> Tally:
     """All clients send for so many windows. A request that is under way at the end of them is in
-    flight, and is waited for, so that it does not meet what comes next."""
+    flight, and is waited for, so that it does not meet what comes next. One that fails then counts
+    as failed: a call that is never answered would be told by nothing else."""
     tally = Tally(time.monotonic_ns(), int(window_s * 1e9), [0] * windows)
     await asyncio.gather(*(client.until_the_end(tally) for client in clients))
     return tally
@@ -117,7 +118,7 @@ class _Client:
         while (began := time.monotonic_ns()) < end_ns:
             failure = await self._ask()
             now = time.monotonic_ns()
-            if now >= end_ns:
+            if now >= end_ns and failure is None:
                 tally.in_flight += 1
                 return
             _note(tally, failure, now - began)
