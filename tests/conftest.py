@@ -70,13 +70,20 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
 }
 ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
 
-#: Test files whose tests start processes, open sockets or wait: a stage of their own, with the
-#: machine to themselves, while the units share the cores.
+#: Test files whose tests all start processes, open sockets or wait.
 PROCESS_FILES: Final = frozenset(
     f"test_{name}.py"
     for name in """cli_load cli_profile cli_versus load load_client_bound load_external load_in_turn
     load_open load_slices load_transport ports profiler sampler strays versus_rows
     wheel""".split()
+)
+
+#: Of those that start processes, files that look at how fast or how busy they are: a stage of their
+#: own, with the machine to themselves, while all others without Ray share the cores.
+TIMED_FILES: Final = frozenset(
+    f"test_{name}.py"
+    for name in """cli_load cli_recsys cli_versus load load_client_bound load_external load_in_turn
+    load_open load_slices profiler rpc sampler versus_rows""".split()
 )
 
 _deselected: Counter[str] = Counter()
@@ -88,9 +95,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before `-m` chooses: the marker `process` for the files above."""
+    """Before `-m` chooses: the markers `process` and `alone` for the files above."""
     if item.path.name in PROCESS_FILES:
         item.add_marker("process")
+    if item.path.name in TIMED_FILES and item.get_closest_marker("process"):
+        item.add_marker("alone")
 
 
 @pytest.hookimpl(trylast=True)

@@ -19,7 +19,7 @@ from serve_bench.store import read
 
 SMALL = [
     *("--table-rows", "100", "--sparse-features", "4", "--width", "8", "--bottom", "16,8"),
-    *("--top", "8,4", "--rows", "32,70", "--rounds", "7", "--device", "cpu"),
+    *("--top", "8,4", "--rows", "32,70", "--rounds", "3", "--device", "cpu"),
 ]
 
 BAD = [
@@ -88,14 +88,14 @@ def test_a_run_is_recorded_and_drawn(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["ranker", *SMALL, "--out", "run"]) == 0
+    assert run(["ranker", *SMALL, "--threads", "1", "--out", "run"]) == 0
     printed = capsys.readouterr().out
     result = read(tmp_path / "run")
     assert result.complete and result.run.command == "ranker"
     cells = [(trial.variant, trial.cell["rows"]) for trial in result.trials]
     assert cells == [("plain", 32), ("tuned", 32), ("plain", 70), ("tuned", 70)]
     for trial in result.trials:
-        assert len(trial.metrics["forward"].windows or ()) == 7
+        assert len(trial.metrics["forward"].windows or ()) == 3
         assert trial.counts.completed == trial.counts.sent > 0
         assert trial.client["ranker"]["device"] == "cpu"
         assert trial.client["work"]["launches"] > 5
@@ -136,7 +136,7 @@ def test_it_runs_where_ray_is_not_installed(tmp_path: Path) -> None:
         "            raise ModuleNotFoundError('ray is blocked')\n"
         "sys.meta_path.insert(0, Blocked())\n"
         "from serve_bench.cli import run\n"
-        f"code = run(['ranker', *{SMALL!r}])\n"
+        f"code = run(['ranker', *{SMALL!r}, '--threads', '1'])\n"
         "assert 'ray' not in sys.modules and 'torch' in sys.modules\n"
         "sys.exit(code)\n"
     )

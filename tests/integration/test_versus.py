@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 import signal
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from serve_bench.report import render
+from serve_bench.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 from tests.integration.test_ci_example import HANDLER, SPIN
@@ -21,24 +21,42 @@ pytestmark = pytest.mark.ray
 
 @pytest.mark.long
 @pytest.mark.timeout(300)  # six launches
-def test_optimized_is_improved_over_default(tmp_path: Path) -> None:
-    line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--out", "run"]
-    done = run_to_end(line, tmp_path)
+def test_default_against_optimized_broken_off_and_gone_on_with(tmp_path: Path) -> None:
+    line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--rounds", "2"]
+    process = start(*line, "--out", "run", cwd=tmp_path)
+    wait_for_line(process, r"round 2, .*deploy")
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read() if process.stdout else ""
+    assert process.wait(30) == 130, rest
+    assert wait_until_clean(1) == []
+    assert "interrupted" in rest and "--resume run" in rest
+    first = read(tmp_path / "run")
+    assert {trial.round for trial in first.trials} == {1}
+    assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
+
+    done = run_to_end(["versus", "--resume", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "improved" in done.stdout
     result = read(tmp_path / "run")
     assert result.complete and all(one.clean for one in result.teardowns)
-    assert [(one.variant.name, one.round) for one in result.launches] == [
-        *[("default", 1), ("optimized", 1), ("default", 2), ("optimized", 2)],
-        *[("default", 3), ("optimized", 3)],
-    ]
-    # Both of a round were up at once, on ports of their own.
-    ids = [(one.id, one.proof["port"]) for one in result.launches]
-    assert sorted(int(number) for number, _ in ids) == [1, 2, 3, 4, 5, 6]
-    assert [int(ids[2][0]), int(ids[3][0])] == [4, 3]  # the second round swapped them
-    assert all(first[1] != second[1] for first, second in pairwise(ids))
+    of_whole = {one.launch for one in result.trials}
+    assert len(of_whole) == 4 and {one.round for one in result.trials} == {1, 2}
+    # Both of a round were up at once, on ports of their own; the second round swapped them.
+    launches = {one.id: one for one in result.launches}
+    assert len(launches) == len(result.launches)
+    for round_, order in ((1, ["default", "optimized"]), (2, ["optimized", "default"])):
+        pair = sorted(int(one) for one in of_whole if launches[one].round == round_)
+        one, other = (launches[str(number)] for number in pair)
+        assert [one.variant.name, other.variant.name] == order
+        assert one.proof["port"] != other.proof["port"]
     owners = {one.variant.name: one.proof["port_owner"]["role"] for one in result.launches}
     assert owners == {"default": "proxy", "optimized": "haproxy"}
+    check_sliced(result)
+    for format_ in ("json", "csv", "markdown"):
+        assert render(result, format_).strip()
+
+
+def check_sliced(result: Result) -> None:
+    """Both sides were loaded in turn, and optimized is far ahead."""
     rates: dict[str, float] = {}
     for trial in result.trials:
         told = trial.client["slices"]
@@ -50,37 +68,11 @@ def test_optimized_is_improved_over_default(tmp_path: Path) -> None:
         assert "replica" in roles and ("haproxy" in roles) is (trial.variant == "optimized")
         rates[trial.variant] = sum(told["completed"]) / sum(told["length_s"])
     assert rates["optimized"] > 2 * rates["default"]
-    told = [trial.client["slices"] for trial in result.trials]
-    chosen = {(one["slice_s"], one["connections"], one["chosen_drain_s"]) for one in told}
-    assert len(chosen) == 1  # what the first round chose held
-    for format_ in ("json", "csv", "markdown"):
-        assert render(result, format_).strip()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_a_against_itself_broken_off_and_gone_on_with(tmp_path: Path) -> None:
-    line = ["versus", "--a", "optimized", "--aa", "--quick", "--rounds", "2", "--no-sample"]
-    process = start(*line, "--clients", "raw:8", "--out", "run", cwd=tmp_path)
-    wait_for_line(process, r"\[2/4\]")
-    wait_for_line(process, r"round 2, .*deploy")
-    process.send_signal(signal.SIGINT)
-    rest = process.stdout.read() if process.stdout else ""
-    assert process.wait(30) == 130, rest
-    assert wait_until_clean(1) == []
-    assert "interrupted" in rest and "--resume run" in rest
-    first = read(tmp_path / "run")
-    assert [trial.round for trial in first.trials] == [1, 1]
-    assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
-
-    done = run_to_end(["versus", "--resume", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = read(tmp_path / "run")
-    assert result.complete and sorted(one.round for one in result.trials) == [1, 1, 2, 2]
-    assert {one.variant for one in result.trials} == {"optimized (A)", "optimized (B)"}
-    chosen = {one.client["slices"]["chosen_drain_s"] for one in result.trials}
-    assert len(chosen) == 1  # by the first sitting
-    assert len({one.id for one in result.launches}) == len(result.launches)
+    chosen = {
+        (told["slice_s"], told["connections"], told["chosen_drain_s"])
+        for told in (trial.client["slices"] for trial in result.trials)
+    }
+    assert len(chosen) == 1  # what the first round of the first sitting chose held
 
 
 @pytest.mark.long
