@@ -17,7 +17,7 @@ from pathlib import Path
 
 from serve_bench.app_spec import app_named
 from serve_bench.axes import cell_defaults
-from serve_bench.cli.measure import run_mark
+from serve_bench.cli.sitting import run_mark
 from serve_bench.load import drive_load
 from serve_bench.load_spec import Load, Timing
 from serve_bench.profiler import Recording

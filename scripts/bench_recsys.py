@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import re
@@ -29,9 +30,10 @@ from serve_bench.app_spec import APPS_PACKAGE
 from serve_bench.launch_spec import PORTS_PER_REPLICA, LaunchSpec, child_environment
 from serve_bench.load import drive_load
 from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Load, Request, Timing
+from serve_bench.load_spec import Load, Timing
 from serve_bench.ports import free_block
 from serve_bench.proof import role_of
+from serve_bench.request_spec import Request
 from serve_bench.strays import marks, new_run, reap
 from serve_bench.variants import BUILT_IN_VARIANTS
 
@@ -109,7 +111,7 @@ def start(spec: LaunchSpec) -> str:
         num_cpus=spec.logical_cpus,
         _temp_dir=str(spec.directory / "r"),
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
     serve.start(proxy_location="HeadOnly", http_options={"host": spec.host, "port": ports[0]})
     return f"http://{spec.host}:{ports[0]}"

@@ -16,12 +16,13 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 from serve_bench.app_spec import app_named
 from serve_bench.axes import cell_defaults
-from serve_bench.cli.measure import run_mark
+from serve_bench.cli.sitting import run_mark
 from serve_bench.load import drive_load
-from serve_bench.load_spec import Load, Timing
+from serve_bench.load_spec import Client, Load, Timing
 from serve_bench.request_spec import Request
 from serve_bench.sampler import Sampler, Watched
 from serve_bench.server import LaunchSpec, Serving
@@ -30,7 +31,10 @@ from serve_bench.variants import BUILT_IN_VARIANTS
 
 TIMING = Timing(warmup_min_s=1.0, warmup_max_s=3.0, windows=10, window_s=1.0)
 IDLE_S = 10.0
-LOADS = {"100 connections": ("raw", 100), "single client": ("aiohttp", 1)}
+LOADS: Final[dict[str, tuple[Client, int]]] = {
+    "100 connections": ("raw", 100),
+    "single client": ("aiohttp", 1),
+}
 
 
 def cpu_of_launch(serving: Serving, sampler: Sampler, began_ns: int, seconds: float) -> float:

@@ -27,7 +27,7 @@ from typing import Any
 
 from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
 from scripts.planted_cases import SETS, Case, Field, client_trial, verdict_on
-from serve_bench.cli.measure import run_mark
+from serve_bench.cli.sitting import run_mark
 from serve_bench.jsonl import from_json, to_line
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.result import Trial

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -167,8 +168,15 @@ def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
     page = (folder / "diff.html").read_text()
     assert "hot_one (hot.py)" in page and "hot_two (hot.py)" in page
     difference = difference_of(readings["one"], readings["two"], layer_rules())
+    limit = by_chance(readings.values())
     for found, name in ((difference.grew, "hot_two"), (difference.shrank, "hot_one")):
-        assert [one.name for one in found if abs(one.self_change) > 8] == [f"{name} (hot.py)"]
+        assert [one.name for one in found if abs(one.self_change) > limit] == [f"{name} (hot.py)"]
+
+
+def by_chance(readings: Iterable[Reading]) -> float:
+    """Points by which a share of 10 % may differ between two profiles: four errors of sampling. A
+    busy machine gives a quarter of the samples that were asked for."""
+    return 400.0 * math.sqrt(sum(0.1 * 0.9 / reading.samples for reading in readings))
 
 
 #: Burns in the function that its variant names, and writes down what of Python's CPU that was.
@@ -236,11 +244,13 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
         )
     assert not outcome.failed, outcome.result.failures
     rules = layer_rules()
+    readings = []
     for trial in outcome.result.profiled:
         known = _known_share(tmp_path / trial.variant, trial)
         (kept,) = [one for one in trial.profiles if "failed" not in one]
         stacks = read_stacks(tmp_path / "run" / kept["path"])
-        (first,) = top_functions(reading_of("x", stacks, rules).counted, 1)
+        readings.append(reading_of("x", stacks, rules))
+        (first,) = top_functions(readings[-1].counted, 1)
         assert first.name == f"hot_{trial.variant} (burning.py)"
         assert first.total_percent == pytest.approx(known, abs=10), trial.variant
     done = run_to_end(["profile", "diff", "--run", "run", "one", "two", "-o", "d.html"], tmp_path)
@@ -253,7 +263,7 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
     assert (up, down) == ("hot_two", "hot_one")
     assert float(points_up) > 50 and float(points_down) < -50
     others = re.findall(r"^  (?!hot_)\S.* \(.*\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", done.stdout, re.M)
-    assert all(abs(float(points)) < 6 for points in others), done.stdout
+    assert all(abs(float(points)) < by_chance(readings) for points in others), done.stdout
 
 
 def _known_share(log: Path, trial: Trial) -> float:
