@@ -248,7 +248,7 @@ def _unanswered(trial: Trial) -> Iterator[Warning]:
     """
     waiting = int((trial.client.get("total") or {}).get("in_flight") or 0)
     waiting -= trial.counts.failed.get("node", 0)  # of a lost node: told as failed
-    cut_short = trial.row.requests is not None or {"interrupted", "cut"} & trial.flags.keys()
+    cut_short = trial.row.requests is not None or trial.flags.get("interrupted")
     if waiting <= 0 or cut_short or not trial.counts.completed:
         return
     slowest_ns = max(merged([trial], name).max or 0.0 for name in ("latency", "failed_latency"))

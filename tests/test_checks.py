@@ -174,6 +174,7 @@ def test_littles_law_lets_observers_of_an_episode_end_at_different_times() -> No
         (0, 90, {}, False),
         (2, 2100, {}, False),  # no slower than others that were answered
         (2, 90, {"flags": {"interrupted": True}}, False),  # nothing was awaited
+        (2, 90, {"flags": {"interrupted": False}}, True),
         (2, 90, {"row": replace(ROWS[0], requests_each=5)}, False),  # its requests end it
         (2, 90, {"counts": replace(good().counts, failed={"node": 2})}, False),
     ],
