@@ -26,14 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
-from scripts.planted_cases import SETS, Case, Field, client_trial, verdict_on
+from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.cli.sitting import run_mark
 from serve_bench.jsonl import from_json, to_line
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.result import Trial
 from serve_bench.server import Serving
 from serve_bench.variants import BUILT_IN_VARIANTS
-from serve_bench.verdict import Cause
+from serve_bench.verdict import INSIDE, Cause
+
+#: What is printed before a verdict.
+WORDS = {" ": "right", "~": "vague", "x": "wrong"}
 
 #: Variant none: no Serve.
 NO_SERVE = "none"
@@ -56,13 +59,16 @@ def main() -> None:
     cases = {case.name: case for case in SETS[asked.set]}
     runs = read(asked.again, asked.set) if asked.again else drive(asked, cases)
     said: dict[tuple[str, str], Counter[Cause]] = {}
+    signs: Counter[str] = Counter()
     for run in runs:
         if asked.keep:
             keep(asked.keep, run)
-        cause = told(run, cases[run.case])
+        sign, cause = told(run, cases[run.case])
         said.setdefault((run.variant, run.case), Counter())[cause] += 1
+        signs[sign] += 1
     print(f"\nset {asked.set}, {os.cpu_count()} cores; * a right one, x a wrong one\n")
     print(matrix(said, cases))
+    print(", ".join(f"{signs[word]} {word}" for word in WORDS.values()))
 
 
 def arguments() -> argparse.Namespace:
@@ -159,14 +165,21 @@ def read(file: Path, name: str) -> Iterator[Run]:
 # -------------------------------------------------------------------------------- telling
 
 
-def told(run: Run, case: Case) -> Cause:
-    """Prints what was said of a run and what it was said of; returns the cause."""
-    verdict, trial = verdict_on(run.trials), run.trials[-1]
+def told(run: Run, case: Case) -> tuple[str, Cause]:
+    """Prints what was said of a run and what it was said of; returns whether it was right, and the
+    cause. A right cause without the words that it must have, or one that says that it does not know
+    more, is vague."""
+    verdict, trial = verdict_on(run.trials, case), run.trials[-1]
     sign = " " if verdict.cause in case.causes else "x"
+    if isinstance(case, Wait):
+        if sign == " " and not all(word in verdict.text for word in case.words):
+            sign = "~"
+        if sign == "x" and (verdict.cause == "unclear" or verdict.figures.startswith(INSIDE)):
+            sign = "~"
     rate = statistics.fmean(trial.metrics["throughput"].windows or (0.0,))
     print(f"{sign} {run.variant:9} {run.number} {run.case:20} {verdict.cause}: {verdict.text}")
     print(f"      {rate:,.0f} requests/s; {', '.join(_used(trial))}", flush=True)
-    return verdict.cause
+    return WORDS[sign], verdict.cause
 
 
 def _used(trial: Trial) -> Iterator[str]:
@@ -192,8 +205,7 @@ def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) 
             for one in causes
         )
         lines.append(f"| {name} | {variant} | {' | '.join(shown)} |")
-    right = sum(counts[one] for (_, name), counts in said.items() for one in cases[name].causes)
-    return "\n".join([*lines, f"\n{right} of {sum(map(Counter.total, said.values()))} right"])
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,72 +1,190 @@
-"""How often is `versus` right? False alarms of A/A, and planted slow-downs of a known size.
+"""Is `versus` right, and which of its designs is the sharpest? Changes of a known size, planted.
 
-    scripts/bench versus [--only aa,size12,planted12,...] [--runs 10] [--rounds 6] [--out FOLDER]
+    scripts/bench versus designs  [--case same,cpu-5,hop] [--launches 3] [--minutes 6]
+    scripts/bench versus truth    [--case NAMES] [--launches 4] [--minutes 2]
+    scripts/bench versus coverage [--case NAMES] [--launches 1] [--with="--pairing duet"]
+    scripts/bench versus table
 
-Parts: `aa` runs A against itself (--quick). `size12` and `size5` establish the true size of a
-planted slow-down by one long run; `planted12` and `planted5` are runs of the usual length at
---threshold 5%; `windows12` and `windows5` the same with slices of 1 s, which are no better than
-windows. Each run is an ordinary one in FOLDER; what is complete there is not measured again, so
-that parts and runs can be added later.
-
-The apps spin for a time of CPU in their handler, the base too, so that less of a request's cost is
-that of Serve and the host. How large the planted part is, `size12` and `size5` say.
+`designs`: both sides up; slices in turn and a duet alternate, each long enough for one log ratio
+of throughput and of CPU per request; told is the SD of their mean after a minute of wall time.
+`truth`: the size of a change at 100 connections by another way: wrk, windows of 4 s in the order
+A B B A, in several launches. `coverage`: a run of `versus` on it at its defaults, whose interval
+should hold the truth in 19 of 20; --launches repeats it with other seeds. `table` shows what is
+there. Figures are appended to --figures, runs lie in --out, and what is there is not measured
+again, so that all of it can be made in pieces, on a host with nothing else to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import re
 import statistics
 import subprocess
 import sys
-from collections import Counter
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from serve_bench.cli.versus_flags import Asked, planned
 from serve_bench.comparing import of_versus
-from serve_bench.comparing.parts import Compared
+from serve_bench.comparison import paired
+from serve_bench.duet import drive_duet
 from serve_bench.errors import BadInput
+from serve_bench.host import fingerprint
+from serve_bench.launch_spec import LaunchSpec
+from serve_bench.load import drive_load
+from serve_bench.load.slices import drive_slices
+from serve_bench.load_result import SlicedResult
+from serve_bench.load_spec import Load, Slices
+from serve_bench.readings import cpu_ns
+from serve_bench.report.texts import host_line
 from serve_bench.result import Result
+from serve_bench.server import Serving
+from serve_bench.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
 from serve_bench.store import read
+from serve_bench.strays import marks, new_run, reap
+from serve_bench.trial import load_of
+from serve_bench.versus_rows import DUET_WARMUP_S, REQUEST_WAY, WARMING
+from serve_bench.versus_sides import Up, deploy_both, start_both
 
-THRESHOLD = "5%"
-LONG_ROUNDS = 12
+BASE_US: Final = 400.0
+CONNECTIONS: Final = 100
+WINDOW_S: Final = 4.0
+PAUSE_S: Final = 0.7  # until the queue of the side that was loaded before is empty
+LEAST: Final = 3
 
-APP = '''"""Spins for a time of CPU, then answers."""
+#: What is planted in B, by name; the size in the name is what was aimed at on 2 cores. Of a timer,
+#: A has one too (TIMER_MS): a lock that each request holds for so long, so that the clock sets the
+#: rate and the truth is known well.
+CASES: Final[dict[str, dict[str, float]]] = {
+    "same": {},
+    "cpu-5": {"spin_us": 110},
+    "cpu-10": {"spin_us": 230},
+    "cpu-20": {"spin_us": 520},
+    "cpu-faster-10": {"spin_us": -200},
+    "hop": {"hop": 1},
+    "validate": {"validate": 1},
+    "payload-5": {"reply_kb": 100},
+    "payload-10": {"reply_kb": 250},
+    "payload-20": {"reply_kb": 600},
+    "log-5": {"lines": 1},
+    "log-10": {"lines": 3},
+    "log-20": {"lines": 6},
+    "block-5": {"block_ms": 0.2},
+    "block-10": {"block_ms": 0.5},
+    "block-20": {"block_ms": 1.2},
+    "sleep-20": {"sleep_ms": 20},
+    "sleep-60": {"sleep_ms": 60},
+    "lock-10": {"lock_ms": 1.5},
+    "lock-20": {"lock_ms": 3},
+    "timer-5": {"lock_ms": 10.5},
+    "timer-10": {"lock_ms": 11.1},
+    "timer-20": {"lock_ms": 12.5},
+}
+TIMER: Final = "timer"
+TIMER_MS: Final = 10.0
 
+#: What is judged, and the key of its truth.
+METRICS: Final = {"throughput": "rate", "cpu": "cpu"}
+
+APP: Final = '''"""Answers after a spin of CPU; what is planted beside it is in PLANTED."""
+
+import asyncio
+import json
+import logging
 import time
 
 from ray import serve
+from starlette.responses import PlainTextResponse
 
-SPIN_NS = SPIN
+PLANTED = {}
+BASE_US = 0.0
+QUIET = {"log_level": "INFO", "enable_access_log": False}
+RECORD = json.dumps({"rows": [{"id": n, "name": "n" * 20, "score": n / 7} for n in range(60)]})
+REPLY = "a" * (64 + int(1024 * PLANTED.get("reply_kb", 0)))
+logger = logging.getLogger("ray.serve")
 
 
-@serve.deployment(max_ongoing_requests=1000, logging_config={"enable_access_log": False})
-class Spin:
+def validated(text):
+    from pydantic import BaseModel
+
+    class Row(BaseModel):
+        id: int
+        name: str
+        score: float
+
+    class Record(BaseModel):
+        rows: list[Row]
+
+    validated.model = getattr(validated, "model", Record)
+    return validated.model.model_validate_json(text).model_dump_json()
+
+
+@serve.deployment(max_ongoing_requests=1000, logging_config=QUIET)
+class Planted:
+    def __init__(self):
+        self.lock = asyncio.Lock()
+        if PLANTED.get("validate"):
+            validated(RECORD)
+
     async def __call__(self, request):
-        until = time.thread_time_ns() + SPIN_NS
+        until = time.thread_time_ns() + int(1000 * (BASE_US + PLANTED.get("spin_us", 0)))
         while time.thread_time_ns() < until:
             pass
-        return "ok"
+        if PLANTED.get("validate"):
+            json.loads(validated.model.model_validate_json(RECORD).model_dump_json())
+        for _ in range(int(PLANTED.get("lines", 0))):
+            logger.info("a request was answered")
+        if PLANTED.get("block_ms"):
+            time.sleep(PLANTED["block_ms"] / 1000)
+        if PLANTED.get("sleep_ms"):
+            await asyncio.sleep(PLANTED["sleep_ms"] / 1000)
+        if PLANTED.get("lock_ms"):
+            async with self.lock:
+                await asyncio.sleep(PLANTED["lock_ms"] / 1000)
+        return REPLY if PLANTED.get("hop") else PlainTextResponse(REPLY)
 
 
-app = Spin.bind()
+@serve.deployment(max_ongoing_requests=1000, logging_config=QUIET)
+class Front:
+    def __init__(self, behind):
+        self.behind = behind
+
+    async def __call__(self, request):
+        return PlainTextResponse(await self.behind.remote(None))
+
+
+app = Front.bind(Planted.bind()) if PLANTED.get("hop") else Planted.bind()
 '''
-
-PARTS = ("aa", "size12", "size5", "planted12", "planted5", "windows12", "windows5")
 
 
 def main() -> None:
-    """Measures what is missing, and prints the table."""
+    """Measures what is missing of a part, or prints the table."""
     asked = flags()
     asked.out.mkdir(parents=True, exist_ok=True)
-    parts = asked.only.split(",")
-    if parts != ["aa"]:
-        write_apps(asked)
-    for part in parts:
-        runs = 1 if part.startswith("size") else asked.runs
-        for number in range(1, runs + 1):
-            measured(part, number, runs, arguments(part, asked), asked.out)
-    print(f"\n{table(parts, asked.out)}")
+    write_apps(asked.out)
+    if asked.part == "table":
+        print(table(asked.figures))
+        return
+    for case, launch in product(asked.case.split(","), range(1, asked.launches + 1)):
+        about = {"part": asked.part, "case": case, "variant": asked.variant, "launch": launch}
+        about |= {"with": asked.more} if asked.part == "coverage" else {}
+        if any(about.items() <= one.items() for one in figures(asked.figures)):
+            print(f"{asked.part} {case} {launch}: there already", flush=True)
+            continue
+        about["host"] = host_line(fingerprint())
+        if asked.part == "coverage":
+            keep(asked.figures, about | coverage(case, launch, asked))
+            continue
+        measure = {"designs": designs, "truth": truth}[asked.part]
+        with sides_up(case, asked) as pair:
+            keep(asked.figures, about | measure(pair, 60 * asked.minutes, launch))
 
 
 def flags() -> argparse.Namespace:
@@ -74,70 +192,259 @@ def flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
-    parser.add_argument("--runs", type=int, default=10, help="of each part but the sizes")
-    parser.add_argument("--rounds", type=int, default=6, help="of each planted run")
-    parser.add_argument("--variant", default="optimized")
-    parser.add_argument("--base-us", type=float, default=100.0, help="spin of the base, us")
-    parser.add_argument("--planted-us", default="12:30.5,5:11.7", help="NAME:US on top of the base")
+    parser.add_argument("part", choices=("designs", "truth", "coverage", "table"))
+    parser.add_argument("--case", help=f"with commas, of {', '.join(CASES)} [all]")
+    parser.add_argument("--variant", default="default")
+    parser.add_argument("--launches", type=int)
+    parser.add_argument("--minutes", type=float, help="of load in a launch")
+    parser.add_argument("--with", dest="more", default="", help="more flags of versus")
     parser.add_argument("--out", type=Path, default=Path("results/bench-versus"))
+    parser.add_argument("--figures", type=Path, default=Path("scripts/figures/versus.jsonl"))
     asked = parser.parse_args()
-    for name in asked.only.split(","):
-        if name not in PARTS:
-            parser.error(f"--only: {name} is not allowed; it takes {', '.join(PARTS)}")
+    few = asked.part == "designs"
+    asked.case = asked.case or ("same,cpu-5,hop" if few else ",".join(CASES))
+    asked.launches = asked.launches or {"designs": 3, "truth": 4}.get(asked.part, 1)
+    asked.minutes = asked.minutes or (6.0 if few else 2.0)
+    for name in asked.case.split(","):
+        if name not in CASES:
+            parser.error(f"--case: {name} is not allowed; it takes {', '.join(CASES)}")
     return asked
 
 
-def write_apps(asked: argparse.Namespace) -> None:
-    """The base, and one app for each planted slow-down; those that are there stay as they are, and
-    must be the same."""
-    spins = {"base": asked.base_us}
-    for pair in asked.planted_us.split(","):
-        name, _, more_us = pair.partition(":")
-        spins[f"slow{name}"] = asked.base_us + float(more_us)
-    for name, spin_us in spins.items():
-        file, text = (
-            asked.out / f"{name}.py",
-            APP.replace("= SPIN", "= " + str(round(1000 * spin_us)), 1),
-        )
+def write_apps(out: Path) -> None:
+    """An app for each case; those that are there stay as they are, and must be the same."""
+    for name, planted in {**CASES, TIMER: {"lock_ms": TIMER_MS}}.items():
+        file = out / f"{name.replace('-', '_')}.py"
+        text = APP.replace("PLANTED = {}", f"PLANTED = {planted}", 1)
+        text = text.replace("BASE_US = 0.0", f"BASE_US = {BASE_US}", 1)
         if file.exists() and file.read_text() != text:
-            sys.exit(f"{file}: spins otherwise in the runs that are there: give another --out")
+            sys.exit(f"{file}: is another app in the runs that are there: give another --out")
         file.write_text(text)
 
 
-def arguments(part: str, asked: argparse.Namespace) -> list[str]:
-    """The flags of a run of this part, after `versus`."""
-    if part == "aa":
-        return ["--a", asked.variant, "--aa", "--quick"]
-    percent = "".join(letter for letter in part if letter.isdigit())
-    side = f"{asked.variant},{asked.out}"
-    rounds = LONG_ROUNDS if part.startswith("size") else asked.rounds
-    found = ["--a", f"{side}/base.py:app", "--b", f"{side}/slow{percent}.py:app"]
-    found += ["--rounds", str(rounds), "--threshold", THRESHOLD]
-    return [*found, "--slice", "1s"] if part.startswith("windows") else found
+def words_of(case: str, asked: argparse.Namespace) -> tuple[str, str]:
+    """The two sides as `versus` takes them. Both are named by a file of their own."""
+    base = TIMER if case.startswith(TIMER) else "same"
+    files = [asked.out.resolve() / f"{one.replace('-', '_')}.py" for one in (base, case)]
+    return f"{asked.variant},{files[0]}:app", f"{asked.variant},{files[1]}:app"
 
 
-def measured(part: str, number: int, of: int, flags: Sequence[str], out: Path) -> None:
-    """One run, unless it is there already."""
-    folder = out / f"{part}-{number:02d}"
-    found = stored(folder)
+def figures(file: Path) -> list[dict[str, Any]]:
+    """What was measured so far."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def keep(file: Path, one: dict[str, Any]) -> None:
+    """Appends a measurement."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(one) + "\n")
+    print(json.dumps(one)[:400], flush=True)
+
+
+# --------------------------------------------------------------------------- both sides up
+
+
+@dataclass
+class Pair:
+    """Two sides that are up, with the load of 100 connections on each."""
+
+    run_id: str
+    ups: tuple[Up, Up]
+    loads: tuple[Load, Load]
+
+    def pids(self, side: int) -> list[int]:
+        """All processes of a side."""
+        return [one.pid for one in self.ups[side].serving.processes()]
+
+    def cpu_s(self, side: int) -> float:
+        """CPU so far of the processes that requests of a side go through."""
+        every = self.ups[side].serving.processes()
+        return sum((cpu_ns(one.pid) or 0) / 1e9 for one in every if one.role in REQUEST_WAY)
+
+
+@contextmanager
+def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
+    """A fresh launch of both sides, warm."""
+    a, b = words_of(case, asked)
+    sides = (a, None) if case == "same" else (a, b)
+    suite = planned(Asked(sides=sides, aa=case == "same", clients=f"raw:{CONNECTIONS}"))
+    run_id, cell = new_run(), suite.cells[0]
+    try:
+        ups: list[Up] = []
+        for number, side in enumerate(suite.sides):
+            log = asked.out / f"log-{number}"
+            spec = LaunchSpec(side.launched, run_id, str(number), log, folders=side.app.folders)
+            ups.append(Up(side, str(number), Serving(spec), str(log), 1, ups[0] if ups else None))
+        wrong: list[Any] = list(start_both(ups, lambda up, words: None))
+        apps = [suite.of_side(up.side, cell) for up in ups]
+        if not wrong:
+            put = deploy_both(ups, apps, lambda up, words: None)
+            wrong = [one for one in put if isinstance(one, Exception)]
+        if wrong:
+            sys.exit(f"{case}: {wrong[0]}")
+        first, second = (
+            load_of(whole, suite.rows[0], up.serving.url, own)
+            for up, (whole, own) in zip(ups, apps, strict=True)
+        )
+        for load in (first, second):
+            drive_load(load, WARMING, mark=marks(run_id))
+        yield Pair(run_id, (ups[0], ups[1]), (first, second))
+    finally:
+        reap(run_id)
+
+
+# --------------------------------------------------------------------------------- designs
+
+
+def designs(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
+    """Log ratios of throughput and of CPU per request by each design, in turn, and their time."""
+    looks: list[Look] = []
+    mark = marks(pair.run_id)
+    while not isinstance(how := choose(CONNECTIONS, looks), Slicing):
+        seen = drive_slices(pair.loads, Slices(3, how, 0.0, 30.0, seed), mark=mark)
+        looks.append(Look(how, max(drain_of(seen.slices, side, how) for side in (0, 1))))
+    found: dict[str, list[list[float]]] = {"slices": [], "duet": []}
+    ends, block = time.monotonic() + seconds, 0
+    while time.monotonic() < ends or block < LEAST:
+        block += 1
+        for design in ("slices", "duet") if block % 2 else ("duet", "slices"):
+            began, before = time.monotonic(), [pair.cpu_s(0), pair.cpu_s(1)]
+            plan = Slices(1, how.slice_s, 0.0, 30.0, 1000 * seed + block)
+            if design == "slices":
+                result = drive_slices(pair.loads, plan, mark=mark)
+            else:
+                plan = replace(plan, pairs=2, slice_s=DUET_S, warmup_s=DUET_WARMUP_S)
+                pids = (lambda: pair.pids(0)), (lambda: pair.pids(1))
+                result, _ = drive_duet(pair.loads, plan, pids, mark=mark)
+            took_s = time.monotonic() - began
+            if not all(one.completed for one in result.slices):
+                print("a side served nothing in a window: the host is not quiet", flush=True)
+                continue
+            grown = [pair.cpu_s(side) - before[side] for side in (0, 1)]
+            found[design].append([*ratios(result, grown), took_s])
+    return {"slice_s": how.slice_s, "drain_s": how.drain_s, **found}
+
+
+def ratios(result: SlicedResult, cpu_s: Sequence[float]) -> tuple[float, float]:
+    """Logarithms of B/A: of throughput, mean over pairs of windows, and of CPU per request."""
+    rate = statistics.fmean(math.log(b / a) for a, b in result.pair_rates())
+    each = [used / side.total.completed for used, side in zip(cpu_s, result.sides, strict=True)]
+    return rate, math.log(each[1] / each[0])
+
+
+def designs_lines(file: Path) -> Iterator[str]:
+    """SD per minute of each design, from the spread within launches."""
+    yield (
+        f"{'case':14}{'variant':>10}{'design':>9}{'launches':>9}{'pairs':>6}{'ratio':>8}{'SD/min':>8}"
+        f"{'CPU ratio':>10}{'SD/min':>8}{'r':>7}{'SD/min of throughput given CPU':>32}"
+    )
+    every = [one for one in figures(file) if one["part"] == "designs"]
+    for case, variant in dict.fromkeys((one["case"], one["variant"]) for one in every):
+        for design in ("slices", "duet"):
+            launches = [
+                one[design] for one in every if (one["case"], one["variant"]) == (case, variant)
+            ]
+            centred, means = [[], []], ([], [])  # type: tuple[list[list[float]], Any]
+            launches = [rows for rows in launches if rows]
+            for rows in launches:
+                for at in (0, 1):
+                    mean = statistics.fmean(row[at] for row in rows)
+                    means[at].append(mean)
+                    centred[at] += [row[at] - mean for row in rows]
+            count = len(centred[0])
+            free = count - len(launches)
+            if free < 1:
+                yield f"{case:14}{variant:>10}{design:>9}{len(launches):>9}{count:>6}  too few"
+                continue
+            per_minute = math.sqrt(statistics.fmean(r[2] for rows in launches for r in rows) / 60)
+            sds = [math.sqrt(sum(v * v for v in own) / free) for own in centred]
+            shared = sum(a * b for a, b in zip(*centred, strict=True)) / free
+            r = shared / (sds[0] * sds[1]) if sds[0] and sds[1] else 0.0
+            rate, cpu = (math.exp(statistics.fmean(own)) for own in means)
+            yield (
+                f"{case:14}{variant:>10}{design:>9}{len(launches):>9}{count:>6}{rate:>8.3f}"
+                f"{100 * sds[0] * per_minute:>7.2f}%{cpu:>10.3f}{100 * sds[1] * per_minute:>7.2f}%"
+                f"{r:>7.2f}{100 * sds[0] * per_minute * math.sqrt(1 - r * r):>31.2f}%"
+            )
+
+
+# ----------------------------------------------------------------------------------- truth
+
+
+def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
+    """One launch: log ratios of throughput and CPU per request, of windows of wrk in ABBA."""
+    cycles = max(LEAST, round(seconds / (4 * (WINDOW_S + PAUSE_S))))
+    rates: list[float] = []
+    cpus: list[float] = []
+    for cycle in range(cycles):
+        first = (cycle + seed) % 2
+        told: dict[int, list[tuple[float, float]]] = {0: [], 1: []}
+        for side in (first, 1 - first, 1 - first, first):
+            time.sleep(PAUSE_S)
+            before = pair.cpu_s(side)
+            requests, taken_s = wrk(pair.loads[side].request.url)
+            time.sleep(0.3)  # what was in flight costs CPU too, and is one request a connection
+            told[side].append((requests / taken_s, (pair.cpu_s(side) - before) / requests))
+        (a, b) = ([statistics.fmean(of) for of in zip(*told[side], strict=True)] for side in (0, 1))
+        rates.append(math.log(b[0] / a[0]))
+        cpus.append(math.log(b[1] / a[1]))
+    return {"rate": statistics.fmean(rates), "cpu": statistics.fmean(cpus), "cycles": cycles}
+
+
+def wrk(url: str) -> tuple[int, float]:
+    """Requests that wrk completed on 100 connections, and in how many seconds."""
+    line = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{WINDOW_S:g}s", "--timeout", "30s", url]
+    text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+) requests in ([\d.]+)(m?s)", text)
+    if found is None or "Non-2xx" in text:
+        sys.exit(f"wrk: {text[-500:]}")
+    return int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1)
+
+
+# -------------------------------------------------------------------------------- coverage
+
+
+def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any]:
+    """What a run of versus says; one that was cut off is gone on with."""
+    more = re.findall(r"[\w.]+", asked.more)
+    name = "-".join(["versus", asked.variant, case, str(launch), *more])
+    folder = asked.out / name
+    a, b = words_of(case, asked)
     line = [sys.executable, "-m", "serve_bench", "versus"]
-    if found is None:
-        # Each run draws an order of its own.
-        line += [*flags, "--seed", str(number), "--out", str(folder)]
-    elif not found.complete:
-        line += ["--resume", str(folder)]
-    else:
-        print(f"{part} {number}/{of}: there already: {told(found)}", flush=True)
-        return
+    stored = stored_in(folder)
+    if stored is not None and stored.complete:
+        return summary(stored)
+    sides = ["--a", a, "--aa"] if case == "same" else ["--a", a, "--b", b]
+    # A record that names an app by its path is gone on with once all is named again.
+    seed = 100 * launch + list(CASES).index(case)
+    line += [*sides, "--seed", str(seed), *asked.more.split()]
+    line += ["--out" if stored is None else "--resume", str(folder)]
     done = subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    found = stored(folder)
-    if found is None or done.returncode not in (0, 1):
-        sys.exit(f"{part} {number}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    print(f"{part} {number}/{of}: {told(found)}", flush=True)
+    stored = stored_in(folder)
+    if stored is None or done.returncode not in (0, 1):
+        sys.exit(f"{name}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return summary(stored)
 
 
-def stored(folder: Path) -> Result | None:
+def summary(result: Result) -> dict[str, Any]:
+    """The intervals and verdicts of a run, its rounds and when it was decided."""
+    comparing = of_versus(result)
+    told = {}
+    for metric in METRICS:
+        judged = comparing.rows[0].line(metric).judged
+        at = judged.interval
+        interval = None if at is None else [at.ratio, at.low, at.high]
+        told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
+    return {
+        "pairing": result.run.suite.get("pairing", PAIRINGS[0]),  # of version 0.1: slices
+        "rounds": max((one.round for one in result.trials), default=0),
+        "decided": decided(result),
+        **told,
+    }
+
+
+def stored_in(folder: Path) -> Result | None:
     """The run in a folder; None where there is none."""
     try:
         return read(folder)
@@ -145,49 +452,92 @@ def stored(folder: Path) -> Result | None:
         return None
 
 
-def throughput(result: Result) -> Compared:
-    """The line of throughput of the one row."""
-    return of_versus(result).rows[0].line("throughput")
+def decided(result: Result) -> str:
+    """After how many rounds, and minutes, throughput or CPU first had a verdict that stayed."""
+    rounds = max(one.round for one in result.trials)
+    began = time_of(result.run.started_at)
+    stays = ""
+    for last in range(rounds, LEAST - 1, -1):
+        kept = tuple(one for one in result.trials if one.round <= last)
+        plan = tuple(one for one in result.run.plan if one.round <= last)
+        comparing = of_versus(replace(result, trials=kept, run=replace(result.run, plan=plan)))
+        if all(line.judged.word == "inconclusive" for line in comparing.gated):
+            break
+        minutes = (max(time_of(one.started_at) for one in kept) - began) / 60
+        took = max(one.seconds.get("total", 0.0) for one in kept if one.round == last) / 60
+        stays = f"{last} rounds, {minutes + took:.1f} min"
+    return stays or "not decided"
 
 
-def told(result: Result) -> str:
-    """A run in a line."""
-    line = throughput(result)
-    interval = line.judged.interval
-    if interval is None:
-        return f"{line.judged.word}: {line.judged.why}"
-    return f"{line.judged.word}: {interval.ratio:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+def time_of(text: str) -> float:
+    """A stored time as seconds."""
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
 
 
-def table(parts: Sequence[str], out: Path) -> str:
-    """All runs of all parts, complete or not."""
-    head = ("part", "runs", "ratio", "SD", "width", "beyond 1", "regr", "impr", "same", "inconcl")
-    return "\n".join(
-        "".join(f"{text:>9}" for text in row)
-        for row in [head, *(fields(part, list(runs_of(part, out))) for part in parts)]
-    )
+def coverage_lines(file: Path) -> Iterator[str]:
+    """Each run of versus against the truth. `holds`: its interval holds the truth's middle, which
+    is known no better than its own interval says; `agrees`: they differ by no more than both
+    half widths together (the root of their squares). Designs are counted apart: the truth is that
+    of the whole machine, which a duet tells only where B has the same processes. Of A against
+    itself the truth is 1."""
+    head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees", "decided after")
+    yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]:7}{head[6]}"
+    held: dict[tuple[str, str], list[int]] = {}
+    every = figures(file)
+    for run in (one for one in every if one["part"] == "coverage"):
+        own = [
+            one
+            for one in every
+            if (one["part"], one["case"], one["variant"]) == ("truth", run["case"], run["variant"])
+        ]
+        name = f"{run['case']} {run['launch']} {run['with']}".strip()
+        for metric, key in METRICS.items():
+            told, known, holds, agrees = run[metric], "-", "-", "-"
+            size = None if len(own) < 2 else size_of([one[key] for one in own])
+            if run["case"] == "same":
+                size = Size(1.0, 1.0, 1.0)
+            if size is not None and told["interval"] is not None:
+                ours = Size(*told["interval"])
+                known = "1" if size.low == size.high else words_for(size)
+                inside = ours.low <= size.ratio <= ours.high
+                halves = (math.log(one.high / one.ratio) for one in (size, ours))
+                near = abs(math.log(ours.ratio / size.ratio)) <= math.hypot(*halves)
+                holds, agrees = ("yes" if one else "no" for one in (inside, near))
+                count = held.setdefault((run["pairing"], metric), [0, 0, 0])
+                count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
+            late = run["decided"] if metric == "throughput" else ""
+            said = "no interval" if told["interval"] is None else words_for(told["interval"])
+            said = f"{said} {told['word']}"
+            yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees:7}{late}"
+    for (design, metric), (good, near_it, of) in sorted(held.items()):
+        yield f"{design}, {metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"
 
 
-def runs_of(part: str, out: Path) -> Iterator[Compared]:
-    """The lines of the runs of a part."""
-    for folder in sorted(out.glob(f"{part}-*")):
-        result = stored(folder)
-        if result is not None:
-            yield throughput(result)
+class Size(NamedTuple):
+    """A ratio with its ends."""
+
+    ratio: float
+    low: float
+    high: float
 
 
-def fields(part: str, lines: Sequence[Compared]) -> tuple[str, ...]:
-    """A row of the table: means over runs; `width` is that of the interval, `beyond 1` counts those
-    that do not hold 1."""
-    intervals = [one.judged.interval for one in lines if one.judged.interval is not None]
-    words = Counter(one.judged.word for one in lines)
-    ratios = [one.ratio for one in intervals]
-    mean = f"{statistics.geometric_mean(ratios):.3f}" if ratios else "-"
-    spread = f"{statistics.stdev(ratios):.3f}" if len(ratios) > 1 else "-"
-    width = f"{statistics.fmean(one.high - one.low for one in intervals):.3f}" if ratios else "-"
-    beyond = sum(not one.low <= 1.0 <= one.high for one in intervals)
-    counts = (words[word] for word in ("regressed", "improved", "same", "inconclusive"))
-    return (part, str(len(lines)), mean, spread, width, str(beyond), *map(str, counts))
+def size_of(logarithms: Sequence[float]) -> Size:
+    """Of launches, with the 95 % interval of their mean."""
+    found = paired(logarithms)
+    return Size(found.ratio, found.low, found.high)
+
+
+def words_for(size: Any) -> str:
+    """A ratio with its interval, of three numbers or with names."""
+    ratio, low, high = size if isinstance(size, list | tuple) else (size.ratio, size.low, size.high)
+    return f"{ratio:.3f} ({low:.3f} to {high:.3f})"
+
+
+def table(file: Path) -> str:
+    """All that is there."""
+    return "\n".join([*designs_lines(file), "", *coverage_lines(file)])
 
 
 if __name__ == "__main__":

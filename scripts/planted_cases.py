@@ -7,12 +7,13 @@ parameters: thresholds are fixed on `tune` alone, and judged on `judge`.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,15 +21,18 @@ from serve_bench.clock import now_iso
 from serve_bench.inside import Inside
 from serve_bench.load import drive_load
 from serve_bench.load_spec import Client, Load, Timing
+from serve_bench.own_app import limits_of, slots_of
 from serve_bench.request_spec import Request
 from serve_bench.result import PlannedTrial, Trial, trial_key
 from serve_bench.server import Serving
 from serve_bench.strays import marks
 from serve_bench.trial import row_of, trial_of
 from serve_bench.url_runner import drive_url
-from serve_bench.verdict import Cause, Verdict, limited_by
+from serve_bench.verdict import Cause, Verdict, limited_by, worth_a_look
+from serve_bench.waits import look as look_at_waits
 
 APP: Final = Path(__file__).with_name("planted.py")
+WAITING: Final = Path(__file__).with_name("planted_waits.py")
 ROUTE: Final = "/planted"
 TIMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=1.0, windows=4, window_s=0.5)
 
@@ -82,7 +86,7 @@ TUNE: Final = (
     Case("batch wait", ("batch wait",), "batch", 0, 8, batch_size=32, batch_wait_s=0.1),
     Case("proxy", ("proxy CPU",), "nothing", 0, 100, on=("default",)),
     Case("no-op behind HAProxy", _OWN, "nothing", 0, 100, on=("optimized",)),
-    Case("hogs", ("host CPU",), "sleep", 100, 10, hogs=2),
+    Case("hogs", ("host CPU",), "burn", 20, 10, hogs=2),
     Case("one connection", ("offered load",), "sleep", 50, 1),
     Case("low rate", ("offered load",), "nothing", 0, 10, rate=20),
     Case("loop blocked", ("replica loop",), "block", 30, 10),
@@ -100,7 +104,7 @@ JUDGE: Final = (
     Case("batch wait", ("batch wait",), "batch", 0, 5, batch_size=16, batch_wait_s=0.05),
     Case("proxy", ("proxy CPU",), "nothing", 0, 50, replicas=2, on=("default",)),
     Case("no-op behind HAProxy", _OWN, "nothing", 0, 64, replicas=2, on=("optimized",)),
-    Case("hogs", ("host CPU",), "sleep", 60, 6, hogs=3),
+    Case("hogs", ("host CPU",), "burn", 12, 6, hogs=3),
     Case("one connection", ("offered load",), "sleep", 15, 2, replicas=2),
     Case("low rate", ("offered load",), "sleep", 10, 24, rate=45, replicas=2),
     Case("loop blocked", ("replica loop",), "block", 70, 24),
@@ -111,7 +115,155 @@ JUDGE: Final = (
     Case("client", ("client",), "", 0, 16, client="aiohttp", on=()),
 )
 
-SETS: Final = {"tune": TUNE, "judge": JUDGE}
+
+@dataclass(frozen=True)
+class Wait(Case):
+    """A kind of planted_waits.py, deployed and judged as an app of the user's own: the cell says
+    nothing, `front` of options are those of Front, and the slots are what the replicas told.
+
+    `words`: what the verdict's text must hold to be right; with a cause that is right and not all
+    of them, or "waits in the app" alone, it is vague. `helper_slots`: of what is behind Front.
+    """
+
+    words: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    behind: str = ""
+    helper_slots: int | None = None
+    service_ms: float | None = None  # of the TCP service that is asked
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        return {}
+
+
+def _wait(
+    name: str,
+    kind: str,
+    ms: float,
+    connections: int,
+    causes: tuple[Cause, ...],
+    *words: str,
+    **more: Any,
+) -> Wait:
+    return Wait(name, causes, kind, ms, connections, words=words, **more)
+
+
+_IN: Final[tuple[Cause, ...]] = ("app wait",)
+_HERE: Final = "planted_waits.py:"
+_SLOTS: Final[tuple[Cause, ...]] = ("concurrency limit",)
+_AUTO: Final = (
+    (
+        "autoscaling_config",
+        {
+            "min_replicas": 1,
+            "max_replicas": 3,
+            "target_ongoing_requests": 2,
+            "upscale_delay_s": 0.5,
+            "metrics_interval_s": 0.2,
+            "look_back_period_s": 1.0,
+        },
+    ),
+)
+
+#: The kinds of the issue that reported wrong verdicts, and those that were right beside them.
+WAITS: Final = (
+    _wait("burns", "Burn", 20, 8, _OWN, "replica"),
+    _wait("two burn", "Burn", 20, 8, _OWN, options=(("num_replicas", 2),)),
+    _wait("proxy", "Sleep", 0, 100, ("proxy CPU", "host CPU"), "proxy", on=("default",)),
+    _wait("slots", "Sleep", 50, 10, _SLOTS, options=(("max_ongoing_requests", 2),)),
+    _wait("hogs limit", "Burn", 20, 8, ("host CPU",), hogs=4),
+    _wait("one connection", "Sleep", 50, 1, ("offered load",)),
+    _wait("low rate", "Sleep", 10, 10, ("offered load",), rate=20),
+    _wait("blocked loop", "Block", 30, 10, ("replica loop",), _HERE),
+    _wait("blocked loop, ladder", "Block", 30, 10, ("replica loop",), _HERE, lighter=2),
+    _wait("lock", "Lock", 30, 20, _IN, "Lock.acquire", _HERE),
+    _wait("pool of two", "Pool", 30, 20, _IN, "Queue.get", _HERE, service_ms=50),
+    _wait("one thread", "Executor", 30, 20, _IN, "thread", _HERE),
+    _wait("own batch", "Batch", 0, 10, ("batch wait",), "200 ms"),
+    _wait(
+        "rare helper", "Rare", 150, 20, _IN, "sleep", _HERE, behind="CalledSleep", helper_slots=2
+    ),
+    _wait(
+        "helper's slots",
+        "Calls",
+        50,
+        20,
+        ("downstream deployment",),
+        "Helper",
+        behind="CalledSleep",
+        helper_slots=2,
+    ),
+    _wait(
+        "helper burns",
+        "Calls",
+        20,
+        8,
+        ("downstream deployment", "host CPU"),
+        "Helper",
+        behind="CalledBurn",
+    ),
+    _wait("one of two slow", "Differs", 20, 10, ("slow replica",), options=(("num_replicas", 2),)),
+    _wait(
+        "queue full",
+        "Sleep",
+        50,
+        30,
+        _SLOTS,
+        "queue",
+        options=(("max_ongoing_requests", 2), ("max_queued_requests", 5)),
+    ),
+    _wait(
+        "autoscaled",
+        "Sleep",
+        100,
+        20,
+        _SLOTS,
+        "replicas",
+        options=(("max_ongoing_requests", 2), *_AUTO),
+    ),
+    _wait("busy host: lock", "Lock", 30, 20, _IN, "Lock.acquire", hogs=1),
+    _wait(
+        "busy host: slots", "Sleep", 100, 10, _SLOTS, options=(("max_ongoing_requests", 2),), hogs=1
+    ),
+    _wait(
+        "busy host: rare",
+        "Rare",
+        150,
+        20,
+        _IN,
+        "sleep",
+        behind="CalledSleep",
+        helper_slots=2,
+        hogs=1,
+    ),
+    _wait("busy host: batch", "Batch", 0, 10, ("batch wait",), "200 ms", hogs=1),
+)
+
+#: Planted before the rules were written, of which none was changed for them.
+FURTHER: Final = (
+    _wait("semaphore", "Few", 40, 20, _IN, "acquire", _HERE),
+    _wait("queue of one worker", "Worker", 20, 15, _IN, _HERE),
+    _wait("blocking socket", "Socket", 0, 10, ("replica loop",), _HERE, service_ms=40),
+    _wait("file lock in threads", "FileLock", 30, 12, _IN, _HERE),
+    _wait("tick", "Tick", 250, 20, _IN, "Event.wait", _HERE),
+    _wait("stream of waits", "Stream", 20, 20, _IN, "sleep"),
+    _wait("thread of its own", "Thread", 25, 16, _IN, _HERE),
+    _wait("CPU in one thread", "HashThread", 20, 12, ("replica CPU",)),
+    _wait("actor of Ray", "Actor", 30, 16, _IN, _HERE),
+    _wait("pool of FastAPI", "InThreads", 200, 100, _IN, "thread"),
+    _wait(
+        "lock two hops behind",
+        "Calls",
+        30,
+        15,
+        ("app wait", "downstream deployment"),
+        "Lock.acquire",
+        "Last",
+        behind="Chain",
+    ),
+)
+
+SETS: Final = {"tune": TUNE, "judge": JUDGE, "waits": WAITS, "further": FURTHER}
 
 
 @dataclass
@@ -122,35 +274,59 @@ class Field:
     run_id: str
     variant: str
     folder: Path
+    slots: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    service: int | None = None  # port of the TCP service of the case at hand
     _planted: int = 0
 
     def make_ready(self) -> None:
         """Puts the app on the path of the launch, before anything is deployed."""
-        (self.serving.spec.directory / "p" / APP.name).write_text(APP.read_text())
+        for file in (APP, WAITING):
+            (self.serving.spec.directory / "p" / file.name).write_text(file.read_text())
 
     def plant(self, case: Case) -> str:
         """Deploys a case; its URL."""
         self._planted += 1
         hot = self.serving.spec.directory / f"hot-{self._planted}"
-        self.serving._ask("deploy", spec_of(case, hot), 120)
+        told = self.serving._ask("deploy", self._spec(case, hot), 120)
         self.serving._note_vital()
+        own = isinstance(case, Wait)
+        self.slots = slots_of(told["proof"]["replicas"]) if own else {}
+        self.limits = limits_of(told["proof"]["replicas"]) if own else {}
         return self.serving.url + ROUTE
+
+    def _spec(self, case: Case, hot: Path) -> dict[str, Any]:
+        if isinstance(case, Wait):
+            return wait_spec(case, hot, 0 if self.service is None else self.service)
+        return spec_of(case, hot)
 
     def trials(self, case: Case, timing: Timing = TIMING) -> list[Trial]:
         """Deploys and drives a case; the trial that counts is the last."""
-        self.plant(case)
         loads = [case.connections] if case.lighter is None else [case.lighter, case.connections]
-        with hogging(case.hogs * (os.cpu_count() or 1), self.run_id):
+        with ExitStack() as stack:
+            self.service = None
+            if isinstance(case, Wait) and case.service_ms is not None:
+                self.service = stack.enter_context(answering(case.service_ms, self.run_id))
+            self.plant(case)
+            stack.enter_context(hogging(case.hogs * (os.cpu_count() or 1), self.run_id))
             return [self._drive(replace(case, connections=count), timing) for count in loads]
 
     def _drive(self, case: Case, timing: Timing) -> Trial:
-        request = Request(self.serving.url + ROUTE, expect_status=(200,), expect_body=b"ok")
+        own = isinstance(case, Wait)
+        body = None if own else b"ok"
+        url = self.serving.url + ROUTE + ("/" if own else "")
+        request = Request(url, expect_status=(200,), expect_body=body)
         load = Load(request, connections=case.connections, rate=case.rate)
         planned = planned_of(case, load, self.variant)
         started_at = now_iso()
         with Inside(self.folder).around(self.serving, planned) as look:
             result = drive_load(load, timing, mark=marks(self.run_id))
-        return look.add_to(trial_of(planned, "1", started_at, result, result.duration_s), result)
+        trial = trial_of(planned, "1", started_at, result, result.duration_s)
+        trial = look.add_to(replace(trial, slots=self.slots, limits=self.limits), result)
+        if worth_a_look(trial, front_of(case)):
+            waits = look_at_waits(self.serving, trial, load, drive_load, marks(self.run_id))
+            trial = replace(trial, waits=waits)
+        return trial
 
 
 def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
@@ -162,9 +338,14 @@ def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
     return driven.trial
 
 
-def verdict_on(trials: list[Trial]) -> Verdict:
+def verdict_on(trials: list[Trial], case: Case | None = None) -> Verdict:
     """What a report says of the last of these trials; the others are of the same run."""
-    return limited_by(trials[-1], beside=trials)
+    return limited_by(trials[-1], front_of(case), beside=trials)
+
+
+def front_of(case: Case | None) -> str | None:
+    """What a report knows of an own app: its ingress."""
+    return "Front" if isinstance(case, Wait) else None
 
 
 def planned_of(case: Case, load: Load, variant: str) -> PlannedTrial:
@@ -204,6 +385,79 @@ def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
         "own": False,
         "timeout_s": 90.0,
     }
+
+
+def wait_spec(case: Wait, hot_file: Path, port: int) -> dict[str, Any]:
+    """The same for an app of planted_waits.py, as of an own app: nothing is asked of replicas."""
+    options = dict(case.options)
+    behind = ("Middle", "Last") if case.behind == "Chain" else ("Helper",) if case.behind else ()
+    args = {
+        "kind": case.how,
+        "ms": str(case.ms),
+        "port": str(port),
+        "file": str(hot_file),
+        "behind": case.behind,
+        "slots": str(case.helper_slots or ""),
+        "front": json.dumps(
+            {**options, "graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout_s": 1.0}
+        ),
+    }
+    scaled = "autoscaling_config" in options
+    count = None if scaled else options.get("num_replicas", 1)
+    checks: list[dict[str, Any]] = [
+        {"deployment": "Front", "replicas": count, "expect": {}, "told": {}}
+    ]
+    checks += [{"deployment": one, "replicas": 1, "expect": {}, "told": {}} for one in behind]
+    return {
+        "name": "planted",
+        "import_path": "planted_waits:build",
+        "route_prefix": ROUTE,
+        "ready": {
+            "path": ROUTE + "/",
+            "method": "GET",
+            "headers": {},
+            "body": None,
+            "statuses": [200],
+        },
+        "system_log_level": None,
+        "args": args,
+        "deployments": [],
+        "checks": checks,
+        "own": True,
+        "timeout_s": 90.0,
+    }
+
+
+SERVICE: Final = """
+import asyncio, sys
+async def one(reader, writer):
+    while await reader.readline():
+        await asyncio.sleep(float(sys.argv[1]) / 1e3)
+        writer.write(b"ok\\n")
+async def main():
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def answering(ms: float, run_id: str) -> Iterator[int]:
+    """A TCP service that answers each line after so long; its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE, str(ms)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **marks(run_id)},
+    )
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @contextmanager

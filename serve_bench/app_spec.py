@@ -14,7 +14,7 @@ from typing import Any, Final
 from serve_bench import press_request
 from serve_bench.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
 from serve_bench.errors import BadInput
-from serve_bench.own_app import APP_NAME, OwnApp, checks_of, deployments_of
+from serve_bench.own_app import OwnApp, checks_of, deployments_of
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
 #: that nothing else of ours gets on the path of the variant's interpreter).
@@ -60,7 +60,7 @@ class AppSpec:
     @property
     def folders(self) -> tuple[str, ...]:
         """Folders in which Python must find the app, beside ours."""
-        return () if self.own is None else (self.own.folder,)
+        return () if self.own is None else self.own.folders
 
     def cpus(self, cell: Mapping[str, Value]) -> float:
         """Logical CPUs of Ray that its replicas ask for: one each, unless its code says more."""
@@ -132,7 +132,7 @@ def own_spec(app: OwnApp) -> AppSpec:
     """The user's own app as one to be deployed and asked."""
     route = app.asked.route
     return AppSpec(
-        app.target, app.import_path, route, app.ingress, answer=None, prefix="/", own=app
+        app.target, app.import_path, route, app.ingress, answer=None, prefix=app.prefix, own=app
     )
 
 
@@ -213,25 +213,36 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
             {"deployment": app.measured, "replicas": replicas, "expect": expect, "told": {}}
         ],
         "own": False,
+        "config": {},
+        "beside": [],
         "timeout_s": timeout_s,
     }
+
+
+#: What the child is told of an application by other words than those of a config file.
+OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
 
 
 def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
     asked = app.asked
     return {
-        "name": APP_NAME,
+        "name": app.name,
         "import_path": app.import_path,
-        "route_prefix": "/",
+        "route_prefix": app.prefix,
         "ready": {
             "path": asked.route,
             "method": asked.method,
-            "headers": dict(asked.headers),
+            "headers": dict(asked.request("http://localhost").all_headers[0]),
             "body": _base64(asked.body) if asked.body else None,
             "statuses": list(asked.expect_status),  # none: any 2xx
         },
         "system_log_level": None,
-        "args": {},
+        "args": app.config.get("args", {}),
+        "config": {k: v for k, v in app.config.items() if k not in OF_SPEC},
+        # Serve says "by handle only" with null; "" is no route to it.
+        "beside": [
+            {**one.config, "route_prefix": one.config["route_prefix"] or None} for one in app.beside
+        ],
         "deployments": deployments_of(app, cell),
         "checks": checks_of(app, cell),
         "own": True,

@@ -1,8 +1,9 @@
 """The best cell of a matrix: the row with the highest throughput, and those like it.
 
-Rule: pure. A row with failed requests is never the best one while another has none. Launches differ
-more than windows do, so only several of them can tell two cells apart well; cells within LIKE of
-the best, or within two standard errors, are named beside it.
+Rule: pure. A row with failed requests is never the best one while another has none, and one of a
+broken cluster (Result.broken) never is. Launches differ more than windows do, so only several of
+them can tell two cells apart well; cells within LIKE of the best, or within two standard errors,
+are named beside it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Best:
 
 def best(lines: Iterable[Line]) -> Best | None:
     """The best of these rows; None where fewer than two were measured."""
-    measured = [one for one in lines if one.status != "profiled" and MAIN in one.spreads]
+    known = (one for one in lines if MAIN in one.spreads)
+    measured = [one for one in known if one.status != "profiled" and not one.broken]
     if len(measured) < 2:
         return None
     sound = [one for one in measured if not one.errors] or measured

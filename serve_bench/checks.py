@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.failed_requests import failures_of, given_up_after_s
-from serve_bench.load_spec import Timing
+from serve_bench.load_result import REQUESTS_EACH
 from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
 from serve_bench.scale_request import HANDLE
-from serve_bench.statistics import MAIN, merged
+from serve_bench.statistics import CENSORED, MAIN, merged
 
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
@@ -43,8 +43,9 @@ FEWEST_SAMPLES: Final = 100
 """Below 100 responses p99 is the slowest one."""
 
 BUSY_SHARE: Final = 0.5
-"""Load average per core, before the run, from which the host counts as busy: half of it is then
-used by others, and the server, the clients and Ray need all of it."""
+"""Share of the cores that run something in the second before the run, from which the host counts as
+busy: half of it is then used by others, and the server, the clients and Ray need all of it. Runs of
+0.1.0 tell a load average alone, of which the run before was a part."""
 
 LITTLE_ABOVE: Final = 0.05
 LITTLE_BELOW: Final = 0.10
@@ -57,8 +58,13 @@ in time from before them, one in flight at their end takes time away; each has a
 connection, and no longer than the longest latency: longest / measured time is let pass on top."""
 
 
-DRAIN_S: Final = Timing.drain_s
-"""How long responses are awaited after the last window."""
+TOO_SHORT_S: Final = 0.1
+"""Below so long a measured part Little's law judges nothing: a worker that has to wait for a core
+begins up to 10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends
+when the last connection does."""
+
+DRAIN_S: Final = 2.0
+"""How long responses were awaited after the last window, in records before 0.2."""
 
 
 #: What gives a client more room; True where it is the raw one already.
@@ -113,7 +119,12 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
         return  # as published, its warm-up is of a fixed length
     if not trial.counts.completed:
         return  # why requests failed is the question
-    if trial.row.requests is None and not trial.warmup.steady:
+    if trial.row.requests is None and trial.warmup.judged is False:
+        done, seconds = trial.warmup.completed, trial.warmup.seconds
+        message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
+        hint = f"it takes {REQUESTS_EACH} of each to tell: a longer warm-up, or fewer connections"
+        yield Warning("unjudged-warmup", message, hint, trial.key)
+    elif trial.row.requests is None and not trial.warmup.steady:
         message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
 
@@ -185,7 +196,10 @@ def _errors(trial: Trial) -> Iterator[Warning]:
     if failed:
         total = trial.counts.completed + failed
         message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
-        yield Warning("errors", message, "they are in no rate and no latency", trial.key)
+        hint = "they are in no rate and no latency"
+        if trial.counts.failed.get("timeout") and CENSORED in trial.metrics:
+            hint = "they are in no rate; those that timed out make the latency a lower bound"
+        yield Warning("errors", message, hint, trial.key)
 
 
 def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
@@ -214,6 +228,8 @@ def _little(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("interrupted"):  # in the middle of a window
         measured_s = trial.seconds.get("measured", measured_s)
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
+    if trial.counts.in_flight and trial.in_windows is not None:
+        return  # what came of them is not known: it is told as such
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
         return
     busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
@@ -224,6 +240,10 @@ def _little(trial: Trial) -> Iterator[Warning]:
     if share < 1 and trial.row.client == OBSERVER:
         return  # an episode ends with the last observer's last call, when others are done
     if 1 - LITTLE_BELOW - edge <= share <= 1 + LITTLE_ABOVE + edge:
+        return
+    if share < 1 and measured_s < TOO_SHORT_S:
+        message = f"{1000 * measured_s:.3g} ms were measured: too short to judge"
+        yield Warning("too-short", message, f"measure {TOO_SHORT_S:g} s or more", trial.key)
         return
     message = (
         f"rate x mean latency = {in_flight:.2f} requests in flight, "
@@ -241,8 +261,26 @@ def _lost_connections(trial: Trial) -> int:
     return sum(int(one.get("connections") or 0) for one in lost)
 
 
-def _unanswered(trial: Trial) -> Iterator[Warning]:
-    """Requests without an answer long after the windows, where every answer came sooner.
+def unanswered(trial: Trial) -> Iterator[Warning]:
+    """Requests of the windows that never ended, and what they leave open."""
+    counts = trial.counts
+    if trial.in_windows is None:
+        yield from _unanswered_before(trial)
+        return
+    waiting = trial.unanswered
+    if waiting <= 0 or trial.flags.get("cut"):
+        return  # of a row that was cut off the report says what its latencies leave open
+    asked = counts.carried_in + counts.sent + counts.unsent
+    unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
+    when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
+    message = f"{waiting:,} of {asked:,} requests had no answer when {when}{unsent}"
+    hint = "each counts as at least as long as it was waited for: figures marked > are lower bounds"
+    yield Warning("unanswered", message, hint, trial.key)
+
+
+def _unanswered_before(trial: Trial) -> Iterator[Warning]:
+    """In records before 0.2: requests without an answer long after the windows, where every answer
+    came sooner.
 
     They are in no latency, however long they wait, and fail no sooner than their time-out.
     """
@@ -274,7 +312,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _errors,
     _client,
     _little,
-    _unanswered,
+    unanswered,
     _warmup,
     _unsettled,
     _windows,
@@ -294,9 +332,15 @@ def _records(result: Result) -> Iterator[Warning]:
 def _host(result: Result) -> Iterator[Warning]:
     sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
     for host in sittings:
-        load, cores = host.get("load_1m"), host.get("usable_cores") or host.get("logical_cores")
-        if load is not None and cores and load > BUSY_SHARE * cores:
-            message = f"load average {load:.1f} on {cores} cores before the start"
+        busy, load = host.get("busy_cores"), host.get("load_1m")
+        usable, logical = host.get("usable_cores"), host.get("logical_cores")
+        # What is in use is known of all cores, those that we may not run on with them.
+        cores = (usable or logical) if busy is None else (logical or usable)
+        used = load if busy is None else busy
+        if used is not None and cores and used > BUSY_SHARE * cores:
+            message = f"load average {used:.1f} on {cores} cores before the start"
+            if busy is not None:
+                message = f"{busy:.1f} of {cores} cores were in use in the second before the start"
             yield Warning("busy-host", message, "wait for other work to end, then repeat")
     if len({host.get("id") for host in sittings if host.get("id")}) > 1:
         message = "the run was resumed on another host"

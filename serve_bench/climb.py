@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serve_bench.ladder import Ladder, Next, Step, Stop, decide
+from serve_bench.ladder import Ladder, Next, Step, Stop, decide, onward
 from serve_bench.result import JsonObject, PlannedTrial, Result, Row, Trial, cell_slug, trial_key
 from serve_bench.scenario import step_row
 from serve_bench.statistics import MAIN
@@ -28,7 +28,8 @@ At = tuple[int, int]
 class Climb:
     """One ladder. `order` holds all its steps as they first came, `found` their throughput
     (requests/s; 0 if nothing was served), `again` those in doubt. `each`: requests of each client
-    in a step; None where time ends it."""
+    in a step; None where time ends it. `dead`: clients of steps in doubt of which no request
+    succeeded, so that they are measured again, and tell where it ended all the same."""
 
     ladder: Ladder
     variant: str
@@ -38,6 +39,21 @@ class Climb:
     order: list[At] = field(default_factory=list)
     found: dict[At, float] = field(default_factory=dict)
     again: list[At] = field(default_factory=list)
+    dead: set[int] = field(default_factory=set)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was climbed to its end: no new step is to come, and neither the one with the
+        most clients nor the last of a list is in doubt. Repetitions may be missing, and other steps
+        be in doubt."""
+        doubted = {clients for clients, _ in self.again} - self.dead
+        lasts = {max((clients for clients, _ in self.order), default=0)}
+        lasts |= set(self.ladder.steps[-1:]) if self.ladder.steps is not None else set()
+        if lasts & doubted:
+            return False
+        # A step in doubt is not to come once more, but what comes after it is.
+        every = tuple(Step(at[0], self.found.get(at, 0.0)) for at in self.order)
+        return isinstance(onward(self.ladder, every), Stop)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -116,6 +132,7 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[Place, Climb]:
     A step that a failure casts doubt on is to be measured again.
     """
     found: dict[Place, Climb] = {}
+    sound = {trial.key for trial in result.trials} - result.broken
 
     def climb_at(variant: str, round_: int, cell: JsonObject, row: Row) -> Climb:
         fresh = Climb(ladder, variant, round_, cell, row.requests_each)
@@ -124,9 +141,13 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[Place, Climb]:
     for trial in result.trials:
         climb = climb_at(trial.variant, trial.round, trial.cell, trial.row)
         climb.add(trial.row, throughput_of(trial))
+        if trial.key not in sound:
+            climb.doubt(trial.row)
     for failure in result.failures:
         if failure.key is None or failure.row is None or failure.cell is None:
             continue
         climb = climb_at(str(failure.variant), failure.round or 1, failure.cell, failure.row)
         climb.doubt(failure.row)
+        if failure.key in sound:
+            climb.dead.add(failure.row.connections)
     return found

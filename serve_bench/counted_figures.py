@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from serve_bench.failed_requests import failures
-from serve_bench.histogram import Histogram
+from serve_bench.histogram import Histogram, bounded
 from serve_bench.load_result import LoadResult, Warmup
 from serve_bench.load_spec import Load
+from serve_bench.statistics import LowerBound
 
 #: What two rounds must have in common, or their times say nothing about each other.
 ALIKE: Final = ("requests", "client", "connections", "method", "path", "body_bytes", "variant")
@@ -37,7 +38,8 @@ class Measured:
 
     `requests`: of a round. `requests_per_s`: completed requests over the time of all rounds.
     `errors`: failed requests by class. `client_bound`: more than half of the rounds were, with the
-    reasons of the last such round. `steady`: whether the warm-up had ended so; None without one.
+    reasons of the last such round. `steady`: whether the warm-up had ended so, `judged`: whether it
+    had enough requests to tell; None without one.
     """
 
     requests: int
@@ -58,6 +60,7 @@ class Measured:
     client_reasons: tuple[str, ...]
     warmup_s: float
     steady: bool | None
+    judged: bool | None
     target: str
     variant: str | None
     ray: str | None
@@ -104,7 +107,12 @@ class Measured:
         if self.client_bound:
             why = "; ".join(self.client_reasons) or "no reason given"
             found.append(f"the client was the limit: {why}")
-        if self.steady is False:
+        if self.judged is False:
+            found.append(
+                f"the warm-up of {self.warmup_s:.1f} s had too few requests to tell whether "
+                "the rate had settled"
+            )
+        elif self.steady is False:
             found.append(f"the rate had not settled after {self.warmup_s:.1f} s of warm-up")
         return found
 
@@ -117,18 +125,22 @@ def measured(
     host: Mapping[str, Any],
 ) -> Measured:
     """The figures over the rounds of a load (at least one)."""
-    latency = Histogram()
+    latency, censored = Histogram(), Histogram()
     errors: dict[str, int] = {}
     for one in results:
         latency.merge(one.latency)
+        censored.merge(one.censored)
         for name, count in one.measured.failed.items():
             if count:
                 errors[name] = errors.get(name, 0) + count
     bound = [one.verdict for one in results if one.verdict.client_bound]
     many = len(bound) > len(results) / 2
-    completed = sum(one.measured.completed for one in results)
+    completed = sum(one.completed_in_windows for one in results)
     total_s = sum(one.duration_s for one in results)
-    p50, p90, p99 = (_in_ms(value) for value in latency.percentiles((0.5, 0.9, 0.99)))
+    shares = bounded(latency, censored, (0.5, 0.9, 0.99, 1.0))
+    p50, p90, p99, highest = (
+        LowerBound((value or 0) / 1e6) if lower else _in_ms(value) for value, lower in shares
+    )
     request = load.request
     return Measured(
         requests=load.count or 0,
@@ -139,7 +151,7 @@ def measured(
         p50_ms=p50,
         p90_ms=p90,
         p99_ms=p99,
-        max_ms=_in_ms(latency.max),
+        max_ms=highest if censored.count else _in_ms(latency.max),
         client=load.client,
         connections=load.connections,
         method=request.method,
@@ -149,6 +161,7 @@ def measured(
         client_reasons=bound[-1].reasons if many else (),
         warmup_s=warmup.seconds if warmup is not None else 0.0,
         steady=None if warmup is None else warmup.steady,
+        judged=None if warmup is None else warmup.judged,
         target=served.target,
         variant=served.variant,
         ray=served.ray,
@@ -172,7 +185,8 @@ def _in_ms(value_ns: float | None) -> float | None:
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g} ms"
+    sign = "> " if isinstance(value, LowerBound) else ""
+    return "-" if value is None else f"{sign}{value:.3g} ms"
 
 
 def _rate(value: float) -> str:

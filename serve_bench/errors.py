@@ -14,13 +14,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u
 
 
 def visible(text: str) -> str:
-    """The text with control characters but newline and tab written out, as \\x1b or \\u202e: what a
-    name in a record holds must not move a terminal's cursor, nor turn the figures beside it."""
-    return _CONTROL.sub(lambda found: _written(ord(found[0])), text)
-
-
-def _written(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    """The text with control characters but newline and tab written out, as \\u001b or \\u202e: what
+    a name in a record holds must not move a terminal's cursor, nor turn the figures beside it. What
+    was JSON stays so: its strings have the same escapes."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class BadInput(ValueError):

@@ -91,6 +91,22 @@ class Histogram:
             mine[index] += n
         self._max = max(self._max, other._max)
 
+    def joined(self, other: Histogram) -> Histogram:
+        """A copy with the other's counts added."""
+        out = Histogram(self.counts, self._max, self.unit)
+        out.merge(other)
+        return out
+
+    def without_highest(self, n: int) -> Histogram:
+        """A copy that lacks the `n` highest values."""
+        counts = list(self.counts)
+        for index, count in reversed(self.occupied()):
+            if n <= 0:
+                break
+            counts[index] -= min(n, count)
+            n -= count
+        return Histogram(counts, self._max, self.unit)
+
     def occupied(self) -> list[tuple[int, int]]:
         """The slots with a count, in order: (index, count)."""
         return [(i, n) for i, n in enumerate(self.counts) if n]
@@ -181,27 +197,34 @@ class Histogram:
             out.counts[index] += n
         return out
 
-    def hgrm(self, per_unit: float = 1e6) -> str:
+    def hgrm(self, per_unit: float = 1e6, censored: Histogram | None = None) -> str:
         """HdrHistogram's percentile text, as its plotters read it; values / `per_unit` (ms).
 
         One line per occupied slot; the columns are value, percentile, count so far and
-        1/(1-percentile), then the summary lines that begin with '#'.
+        1/(1-percentile), then the summary lines that begin with '#'. Of what is `censored` only
+        lower bounds are known: the lines end before the first share that it leaves open.
         """
-        total = self.count
+        given_up = censored if censored is not None else Histogram(unit=self.unit)
+        everything = self.joined(given_up)
+        total, occupied = everything.count, self.occupied()
+        reached = list(accumulate(n for _, n in occupied))
+        known = bounded(self, given_up, [seen / total for seen in reached])
         lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} 1/(1-Percentile)", ""]
-        seen = 0
-        for index, n in self.occupied():
-            seen += n
+        for (index, _), seen, (_, lower) in zip(occupied, reached, known, strict=True):
+            if lower:
+                break
             share = seen / total
             value = (self._max if seen == total else slot_middle(index)) / per_unit
             inverse = "inf" if seen == total else f"{1 / (1 - share):.2f}"
             lines.append(f"{value:12.6f} {share:14.12f} {seen:10d} {inverse:>14}")
-        mean, std, top = self.mean or 0.0, self.std or 0.0, self._max
+        mean, std, top = everything.mean or 0.0, everything.std or 0.0, everything.max or 0
         lines += [
             f"#[Mean    = {mean / per_unit:12.6f}, StdDeviation   = {std / per_unit:12.6f}]",
             f"#[Max     = {top / per_unit:12.6f}, Total count    = {total:12d}]",
             f"#[Buckets = {SLOTS >> SUB_BITS:12d}, SubBuckets     = {2 << SUB_BITS:12d}]",
         ]
+        if n := given_up.count:
+            lines.append(f"#[Unanswered = {n}, known to take longer: Mean, Max are lower bounds]")
         return "\n".join(lines) + "\n"
 
     def __eq__(self, other: object) -> bool:
@@ -214,3 +237,29 @@ class Histogram:
 
     def __repr__(self) -> str:
         return f"Histogram({self.count} values, max {self._max} {self.unit})"
+
+
+def bounded(
+    answered: Histogram, censored: Histogram, qs: Sequence[float]
+) -> list[tuple[int | None, bool]]:
+    """Percentiles of all requests, where of some only a lower bound is known: (value, whether it
+    is a lower bound).
+
+    `censored`: how long each of those was waited for in vain. Its latency is somewhere above, so a
+    percentile lies between that of all with each at its bound and that of all with each at
+    infinity. Where the two are one it is exact; else the first is told, as a lower bound. This
+    needs no assumption about those that never came, as an estimate (Kaplan-Meier) would.
+    """
+    everything = answered.joined(censored)
+    given_up = censored.count
+    lowest = everything.percentiles(qs)
+    if not given_up:
+        return [(value, False) for value in lowest]
+    total, known = everything.count, answered.count
+    # The rank among all is the same rank among the answered, as those at infinity come last.
+    ranks = [max(1, math.ceil(q * total - 1e-9 * total)) for q in qs]
+    highest = answered.percentiles([min(1.0, rank / known) if known else 0.0 for rank in ranks])
+    return [
+        (low, True) if rank > known or slot(low or 0) != slot(high or 0) else (high, False)
+        for low, high, rank in zip(lowest, highest, ranks, strict=True)
+    ]

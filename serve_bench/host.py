@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -18,18 +19,23 @@ from typing import Any, Final
 import psutil
 
 from serve_bench import __version__
+from serve_bench.readings import host_reading
 
 _GIT_TIMEOUT_S: Final = 5.0
+
+WATCH_S = 1.0
+"""How long the host is watched before a run: what counts is what runs then."""
 
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     """The host as plain JSON content.
 
     `usable_cores` are those this process may run on, `cpu_quota_cores` what a cgroup grants (None:
-    no limit), `memory_limit_bytes` likewise. `load_*` are load averages now, so call it before the
-    load starts. `root` stands before /proc and /sys, for tests.
+    no limit), `memory_limit_bytes` likewise. `busy_cores` is what others use of the cores, watched
+    for `WATCH_S`, and `load_*` are load averages (of which an earlier run of ours is a part for
+    minutes): call it before the load starts. `root` stands before /proc and /sys, for tests.
     """
-    load = os.getloadavg()
+    load, busy = os.getloadavg(), busy_cores()
     return {
         "id": host_id(),
         "cpu": cpu_model(root),
@@ -43,6 +49,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "memory_limit_bytes": memory_limit_bytes(root),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
+        "busy_cores": busy,
         "load_1m": load[0],
         "load_5m": load[1],
         "load_15m": load[2],
@@ -52,6 +59,18 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "tool": __version__,
         "git_commit": git_commit(),
     }
+
+
+def busy_cores(watch_s: float | None = None) -> float | None:
+    """Cores that run something now, all processes of the host but this one, as a mean over a while
+    (`WATCH_S` where nothing is said). None where no time passed that the system counts."""
+    before, own = host_reading(), time.process_time_ns()
+    time.sleep(WATCH_S if watch_s is None else watch_s)
+    after, own = host_reading(), time.process_time_ns() - own
+    if before is None or after is None or after.at_ns <= before.at_ns:
+        return None
+    used = after.busy_ns - before.busy_ns - own
+    return round(max(0.0, used / (after.at_ns - before.at_ns)), 2)
 
 
 def host_id() -> str:

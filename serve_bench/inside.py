@@ -19,7 +19,7 @@ from serve_bench.gpu import Gpus
 from serve_bench.load_result import LoadResult
 from serve_bench.profiling import Profiling, to_profile
 from serve_bench.result import PlannedTrial, Trial
-from serve_bench.sampler import Sampler, Watched, write_samples
+from serve_bench.sampler import Sampler, sampler_of, write_samples
 from serve_bench.serve_metrics import Meter
 from serve_bench.server import Serving
 from serve_bench.store import StoreError
@@ -57,6 +57,11 @@ class Inside:
                 serving.metrics_url, serving.spec.metrics_interval_s, http=not behind_haproxy
             )
 
+    def loaded_between(self) -> None:
+        """Requests have come that belong to no trial."""
+        if self._meter is not None:
+            self._meter.loaded_between()
+
     @contextmanager
     def around(
         self, serving: Serving, planned: PlannedTrial, *, profiled: bool = False
@@ -73,13 +78,8 @@ class Inside:
                 look.serve_metrics = look.begin_metrics()
             if self.sample:
                 self._gpus = self._gpus or Gpus()
-                watched = [Watched(one.pid, one.role, one.title) for one in processes]
-                spies = look.profiling.py_spies if look.profiling is not None else []
-                watched += [Watched(pid, "py_spy", "py-spy") for pid in spies]
-                managers = {p.pid: "haproxy" for p in processes if p.role == "haproxy_manager"}
-                look.sampler = stack.enter_context(
-                    Sampler(watched, gpus=self._gpus, parents=managers)
-                )
+                spies = look.profiling.py_spies if look.profiling is not None else ()
+                look.sampler = stack.enter_context(sampler_of(processes, self._gpus, spies))
             before, model_before = serving.counts(), serving.forward_ns()
             yield look
             served = grown(before, serving.counts(), serving.replicas())

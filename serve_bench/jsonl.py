@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union
 
+from serve_bench.kept import kept_line, kept_names
 from serve_bench.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -28,12 +29,14 @@ from serve_bench.result import (
 
 
 def to_line(record: Record) -> str:
-    """The record as one line, newline included. Raises ValueError on NaN or infinity."""
+    """The record as one line, newline included, with hashes in the place of secrets. Raises
+    ValueError on NaN or infinity."""
     plain: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         plain["format"] = record.format  # up front, for people who look into the file
     plain |= _fields(record)
-    return json.dumps(plain, separators=(",", ":"), allow_nan=False, default=_fields) + "\n"
+    line = json.dumps(plain, separators=(",", ":"), allow_nan=False, default=_fields)
+    return kept_line(line) + "\n"
 
 
 def from_json(data: object) -> Record | None:
@@ -54,7 +57,7 @@ def from_json(data: object) -> Record | None:
                 f"records of format {version}: this serve-bench reads up to {FORMAT_VERSION}, "
                 "a newer one is needed"
             )
-    return None if kind is None else _build(kind, data, data["kind"])
+    return None if kind is None else _build(kind, kept_names(data), data["kind"])
 
 
 def _no_number(name: str) -> float:

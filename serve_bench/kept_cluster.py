@@ -85,6 +85,7 @@ class KeptCluster:
         where = f"{WHERE}: options"
         cell = {k: v[0] for k, v in read_options(app, wished, where).items()}
         check_options(app, [cell], where, folders=self._path)
+        app.check_room([cell], where)
         spec = own_spec(app)
         self._check_path(app)
         try:

@@ -132,7 +132,7 @@ def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
     """What to do after these steps, in the order in which they were measured."""
     if (fallen := _to_repeat(ladder, measured)) is not None:
         return Next(fallen, "repeat")
-    move = _onward(ladder, measured)
+    move = onward(ladder, measured)
     top = best(measured)
     if isinstance(move, Stop) and top is not None and collapses(measured):
         # The best of many noisy steps is too high: what others fell from is to be as sure as they.
@@ -142,8 +142,8 @@ def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
     return move
 
 
-def _onward(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
-    """The next step that was not measured yet."""
+def onward(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+    """The next step that was not measured yet, repetitions aside."""
     done = {step.clients for step in measured}
     if ladder.steps is not None:
         left = [clients for clients in ladder.steps if clients not in done]

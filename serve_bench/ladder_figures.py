@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from serve_bench.climb import climbs_of, throughput_of
 from serve_bench.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
 from serve_bench.result import JsonObject, Result, Trial, cell_slug
-from serve_bench.statistics import MAIN, Line, summarize
+from serve_bench.statistics import MAIN, Line, Spread, summarize
 from serve_bench.verdict.ladder import Sign, Symptom, symptoms
 from serve_bench.verdict.limits import SOME_FAILED
 
@@ -30,7 +30,9 @@ class LadderLine:
     something broke or that were broken off: they are no knee, no best and no collapse; and a step
     with SOME_FAILED of its requests failed is no knee and no best. `rounds`: requests/s of each
     sound step by its clients, in each launch; `served`: clients of those that can be knee or best.
-    `signs`: what the growing load shows of a service at its limit, one line each.
+    `signs`: what the growing load shows of a service at its limit, one line each. `finished`: the
+    launches in which it was climbed to its end; without one it has no knee, no best and no
+    collapse, since what would have come next may be better.
     """
 
     variant: str
@@ -44,6 +46,12 @@ class LadderLine:
     rounds: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     served: frozenset[int] = frozenset()
     signs: tuple[str, ...] = ()
+    finished: frozenset[int] = frozenset()
+
+    @property
+    def without(self) -> str:
+        """Why it has no knee and no best, in words."""
+        return "no sound step" if self.finished else "not climbed to its end"
 
     def mark(self, step: Line) -> str:
         """What a step is to its ladder: "knee", "best", "knee, best", "collapse", "in doubt" or
@@ -79,14 +87,19 @@ class LadderLine:
         """Requests/s of the step of a line: the median of its runs, mean over launches."""
         return self.rates[step.row.connections]
 
+    def spread(self, step: Line) -> Spread:
+        """The spread of the step of a line about `rate`."""
+        return replace(step.spreads[MAIN], mean=self.rate(step))
+
     @property
     def rates(self) -> Mapping[int, float]:
-        """Requests/s of each sound step, by its clients."""
-        return _over_rounds(self.rounds)
+        """Requests/s of each sound step, by its clients; of launches that are finished, if any."""
+        whole = {at: found for at, found in self.rounds.items() if at in self.finished}
+        return _over_rounds(whole or self.rounds)
 
     def best_of(self, round_: int) -> float | None:
-        """The best requests/s in one launch; None where nothing was served."""
-        found = self.rounds.get(round_, {})
+        """The best requests/s in one launch; None where nothing was served, or it did not end."""
+        found = self.rounds.get(round_, {}) if round_ in self.finished else {}
         return max((rate for users, rate in found.items() if users in self.served), default=None)
 
     @property
@@ -120,8 +133,15 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
     for line in (one for one in measured if one not in doubted):
         by_clients.setdefault(line.row.connections, []).append(line)
     rounds = _rounds(by_clients)
-    rates = _over_rounds(rounds)
-    served = frozenset(users for users, runs in by_clients.items() if _served(runs))
+    finished = frozenset(
+        climb.round
+        for (name, _, slug), climb in climbs_of(result, ladder).items()
+        if (name, slug) == (variant, cell_slug(lines[0].cell)) and climb.finished
+    )
+    rates = _over_rounds({at: found for at, found in rounds.items() if at in finished})
+    served = frozenset(
+        users for users, runs in by_clients.items() if users in rates and _served(runs)
+    )
     steps = [Step(users, rates[users]) for users in served]
     top, first = best(steps), knee(steps)
     fallen = [
@@ -148,6 +168,7 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
         end=_end(variant, lines, result, ladder),
         rounds=rounds,
         served=served,
+        finished=finished,
         signs=tuple(_signs([trial for runs in by_clients.values() for trial in _trials(runs)])),
     )
 
@@ -178,9 +199,9 @@ def _trials(lines: Sequence[Line]) -> Iterator[Trial]:
 
 
 def _doubted(line: Line, result: Result) -> bool:
-    """Whether something broke in the step, or it was broken off."""
-    broken = {failure.key for failure in result.failures if failure.key is not None}
-    return any(trial.key in broken or trial.flags.get("interrupted") for trial in line.trials)
+    """Whether something broke in the step, it was broken off, or nothing succeeded."""
+    failed = result.broken | {failure.key for failure in result.failures}
+    return any(trial.key in failed for trial in line.trials)
 
 
 def _served(runs: Sequence[Line]) -> bool:

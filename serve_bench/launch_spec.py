@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import secrets
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 
 from serve_bench import counts
 from serve_bench.errors import BadInput
+from serve_bench.own_module import NOT_FROM_HERE
 from serve_bench.result import VariantUsed
 from serve_bench.strays import LAUNCH_MARK, MARKS, marks, run_directory
 
@@ -24,6 +26,16 @@ METRICS_INTERVAL: Final = "RAY_metrics_report_interval_ms"
 METRICS_INTERVAL_MS: Final = "1000"
 """Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
 Each second costs 3 to 4 % of a core with 8 replicas (docs/profiling.md): not done unasked."""
+
+LOOPBACK: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Without clusters of several hosts, as on macOS, Ray's node is 127.0.0.1, and what it starts binds
+that: GCS, raylet, workers, agents, the metrics of dashboard, autoscaler and node. Left to itself it
+binds all interfaces, and metrics are told to anybody (Ray 2.60)."""
+
+TOKEN_FILE: Final = "token"
+TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"
+"""Left to itself Ray makes its token in the home directory, readable by all (0644), and leaves it
+there."""
 
 #: With direct ingress each replica has a port, and a restarted one takes another.
 PORTS_PER_REPLICA: Final = 8
@@ -113,6 +125,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
             counts.FOLDER: str(spec.counts_folder),
             "PYTHONPATH": os.pathsep.join(path),
             "RAY_USAGE_STATS_ENABLED": "0",
+            TOKEN_PATH: str(spec.directory / TOKEN_FILE),
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
@@ -129,9 +142,17 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
             # No request is under way when a cell changes: 30 s of draining would only be waited.
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
         }
+        | (LOOPBACK if spec.raylets == 1 else {})
         | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
         | dict(spec.variant.env)
     )
+
+
+def make_token(directory: Path) -> None:
+    """A new token for the Ray of a launch, in its directory, for our own user alone."""
+    file = os.open(directory / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w") as opened:
+        opened.write(secrets.token_hex(32))
 
 
 def raylet_ports(spec: LaunchSpec, ports: range) -> list[list[int]]:
@@ -189,7 +210,7 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
         own_ray_version()
         return
     where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
-    ask = "import importlib.metadata as m; print(m.version('ray'))"
+    ask = NOT_FROM_HERE + "import importlib.metadata as m; print(m.version('ray'))"
     try:
         told = subprocess.run(
             [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False

@@ -7,7 +7,7 @@ or judges; the client's verdict is made in `load/evidence.py`, statistics in `st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from serve_bench.histogram import Histogram
@@ -37,7 +37,10 @@ truncated: the connection ended inside the head or the body of the response.
 body: a whole response with the expected status and another body than expected.
 """
 
-HISTOGRAMS: tuple[str, ...] = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
+HISTOGRAMS: tuple[str, ...] = (
+    *("latency", "service_time", "send_lag", "pickup", "failed_latency"),
+    "censored",
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Progress:
 
     `rate`: requests/s completed over the last interval. `completed`, `failed` and the percentiles
     are of the current phase. `remaining_s` is to the end of the last window (in warm-up: as
-    if it ended at its minimum).
+    if it ended at its minimum); in the drain, at most until the time-out of the last. `left`: in
+    the drain, how many requests it still waits for.
     """
 
     phase: Phase
@@ -57,15 +61,25 @@ class Progress:
     failed: int
     p50_ns: int | None = None
     p99_ns: int | None = None
+    left: int = 0
+
+    @property
+    def phase_text(self) -> str:
+        """The phase in words: of a drain, what it waits for and for how long at most."""
+        if self.phase != "drain" or not self.left:
+            return self.phase
+        return f"drain: {self.left:,} left, at most {self.remaining_s:.0f} s"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The accounting of a stretch of the load.
+    """The accounting of some requests: those of the windows, or all within a stretch of the load.
 
     Always: carried_in + sent == completed + sum(failed) + in_flight. `sent` counts requests
     begun, also one whose connection could not be made. `carried_in` were in flight when the stretch
-    began. `unsent` were due (open loop) and still waited for a free connection at its end.
+    began, `in_flight` are so at its end. `unsent` were due (open loop) and still waited for a free
+    connection at its end. Requests of the windows are followed to the end of the drain: those that
+    are in flight then are unanswered, and none is carried in.
     """
 
     sent: int
@@ -86,13 +100,20 @@ class Counts:
         return self.carried_in + self.sent == self.completed + self.failed_total + self.in_flight
 
 
+REQUESTS_EACH = 10
+"""Completed requests of each connection before the rate of a warm-up is judged. With fewer, a queue
+that still fills looks like a server at its pace: its first answers come as fast as later ones."""
+
+
 @dataclass(frozen=True)
 class Warmup:
-    """What came before the first window. `steady`: whether the rate had settled."""
+    """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
+    there were enough requests to tell; None: not known (records before 0.2)."""
 
     seconds: float
     steady: bool
     completed: int
+    judged: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -167,16 +188,20 @@ class LoadResult:
     """What one load measured.
 
     `windows`: completed requests per window; each window is `window_s` long. `duration_s`: the
-    measured part. Histograms (ns) hold responses that came within it: `latency` from the moment
-    the request was due, `service_time` from the moment it was sent, `send_lag` sent minus due (open
-    loop), `pickup` from the kernel receipt to our read (sampled), `failed_latency` those of failed
-    requests, which are in no other histogram. `measured` is the accounting of the windows, `total`
-    that of the whole load, warm-up and drain included. `waited`: requests due while no connection
-    was free (open loop). `cpu_s`: of all workers, measured part. `started_at_ns`: wall clock (ns
-    since 1970) of the first window's start. `time_to_connect_s`: until all connections were open,
-    the start of the workers included; `connecting_s`: without it. `connection_rate_max`: the most
-    requests/s that one connection completed in one interval of 100 ms (`Load.connection_rates`).
-    `nodes`: the share of each, where several loaded (node_result.py).
+    measured part. Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
+    it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
+    moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
+    our read (sampled, within the windows), `failed_latency` those of failed requests, which are in
+    no latency. `censored`: how long those were waited for that had a time-out or no answer at all.
+    `measured` is the accounting of those requests, `in_windows` that of what happened within the
+    windows (None in results before 0.2, whose `measured` was that), `total` that of the whole load,
+    warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
+    `waited`: requests due while no connection was free (open loop). `cpu_s`: of all workers,
+    measured part. `started_at_ns`: wall clock (ns since 1970) of the first window's start.
+    `time_to_connect_s`: until all connections were open, the start of the workers included;
+    `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
+    completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
+    several loaded (node_result.py).
     """
 
     windows: tuple[int, ...]
@@ -204,11 +229,25 @@ class LoadResult:
     notes: tuple[str, ...] = ()
     connection_rate_max: float | None = None
     nodes: tuple[Mapping[str, Any], ...] = ()
+    in_windows: Counts | None = None
+    mean_in_flight: float | None = None
+    censored: Histogram = field(default_factory=Histogram)
+
+    @property
+    def completed_in_windows(self) -> int:
+        """Answers that came within the windows, whenever their requests were sent."""
+        return (self.in_windows or self.measured).completed
+
+    @property
+    def ended_in_windows(self) -> int:
+        """Requests that were answered or failed within the windows."""
+        within = self.in_windows or self.measured
+        return within.completed + within.failed_total
 
     @property
     def rate(self) -> float:
         """Completed requests per second over the measured part."""
-        return self.measured.completed / self.duration_s if self.duration_s > 0 else 0.0
+        return self.completed_in_windows / self.duration_s if self.duration_s > 0 else 0.0
 
     @property
     def cpu_s(self) -> float:
@@ -226,7 +265,7 @@ class LoadResult:
                 out[name] = {str(code): n for code, n in sorted(value.items())}
             elif name in ("workers", "failures"):
                 out[name] = [asdict(item) for item in value]
-            elif name in ("warmup", "measured", "total", "verdict"):
+            elif name in ("warmup", "measured", "total", "verdict", "in_windows") and value:
                 out[name] = {
                     k: list(v) if isinstance(v, tuple) else v for k, v in asdict(value).items()
                 }
@@ -240,7 +279,9 @@ class LoadResult:
         given = dict(data)
         verdict = dict(given["verdict"])
         verdict["reasons"] = tuple(verdict["reasons"])
-        given |= {name: Histogram.decode(given[name]) for name in HISTOGRAMS}
+        given |= {name: Histogram.decode(given[name]) for name in HISTOGRAMS if name in given}
+        if given.get("in_windows") is not None:
+            given["in_windows"] = Counts(**given["in_windows"])
         given |= {
             "windows": tuple(given["windows"]),
             "notes": tuple(given["notes"]),

@@ -157,6 +157,7 @@ class Load:
         for name, asked in (
             ("open loop", self.open_loop),
             ("choice of paths", bool(request.paths)),
+            ("choice of headers", bool(request.header_sets)),
             ("choice of bodies", len(request.all_bodies) > 1),
             ("unix socket", request.unix_socket is not None),
             ("retries", self.retries > 0),
@@ -219,19 +220,19 @@ class Slices:
     A slice sends on all connections for `slice_s`, stops, and is over with its last response. The
     order within each pair is drawn, since a fixed one may fall in step with periodic work of the
     server (measured: SD of the ratio 11 % instead of 6 % at 500 ms). Slices of the warm-up
-    are not measured.
+    are not measured. A slice waits for its responses up to the time-out, or for `drain_s`.
     """
 
     pairs: int
     slice_s: float = 0.05
     warmup_s: float = 1.0
-    drain_s: float = 2.0
+    drain_s: float | None = None
     seed: int = 1
 
     def __post_init__(self) -> None:
         require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
         require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
-        for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s)):
+        for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s or 0.0)):
             require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
 
 
@@ -241,19 +242,22 @@ class Timing:
 
     The warm-up lasts at least `warmup_min_s` and until `warmup.is_steady` holds, at most
     `warmup_max_s`. The load is not restarted between warm-up and windows, nor between windows.
-    After the last window nothing new is sent; responses still due are awaited for at most
-    `drain_s`. They count in the totals of the load, not in the windows.
+    After the last window nothing more falls due. What was due before is still sent, and every
+    answer is awaited: up to the time-out of the load, or for `drain_s` where that is given. Latency
+    counts, whenever it ends, all that was due (open loop) or sent (closed loop) in the windows.
     """
 
     warmup_min_s: float = 0.5
     warmup_max_s: float = 5.0
     windows: int = 10
     window_s: float = 1.0
-    drain_s: float = 2.0
+    drain_s: float | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None:
+                continue
             require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
             require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
         require(
@@ -262,6 +266,10 @@ class Timing:
         )
         require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
         require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
+
+    def drain_at_most_s(self, load: Load) -> float:
+        """How long after the last window an answer is awaited."""
+        return load.timeout_s if self.drain_s is None else self.drain_s
 
     @property
     def measured_s(self) -> float:

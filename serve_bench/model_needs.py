@@ -21,6 +21,7 @@ from serve_bench.apps.dlrm_shape import Shape
 from serve_bench.axes import MODEL_APPS, Value
 from serve_bench.errors import BadInput
 from serve_bench.host import memory_limit_bytes
+from serve_bench.own_module import NOT_FROM_HERE
 from serve_bench.result import VariantUsed
 from serve_bench.scenario import Suite
 
@@ -37,7 +38,9 @@ estimate: no GPU was at hand."""
 
 ASK_TIMEOUT_S: Final = 120.0
 
-_ASK: Final = """
+_ASK: Final = (
+    NOT_FROM_HERE
+    + """
 import json, torch
 cuda = torch.cuda.is_available()
 devices = range(torch.cuda.device_count()) if cuda else ()
@@ -47,6 +50,7 @@ print(json.dumps({
     "devices": [[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[0]] for i in devices],
 }))
 """
+)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
+from serve_bench.histogram import bounded
 from serve_bench.load_result import LoadResult
 from serve_bench.load_spec import Load
 
@@ -117,6 +118,7 @@ def _of_lost(part: Lost) -> dict[str, Any]:
         "connection_rate_max": None,
         "bytes_received": 0,
         "latency_ns": dict.fromkeys(("mean", "max", *SHARES)),
+        "latency_lower_bounds": [],
         "lost": part.reason,
         "last_heard": part.last_heard,
         "client_bound": None,
@@ -124,20 +126,23 @@ def _of_lost(part: Lost) -> dict[str, Any]:
 
 
 def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
-    latency = part.latency
+    everything = part.latency.joined(part.censored)
+    shares = bounded(part.latency, part.censored, list(SHARES.values()))
+    open_ = [name for name, (_, lower) in zip(SHARES, shares, strict=True) if lower]
     return {
         "seconds": part.duration_s,
-        "completed": part.measured.completed,
+        "completed": part.completed_in_windows,
         "failed": dict(part.measured.failed),
         "rate": part.rate,
         "connection_rate_mean": part.rate / load.connections,
         "connection_rate_max": part.connection_rate_max,
         "bytes_received": part.bytes_received,
         "latency_ns": {
-            "mean": latency.mean,
-            "max": latency.max,
-            **dict(zip(SHARES, latency.percentiles(list(SHARES.values())), strict=True)),
+            "mean": everything.mean,
+            "max": everything.max,
+            **{name: ns for name, (ns, _) in zip(SHARES, shares, strict=True)},
         },
+        "latency_lower_bounds": ["mean", "max", *open_] if part.censored.count else [],
         "lost": None,
         "client_bound": part.verdict.client_bound,
     }
@@ -166,6 +171,7 @@ def _of_program(part: Told, load: Load) -> dict[str, Any]:
                 for name, share in SHARES.items()
             },
         },
+        "latency_lower_bounds": [],
         "lost": None,
         "client_bound": None,
     }

@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.errors import BadInput
-from serve_bench.own_app import Asked, Option, OwnApp, OwnDeployment
+from serve_bench.own_app import APP_NAME, Asked, Beside, Option, OwnApp, deployments_from
+from serve_bench.serve_config import ServeConfig
 
 _PROGRAM: Final = Path(__file__).resolve().parent / "cluster" / "describe.py"
 
@@ -64,17 +66,82 @@ def own_app(
     python: str | None = None,
     asked: Asked | None = None,
     folders: Sequence[str] = (),
+    name: str = APP_NAME,
 ) -> OwnApp:
     """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput.
 
-    `folders`: where Python looks too, behind the app's own.
+    `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
     """
     folder, import_path = place_of(target, where)
-    told = _ask(import_path, [folder, *folders], python, [], where, target)
-    deployments = tuple(OwnDeployment(**one) for one in told["deployments"])
+    path = [folder, *folders]
+    return _described(target, where, {"name": name}, import_path, path, python, asked)
+
+
+def _described(
+    target: str,
+    where: str,
+    config: Mapping[str, Any],
+    import_path: str,
+    path: Sequence[str],
+    python: str | None,
+    asked: Asked | None = None,
+) -> OwnApp:
+    about = _of_config(config, "name", "args", "deployments")
+    told = _ask(import_path, path, python, about, where, target)
     return OwnApp(
-        target, import_path, folder, deployments, tuple(told["options"]), asked or Asked()
+        target,
+        import_path,
+        path[0],
+        deployments_from(told["deployments"]),
+        tuple(told["options"]),
+        asked or Asked(),
+        config,
+        gpus=told["gpus"],
     )
+
+
+def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What the interpreter must know of a config file."""
+    return {name: config[name] for name in names if name in config}
+
+
+def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
+    """A config file of Serve, as `python` and its Serve read it. Raises BadInput."""
+    told = _ask("", [str(Path(file).parent)], python, {"file": file}, where, file)
+    return ServeConfig.of(told["config"], file, str(Path(file).resolve().parent), where)
+
+
+def app_of_config(
+    config: ServeConfig, chosen: str, where: str, python: str | None, asked: Asked
+) -> OwnApp:
+    """The application of that name, those beside it with it. Raises BadInput."""
+    found: list[OwnApp] = []
+    for one in config.apps:
+        target = f"{config.file}: {one.name}"
+        place = f"{where}: {one.import_path}"
+        path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
+        found.append(_described(target, place, one.config, one.import_path, path, python, asked))
+    _check_names(found, where)
+    main = next(one for one in found if one.name == chosen)
+    beside = [
+        Beside({"import_path": one.import_path, **one.config}, one.folder, one.deployments)
+        for one in found
+        if one is not main
+    ]
+    return replace(main, beside=tuple(beside))
+
+
+def _check_names(apps: Sequence[OwnApp], where: str) -> None:
+    """BadInput where Python would find one application's module in the folder of another."""
+    for number, app in enumerate(apps):
+        module = app.import_path.partition(":")[0].partition(".")[0]
+        for other in apps[:number]:
+            for file in (Path(other.folder, f"{module}.py"), Path(other.folder, module)):
+                if other.folder != app.folder and file.exists():
+                    raise BadInput(
+                        f"{where}: {app.target}: {file} comes first under the same name; "
+                        "one of the two needs another name"
+                    )
 
 
 def check_options(
@@ -96,7 +163,8 @@ def check_options(
     if not wishes:
         return
     path = [app.folder, *folders]
-    told = _ask(app.import_path, path, python, wishes, where, app.target)
+    about = _of_config(app.config, "name", "args")
+    told = _ask(app.import_path, path, python, {**about, "wishes": wishes}, where, app.target)
     if told["refusals"]:
         raise BadInput(f"{where}: {told['refusals'][0]}")
 
@@ -105,7 +173,7 @@ def _ask(
     import_path: str,
     path: Sequence[str],
     python: str | None,
-    wishes: list[Any],
+    about: Mapping[str, Any],
     where: str,
     target: str,
 ) -> dict[str, Any]:
@@ -116,7 +184,7 @@ def _ask(
     try:
         done = subprocess.run(
             [python or sys.executable, str(_PROGRAM), import_path],
-            input=json.dumps(wishes),
+            input=json.dumps(about),
             capture_output=True,
             text=True,
             timeout=IMPORT_TIMEOUT_S,
@@ -137,6 +205,8 @@ def _ask(
     told: dict[str, Any] = json.loads(lines[-1])
     if "no_ray" in told:
         raise BadInput(f"{where}: {_without_ray(told)}")
+    if "no_config" in told:
+        raise BadInput(f"{where}: {target}: {told['no_config']}")
     if "no_app" in told:
         raise BadInput(f"{where}: {target}: {told['no_app']}")
     if "error" in told:
@@ -144,6 +214,8 @@ def _ask(
         what = "does not import: "
         if "builder" in told:
             what = "is a builder, which gets no arguments here, and raised "
+            if about.get("args"):
+                what = "is a builder, and raised "
         raise BadInput(f"{where}: {target} {what}{told['error']}{place}")
     return told
 

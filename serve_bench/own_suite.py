@@ -14,8 +14,14 @@ from serve_bench.errors import BadInput
 from serve_bench.own_app import Option
 from serve_bench.variants import only_keys, parse_env
 
-_REQUEST: Final = ("route", "method", "headers", "body", "body_file", "expect_status")
+_REQUEST: Final = (
+    *("route", "method", "headers", "body", "body_file", "expect_status"),
+    *("paths_file", "headers_file", "draw"),
+)
 _SERVE: Final = ("env", "request_timeout_s")
+
+#: Keys of the file that suite.py does not know.
+_OWN: Final = ("request", "serve", "options", "app", "app_name")
 
 #: What a load of the user's app is unless it is told: one row, that fills what it meets.
 DEFAULT_CLIENTS: Final = ("raw:100",)
@@ -32,6 +38,7 @@ class OwnParts:
     options: tuple[tuple[str, tuple[Option, ...]], ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     request_timeout_s: float | None = None
+    app_name: str | None = None
     rest: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -47,6 +54,9 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         ("method", str, "text"),
         ("body", str, "text"),
         ("body_file", str, "the path of a file"),
+        ("paths_file", str, "the path of a file"),
+        ("headers_file", str, "the path of a file"),
+        ("draw", str, "cycle or random"),
         ("headers", dict, "a table of Name = value"),
         ("expect_status", list, "a list of numbers"),
     ):
@@ -57,6 +67,11 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
             raise BadInput(
                 f"{file}: request.expect_status: {code!r} is not allowed; it is a list of numbers"
             )
+    if "route" in request and "paths_file" in request:
+        raise BadInput(f"{file}: request: give route or paths_file, not both")
+    app_name = data.get("app_name")
+    if app_name is not None and (not isinstance(app_name, str) or not app_name):
+        raise BadInput(f"{file}: app_name: {app_name!r} is not allowed; it takes a name")
     env = serve.get("env", {})
     if not isinstance(env, dict):
         raise BadInput(f"{file}: serve.env must be a table of NAME = value")
@@ -72,8 +87,8 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         request_timeout_s=None
         if timeout_s is None
         else positive_s(timeout_s, f"{file}: serve.request_timeout_s"),
-        rest={k: v for k, v in data.items() if k not in ("request", "serve", "options", "app")}
-        | {"load": load},
+        app_name=app_name,
+        rest={k: v for k, v in data.items() if k not in _OWN} | {"load": load},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import random
 import socket
 from collections.abc import Mapping
@@ -83,9 +84,14 @@ def open_to_network(roles: Mapping[int, str]) -> list[dict[str, Any]]:
     found = [
         {"port": c.laddr.port, "address": c.laddr.ip, "role": roles[c.pid]}
         for c in _listening()
-        if c.pid in roles and not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1")
+        if c.pid in roles and not is_loopback(c.laddr.ip)
     ]
     return sorted(found, key=lambda entry: int(entry["port"]))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address; gRPC binds loopback as `::ffff:127.0.0.1`."""
+    return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
 
 
 def _listening() -> list[Any]:

@@ -40,15 +40,17 @@ class PressRow:
     """One run of one step of a setting.
 
     `name`: as published, json_1_<timeout ms>_<clients>_<requests of each>. `asked`: requests, None
-    where time alone ends the row. `cut`: those that time kept from being answered. `total_us`:
-    from the first connection begun to the last answer, `without_us`: from all connections open.
-    `unaccounted`: asked - completed - failed - cut, which must be 0.
+    where time alone ends the row. `cut`: those that time kept from being answered, `late` those
+    that ended in the drain, when time had ended the row. `total_us`: from the first connection
+    begun to the last answer, `without_us`: from all connections open. `unaccounted`: asked -
+    completed - failed - cut, which must be 0.
     """
 
     name: str
     line: Line
     asked: int | None
     cut: int
+    late: int
     unaccounted: int
     ave_us: float | None
     total_us: float | None
@@ -72,6 +74,11 @@ class PressRow:
         return self.line.row.run
 
     @property
+    def ended_by_time(self) -> bool:
+        """Whether time ended it in any launch before its last request had ended."""
+        return bool(self.cut or self.late)
+
+    @property
     def client_bound(self) -> bool:
         """Whether the client was the limit in any launch, by its own evidence."""
         told = (trial.client.get("verdict", trial.client) for trial in self.line.trials)
@@ -86,12 +93,14 @@ def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: R
     verdicts = [limited_by(trial, beside=beside) for trial in sampled if trial.counts.completed]
     asked = line.row.requests and (line.row.requests * len(line.trials) or None)
     lost = {one.key for one in result.failures if one.what == "worker"}
-    cut = sum(_cut(trial) for trial in line.trials if trial.key not in lost)
+    told = [trial for trial in line.trials if trial.key not in lost]
+    cut = sum(map(_cut, told))
     return PressRow(
         name=_name(line, result),
         line=line,
         asked=asked,
         cut=cut,
+        late=sum(map(_late, told)),
         unaccounted=0 if asked is None else asked - line.completed - line.errors - cut,
         ave_us=None if latency is None else latency.mean / 1e3,
         total_us=_mean(
@@ -99,7 +108,7 @@ def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: R
         ),
         without_us=_mean(1e6 * span for _, span in spans if span),
         qps=None if rate is None else rate.mean,
-        qps_without=_mean(one.counts.completed / span for one, span in spans if span),
+        qps_without=_mean(one.completed_in_windows / span for one, span in spans if span),
         p50_ms=None if latency is None else latency.p50 / 1e6,
         p99_ms=None if latency is None else latency.p99 / 1e6,
         use=_use(sampled, device),
@@ -120,9 +129,22 @@ def _name(line: Line, result: Result) -> str:
 def _cut(trial: Trial) -> int:
     """Requests that time kept from being answered or sent; 0 unless the trial says that it was
     cut. Those of a load worker that was lost are not known, and so not accounted for."""
-    if trial.row.requests is None or not (trial.flags.get("cut") or trial.flags.get("interrupted")):
+    if trial.row.requests is None or not _broken_off(trial):
         return 0
     return trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
+
+
+def _late(trial: Trial) -> int:
+    """Requests that ended after time had ended the row."""
+    counts = trial.counts
+    ended = counts.completed + counts.failed_total
+    if trial.row.requests is None or not _broken_off(trial):
+        return 0
+    return ended - trial.ended_in_windows
+
+
+def _broken_off(trial: Trial) -> bool:
+    return bool(trial.flags.get("cut") or trial.flags.get("interrupted"))
 
 
 def _use(sampled: Sequence[Trial], device: str | None) -> Use:

@@ -7,12 +7,16 @@ reads process tables and asks nobody; so it needs no address, no token and no ra
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import psutil
 
+from serve_bench.ports import port_owner
 from serve_bench.proof import role_of
 from serve_bench.readings import cpu_ns, rss_bytes
 
@@ -63,6 +67,49 @@ def serve_processes() -> list[ServeProcess]:
     return sorted(found, key=lambda one: (one.cluster, SERVE_ROLES.index(one.role), one.pid))
 
 
+def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
+    """All processes of the Serve of this machine that answers the URL, its raylets with them; empty
+    where another machine or another program does. Serve listens on no Unix socket."""
+    if unix_socket is not None:
+        return []
+    parts = urlsplit(url)
+    owner = port_owner(parts.port or {"https": 443}.get(parts.scheme, 80))
+    if owner is None or not _is_here(parts.hostname or ""):
+        return []
+    every = serve_processes()
+    clusters = {one.cluster for one in every if one.pid == owner.pid}
+    found = [one for one in every if one.cluster in clusters]
+    return [*found, *_raylets_of(found)]
+
+
+def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
+    found = {}
+    for one in processes:
+        try:
+            raylet = _raylet_above(psutil.Process(one.pid))
+        except psutil.Error:
+            continue  # ended meanwhile
+        if raylet is not None:
+            found[raylet.pid] = ServeProcess(raylet.pid, "raylet", "raylet", one.cluster)
+    return list(found.values())
+
+
+def _is_here(host: str) -> bool:
+    """Whether a name stands for an address of this machine. To connect to 0.0.0.0 is to connect to
+    it, too."""
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    own = {one.address for many in psutil.net_if_addrs().values() for one in many}
+    return bool(found) and all(at in own or _is_always_here(at) for at in found)
+
+
+def _is_always_here(address: str) -> bool:
+    at = ip_address(address)
+    return at.is_loopback or at.is_unspecified
+
+
 def app_of(title: str) -> tuple[str | None, str | None]:
     """App and deployment in the title of a replica; a method that runs stands behind a dot."""
     found = _REPLICA.match(title)
@@ -110,12 +157,17 @@ def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUs
 
 def _cluster_of(process: psutil.Process) -> str | None:
     """The session name of the raylet above the process; None without one."""
-    for parent in process.parents():
-        line = " ".join(parent.cmdline())
-        if role_of(line) == "raylet":
-            found = _SESSION.search(line)
-            return found.group() if found else f"raylet {parent.pid}"
-    return None
+    raylet = _raylet_above(process)
+    if raylet is None:
+        return None
+    found = _SESSION.search(" ".join(raylet.cmdline()))
+    return found.group() if found else f"raylet {raylet.pid}"
+
+
+def _raylet_above(process: psutil.Process) -> psutil.Process | None:
+    return next(
+        (one for one in process.parents() if role_of(" ".join(one.cmdline())) == "raylet"), None
+    )
 
 
 def _with_fallback(processes: list[ServeProcess]) -> list[ServeProcess]:

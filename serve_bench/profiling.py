@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, RunFailed
 from serve_bench.processes import TARGETS
 from serve_bench.profiler import Recorded, Recording
 from serve_bench.pyspy import Options, ProfileFailed
@@ -88,6 +88,8 @@ class Profiling:
     def start(self, processes: Sequence[Profilable]) -> None:
         """Starts a py-spy on each process, and waits until all of them sample."""
         place = self.run_folder / FOLDER / self.key
+        if not place.resolve().is_relative_to(self.run_folder.resolve() / FOLDER):
+            raise RunFailed(f"{self.key}: leads out of the folder of the run")
         for one in processes:
             out = place / f"{one.role}-{one.pid}.raw.txt"
             recording = Recording(one.pid, out, Options(), longest_s=self.longest_s, mark=self.mark)

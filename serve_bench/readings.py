@@ -14,6 +14,7 @@ from typing import Final
 
 import psutil
 
+from serve_bench.proof import without_method
 from serve_bench.usage import HostReading, Threads
 
 LINUX: Final = sys.platform.startswith("linux")
@@ -103,6 +104,15 @@ def children_of(process: str) -> set[int]:
     except OSError:
         return set()
     return {int(pid) for text in texts for pid in text.split()}
+
+
+def title_of(pid: int) -> str:
+    """The command line of a process, which a title that Ray sets takes the place of, without the
+    method that runs; empty when it is gone."""
+    try:
+        return without_method(_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip())
+    except OSError:
+        return ""
 
 
 def thread_name(pid: int, tid: int) -> str | None:

@@ -11,10 +11,11 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 Draw = Literal["cycle", "random"]
+Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 SCHEMES: tuple[str, ...] = ("http", "https")
 
@@ -45,19 +46,20 @@ def require(ok: bool, message: str) -> None:
 class Request:
     """One kind of request, and what its response must be.
 
-    `bodies` (used instead of `body` when not empty) and `paths` (path and query, used instead of
-    the URL's own when not empty) are cycled in order or drawn at random. Both together make as many
-    requests as the longer has entries: request k takes entry k of the longer and entry k modulo its
-    length of the shorter, and these requests are what is cycled or drawn (`turns`).
+    `bodies` (used instead of `body` when not empty), `paths` (path and query, used instead of the
+    URL's own when not empty) and `header_sets` (each goes over `headers`) are cycled in order or
+    drawn at random. Together they make as many requests as the longest has entries: request k takes
+    of each the entry k modulo its length, and these requests are what is cycled or drawn (`turns`).
     Each load worker cycles by itself: through bodies from the first on, all workers alike; with
-    `paths`, worker w of n begins w/n of the way on, so that no two ask for the same in step.
+    `paths` or `header_sets`, worker w of n begins w/n of the way on, so that no two ask for the
+    same in step.
     `expect_status` empty means any 2xx. `expect_body` None means that the body is not compared.
     `unix_socket` is a path to connect to; the URL then gives only Host and path.
     """
 
     url: str
     method: str = "GET"
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     body: bytes = b""
     bodies: tuple[bytes, ...] = ()
     paths: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class Request:
     unix_socket: str | None = None
     verify_tls: bool = True
     ca_file: str | None = None
+    header_sets: tuple[Headers, ...] = ()
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -75,6 +78,12 @@ class Request:
             f"method must be capital letters, such as GET or POST, got {self.method!r}",
         )
         _check_headers(self.headers)
+        require(
+            len(self.header_sets) <= MAX_PATHS,
+            f"header_sets: {len(self.header_sets):,} of them; allowed: {MAX_PATHS:,}",
+        )
+        for one in self.header_sets:
+            _check_headers(one)
         _check_paths(self.paths, self.all_bodies)
         require(self.draw in ("cycle", "random"), f"draw must be cycle or random: {self.draw!r}")
         for status in self.expect_status:
@@ -115,11 +124,21 @@ class Request:
         return tuple(f"{parts.scheme}://{parts.netloc}{path}" for path in self.paths)
 
     @property
-    def turns(self) -> list[tuple[str, bytes]]:
-        """URL and body of each request that is made, in the order of their turns."""
-        urls, bodies = self.all_urls, self.all_bodies
-        count = max(len(urls), len(bodies))
-        return [(urls[k % len(urls)], bodies[k % len(bodies)]) for k in range(count)]
+    def all_headers(self) -> tuple[Headers, ...]:
+        """The headers in use: its own, or those with each of `header_sets` over them."""
+        if not self.header_sets:
+            return (self.headers,)
+        return tuple(_over(self.headers, one) for one in self.header_sets)
+
+    @property
+    def turns(self) -> list[tuple[str, bytes, Headers]]:
+        """URL, body and headers of each request that is made, in the order of their turns."""
+        urls, bodies, headers = self.all_urls, self.all_bodies, self.all_headers
+        count = max(len(urls), len(bodies), len(headers))
+        return [
+            (urls[k % len(urls)], bodies[k % len(bodies)], headers[k % len(headers)])
+            for k in range(count)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON content; bytes as base64."""
@@ -134,6 +153,9 @@ class Request:
         """The reverse of `to_json`. Unknown keys raise TypeError."""
         request = dict(data)
         request["headers"] = tuple((str(k), str(v)) for k, v in request["headers"])
+        request["header_sets"] = tuple(
+            tuple((str(k), str(v)) for k, v in one) for one in request.get("header_sets", ())
+        )
         request["body"] = base64.b64decode(request["body"])
         request["bodies"] = tuple(base64.b64decode(body) for body in request["bodies"])
         request["paths"] = tuple(request["paths"])
@@ -159,11 +181,17 @@ def _odd(text: str) -> bool:
     return re.fullmatch("[!-~]*", text) is None
 
 
+def _over(headers: Headers, more: Headers) -> Headers:
+    """The headers with `more` in place of those of the same name."""
+    names = {name.lower() for name, _ in more}
+    return (*(one for one in headers if one[0].lower() not in names), *more)
+
+
 def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _check_headers(headers: tuple[tuple[str, str], ...]) -> None:
+def _check_headers(headers: Headers) -> None:
     for name, value in headers:
         require(
             bool(name) and name.isascii() and not set(name) & set(" :\r\n\t"),

@@ -7,6 +7,7 @@ How a record is written as a line of JSON belongs to jsonl.py, files to store.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
@@ -170,7 +171,33 @@ class Trial:
     serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
     forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
     slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
+    limits: JsonObject = field(default_factory=dict)  # by deployment: replicas, each, queued
+    waits: JsonObject = field(default_factory=dict)  # what requests waited in: waits.py says how
     profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
+
+    @property
+    def in_windows(self) -> JsonObject | None:
+        """The account of what happened within the windows; None in records before 0.2, whose
+        `counts` were that. Those of later ones follow each request of the windows to its end."""
+        return self.client.get("in_windows")
+
+    @property
+    def unanswered(self) -> int:
+        """Requests of the windows without an end, those that were never sent too; 0 in records
+        before 0.2, where those in flight were of no window."""
+        return 0 if self.in_windows is None else self.counts.in_flight + self.counts.unsent
+
+    @property
+    def completed_in_windows(self) -> int:
+        """Answers that came within the windows: what rates and figures per request are made of."""
+        return self.counts.completed if self.in_windows is None else self.in_windows["completed"]
+
+    @property
+    def ended_in_windows(self) -> int:
+        """Requests that were answered or failed within the windows."""
+        if self.in_windows is None:
+            return self.counts.completed + self.counts.failed_total
+        return self.completed_in_windows + int(sum(self.in_windows["failed"].values()))
 
     @property
     def profiled(self) -> bool:
@@ -247,6 +274,20 @@ class Result:
         """Planned trials that were not measured, in the order of the plan."""
         done = {trial.key for trial in self.trials}
         return tuple(planned for planned in self.run.plan if planned.key not in done)
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """Keys of trials whose figures enter no ratio, no knee, no history and no comparison: a
+        failure that still counts is about them (a process of the cluster ended, load was lost), or
+        they were broken off. A trial of which no request succeeded has no figures, and one failure
+        that says so: how a service failed that was up is to be compared."""
+        failed = Counter(one.key for one in self.failures if one.key is not None)
+        return frozenset(
+            trial.key
+            for trial in self.trials
+            if trial.flags.get("interrupted")
+            or failed[trial.key] > (0 if trial.counts.completed else 1)
+        )
 
     @property
     def complete(self) -> bool:

@@ -19,6 +19,7 @@ import psutil
 from serve_bench.app_spec import APPS_PACKAGE
 from serve_bench.child import Child, ChildError, last_lines
 from serve_bench.errors import RunFailed
+from serve_bench.launch_spec import LOOPBACK, TOKEN_FILE, TOKEN_PATH, make_token
 from serve_bench.ports import open_to_network
 from serve_bench.proof import role_of
 from serve_bench.readings import pss_bytes
@@ -84,6 +85,7 @@ class RpcBackend:
         """Starts the program, and Ray or Serve with it. Raises RpcFailed."""
         for part in ("r", "p"):
             (self.directory / part).mkdir(parents=True)
+        make_token(self.directory)
         (self.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
         self._child = Child(
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.rpc"],
@@ -213,7 +215,9 @@ class RpcBackend:
                 LAUNCH_MARK: f"{self.run_id}.{self.name}",
                 "PYTHONPATH": os.pathsep.join(path),
                 "RAY_USAGE_STATS_ENABLED": "0",
+                TOKEN_PATH: str(self.directory / TOKEN_FILE),
             }
+            | LOOPBACK
         )
 
 

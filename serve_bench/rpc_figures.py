@@ -125,6 +125,8 @@ def _point(line: Line, x_axis: str) -> RpcPoint:
 def _with_ratios(point: RpcPoint, base: RpcPoint | None) -> RpcPoint:
     if base is None or not base.figures or not point.figures:
         return point
+    if base.line.broken or point.line.broken:
+        return point
     ratios = {
         name: figures.percentiles[50] / base.figures[name].percentiles[50]
         for name, figures in point.figures.items()

@@ -22,7 +22,7 @@ from serve_bench.load_place import FromNodes, Here
 from serve_bench.load_result import Progress as LoadProgress
 from serve_bench.observer import Observer as Observer
 from serve_bench.observer import Step as Step
-from serve_bench.own_app import slots_of
+from serve_bench.own_app import limits_of, slots_of
 from serve_bench.requests_file import RequestsFile
 from serve_bench.result import (
     Deploy,
@@ -40,6 +40,8 @@ from serve_bench.store import RunFolder
 from serve_bench.strays import marks
 from serve_bench.teardown import record_teardown
 from serve_bench.trial import load_of, timing_of, trial_of
+from serve_bench.verdict import worth_a_look
+from serve_bench.waits import look as look_at_waits
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {
@@ -73,6 +75,7 @@ class Runner:
     _unsettled: bool = False  # what the last row left behind is not worked off
     _without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _slots: Mapping[str, int] = field(default_factory=dict)  # of the cell at hand, of an own app
+    _limits: JsonObject = field(default_factory=dict)
 
     @property
     def planned(self) -> int:
@@ -91,6 +94,7 @@ class Runner:
         if launch.variant.python in self._without_ray:
             self._fail("launch", LaunchFailed(NOT_TRIED), launch, number)
             return
+        self._hurt = self._unsettled = False  # whatever ended was of another cluster
         app = self.agenda.suite.app
         most = max(app.replicas(cell) for cell, _ in launch.cells)
         log = f"logs/launch-{number}.log"
@@ -152,6 +156,7 @@ class Runner:
                 self.folder.append(_deploy_record(str(number), cell, deployed, settled))
             if self.agenda.suite.app.own is not None:
                 self._slots = slots_of(deployed.proof["replicas"])
+            self._limits = limits_of(deployed.proof["replicas"])
             if self.inside is not None:
                 self.inside.deployed(serving)
             measured = self._cell(launch, number, serving, cell, trials, after)
@@ -252,7 +257,7 @@ class Runner:
 
         def progress(now: LoadProgress) -> None:
             self._left_s = left_s - now.elapsed_s
-            self._say(launch, cell, planned.row, now.phase, now.rate)
+            self._say(launch, cell, planned.row, now.phase_text, now.rate)
 
         about = _about(launch, number, planned)
         what = "trial"
@@ -288,7 +293,7 @@ class Runner:
                 raise pressed
             return None  # the caller records why: this was no measure of a living cluster
         trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
-        trial = replace(trial, slots=self._slots)
+        trial = replace(trial, slots=self._slots, limits=self._limits)
         if look is not None:
             trial = look.add_to(trial, result)
         if self._unsettled:
@@ -296,12 +301,21 @@ class Runner:
             self._unsettled = False
         if pressed is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
+        ended = serving.casualties() if pressed is None else []
+        stopped: KeyboardInterrupt | None = None
+        try:
+            if pressed is None and not profiled and not ended:
+                trial = self._waits(trial, launch, serving, cell)
+        except KeyboardInterrupt as early:  # what was measured is whole, and is kept
+            stopped = early
         try:
             self.folder.append(trial)
         finally:  # where it cannot be kept, it is at least seen
             self.observer.trial(trial, self._done, self.planned)
         if self.requests is not None and log is not None:
             self.requests.append(planned.key, log)
+        if stopped is not None:
+            raise stopped
         if pressed is not None:
             done = f"{len(result.windows)} of {self.agenda.suite.windows} windows"
             if planned.row.requests is not None:
@@ -309,7 +323,7 @@ class Runner:
             message = f"interrupted after {done}"
             self._append_failure(Failure(what, message, now_iso(), **about))
             raise pressed
-        for one in serving.casualties():
+        for one in ended:
             self._hurt = True
             message = f"{one} during the trial: the figures are of a broken cluster"
             self._append_failure(Failure(what, message, now_iso(), **about))
@@ -319,6 +333,21 @@ class Runner:
         if trial.counts.completed == 0:
             self._append_failure(Failure(what, none_succeeded(trial), now_iso(), **about))
         return trial
+
+    def _waits(self, trial: Trial, launch: LaunchPlan, serving: Serving, cell: Cell) -> Trial:
+        """The trial with what requests wait in, where nothing full explains it: seen in a further
+        load, of which nothing else is kept. Ctrl-C ends it."""
+        app = self.agenda.suite.app
+        front = app.front if app.own is None else app.own.front
+        if self.inside is None or not self.inside.sample or not isinstance(self.place, Here):
+            return trial
+        if trial.flags.get("cut") or not worth_a_look(trial, front):
+            return trial
+        self._say(launch, cell, trial.row, "look at what requests wait in")
+        load = load_of(self.agenda.suite, trial.row, serving.url, cell)
+        seen = look_at_waits(serving, trial, load, self.place.drive(serving), marks(self.run_id))
+        self.inside.loaded_between()
+        return replace(trial, waits=seen)
 
     def _looking(
         self, serving: Serving, planned: PlannedTrial, profiled: bool

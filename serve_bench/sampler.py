@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from serve_bench.gpu import Gpus, gpu_summary
+from serve_bench.proof import without_method
 from serve_bench.readings import (
     children_of,
     children_of_this,
@@ -30,12 +31,18 @@ from serve_bench.readings import (
     rss_bytes,
     thread_name,
     threads_of,
+    title_of,
 )
 from serve_bench.usage import HostReading, Track, host_summary, summary_of
+
+if TYPE_CHECKING:
+    from serve_bench.profiling import Profilable
 
 INTERVAL_S: Final = 0.2
 OWN_SHARE: Final = 0.01
 """What the sampler may use of a core. Where ticks cost more, they become rarer."""
+
+REPLICA_TITLE: Final = "ray::ServeReplica:"
 
 THREADS_EVERY_NS: Final = 1_000_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
@@ -62,6 +69,7 @@ class Sampler:
     interval_s: float = INTERVAL_S
     late_role: str = "load_worker"
     parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
+    raylets: Sequence[int] = ()  # of their children, those that become replicas are watched too
     gpus: Gpus | None = None
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
@@ -188,6 +196,11 @@ class Sampler:
         for parent, role in self.parents.items():
             for pid in children_of(str(parent)) - set(self._tracks):
                 self._watch(Track(pid, role, role))
+        for raylet in self.raylets:
+            for pid in children_of(str(raylet)) - set(self._tracks):
+                # A worker of Ray gets its title when it becomes a replica.
+                if (title := title_of(pid)).startswith(REPLICA_TITLE):
+                    self._watch(Track(pid, "replica", title))
 
     def _watch(self, track: Track) -> None:
         self._tracks[track.pid] = track
@@ -227,6 +240,22 @@ class Sampler:
         if len(ticks) < 2:
             return None
         return round(100.0 * (ticks[-1][1] - ticks[0][1]) / (ticks[-1][0] - ticks[0][0]), 2)
+
+
+def sampler_of(
+    processes: Iterable[Profilable], gpus: Gpus | None = None, spies: Iterable[int] = ()
+) -> Sampler:
+    """Of the processes of a launch or a Serve, and of the py-spy that look at them. With them go
+    those that come later: the ones to which HAProxy hands over, and replicas that autoscaling adds.
+    """
+    every = tuple(processes)
+    watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
+    return Sampler(
+        [*watched, *(Watched(pid, "py_spy", "py-spy") for pid in spies)],
+        parents={one.pid: "haproxy" for one in every if one.role == "haproxy_manager"},
+        raylets=[one.pid for one in every if one.role == "raylet"],
+        gpus=gpus,
+    )
 
 
 def write_samples(path: Path, samples: Sequence[dict[str, Any]]) -> None:

@@ -153,10 +153,14 @@ class ScaleCluster:
         told = self._ask("handle_load", asdict(load), timeout_s)
         return HandleResult(
             seconds=told["seconds"],
+            drained_s=told["drained_s"],
             windows=tuple(told["windows"]),
             latencies_ns=tuple(told["latencies_ns"]),
             failed=told["failed"],
-            in_flight=told["in_flight"],
+            censored_ns=tuple(told["censored_ns"]),
+            late=told["late"],
+            late_failed=told["late_failed"],
+            flown_ns=told["flown_ns"],
             warmup_completed=told["warmup_completed"],
             warmup_failed=told["warmup_failed"],
             examples=tuple(told["examples"]),

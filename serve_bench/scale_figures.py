@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Final
 
 from serve_bench.failed_requests import statuses_of
-from serve_bench.histogram import Histogram
 from serve_bench.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.scale_growth import QUANTITIES
 from serve_bench.scale_nodes import (
@@ -27,7 +26,17 @@ from serve_bench.scale_nodes import (
     nodes_of,
 )
 from serve_bench.scale_request import GRAPHS, HANDLE, invalid_share
-from serve_bench.statistics import MAIN, Line, merged, summarize
+from serve_bench.statistics import (
+    CENSORED,
+    MAIN,
+    Distribution,
+    Line,
+    distribution,
+    latency_figures,
+    made_of,
+    merged,
+    summarize,
+)
 
 LATENCY: Final = "latency"
 
@@ -64,8 +73,8 @@ class Figure:
 
     @property
     def mean(self) -> float | None:
-        """Over launches; None where none has a value."""
-        return statistics.fmean(self.known) if self.known else None
+        """Over launches, a LowerBound where one of theirs is; None where none has a value."""
+        return made_of(statistics.fmean(self.known), self.known) if self.known else None
 
     @property
     def std(self) -> float | None:
@@ -213,7 +222,7 @@ def _cluster(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure
         Figure(one.name, one.unit, one.kind, tuple(told.get(one.name) for told in of_nodes))
         for one in NODE_METRICS
     ]
-    done = tuple(None if one is None else float(one.counts.completed) for one in every)
+    done = tuple(None if one is None else float(one.completed_in_windows) for one in every)
     figures.append(Figure(CLUSTER_NAMES[0], "requests", None, done))
     figures.append(
         Figure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", tuple(_mean(one) for one in every))
@@ -232,8 +241,7 @@ def _mean(trial: Trial | None, name: str = MAIN) -> float | None:
 
 def _shares(trial: Trial | None) -> list[float | None]:
     """p50, p75, p90 and p99 of all requests, in ms."""
-    latency = merged([trial], LATENCY) if trial is not None else Histogram()
-    found = latency.percentiles((0.5, 0.75, 0.9, 0.99))
+    found = latency_figures([trial] if trial is not None else [], (0.5, 0.75, 0.9, 0.99))
     return [None if value is None else value / NS_PER_MS for value in found]
 
 
@@ -248,7 +256,7 @@ def _graph(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
         load = _by_launch(line for line in own if line.row.requests_each is None)
         each = _by_launch(line for line in own if line.row.requests_each is not None)
         rates = [_windows(load.get(launch)) for launch in launches]
-        times = [merged([each[one]], LATENCY) if one in each else None for one in launches]
+        times = [_times(each.get(launch)) for launch in launches]
         values: tuple[tuple[str, Kind, list[float | None]], ...] = (
             ("requests/s", "THROUGHPUT", [statistics.fmean(one) if one else None for one in rates]),
             (
@@ -266,6 +274,16 @@ def _graph(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
 
 def _by_launch(lines: Iterable[Line]) -> dict[int, Trial]:
     return {trial.round: trial for line in lines for trial in line.trials}
+
+
+def _times(trial: Trial | None) -> Distribution | None:
+    """The latency of one launch, requests without an answer in it; None without any."""
+    metric = None if trial is None else trial.metrics.get(LATENCY)
+    if trial is None or metric is None:
+        return None
+    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
+    some = answered.count or given_up.count
+    return distribution(metric, answered, given_up) if some else None
 
 
 def _windows(trial: Trial | None) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from serve_bench.result import JsonObject, Trial
+from serve_bench.statistics import LowerBound, made_of
 
 Kind: TypeAlias = Literal["THROUGHPUT", "LATENCY"]
 """The two types that Ray's release tooling knows; a count is neither."""
@@ -66,6 +67,9 @@ def _node(told: Mapping[str, Any], launch: int) -> ScaleNode:
     heard = told.get("last_heard") or {}
     lost = told.get("lost")
     known = {name: _number(value) for name, value in (told.get("latency_ns") or {}).items()}
+    for name in told.get("latency_lower_bounds") or ():
+        value = known.get(name)
+        known[name] = None if value is None else LowerBound(value)
 
     def figure(name: str) -> float | None:
         return None if lost else _number(told.get(name))
@@ -126,13 +130,17 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def _mean(value: Callable[[ScaleNode], float | None]) -> Of:
     def of(nodes: Sequence[ScaleNode]) -> float | None:
         found = _known(value(one) for one in nodes)
-        return statistics.fmean(found) if found else None
+        return made_of(statistics.fmean(found), found) if found else None
 
     return of
 
 
 def _highest(value: Callable[[ScaleNode], float | None]) -> Of:
-    return lambda nodes: max(_known(value(one) for one in nodes), default=None)
+    def of(nodes: Sequence[ScaleNode]) -> float | None:
+        found = _known(value(one) for one in nodes)
+        return made_of(max(found), found) if found else None
+
+    return of
 
 
 def _total(value: Callable[[ScaleNode], float | None]) -> Of:

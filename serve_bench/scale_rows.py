@@ -29,7 +29,7 @@ from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
 from serve_bench.readings import pss_bytes
 from serve_bench.request_spec import Request
 from serve_bench.result import PlannedTrial, Trial
-from serve_bench.sampler import Sampler, Watched
+from serve_bench.sampler import Sampler, sampler_of
 from serve_bench.scale_cluster import (
     HandleLoad,
     NodeProxy,
@@ -139,7 +139,8 @@ class Rows:
             suite.warmup_s,
             time.monotonic() - began,
         )
-        return self._with_usage(trial, sampler, ended_ns - int(told.seconds * 1e9))
+        began_ns = ended_ns - int(1e9 * (told.seconds + told.drained_s))
+        return self._with_usage(trial, sampler, began_ns)
 
     def _by_http(self, cell: ScaleCell, planned: PlannedTrial) -> Trial:
         row, suite = planned.row, self.suite
@@ -173,7 +174,7 @@ class Rows:
         clients of a handle have."""
 
         def progress(now: LoadProgress) -> None:
-            self.say(cell, now.phase, planned, now.rate)
+            self.say(cell, now.phase_text, planned, now.rate)
 
         mark = marks(self.run_id)
         if load.each is not None:
@@ -192,7 +193,7 @@ class Rows:
         attached = suite.address is not None
 
         def progress(now: LoadProgress) -> None:
-            self.say(cell, now.phase, planned, now.rate)
+            self.say(cell, now.phase_text, planned, now.rate)
 
         warmup = None
         if suite.client == "wrk":  # it has no warm-up of its own
@@ -314,16 +315,13 @@ class Rows:
     def _timing(self) -> Timing:
         suite = self.suite
         least_s = min(0.5, suite.warmup_s)
-        return Timing(least_s, suite.warmup_s, suite.windows, suite.window_s, DRAIN_S)
+        return Timing(least_s, suite.warmup_s, suite.windows, suite.window_s)
 
     def _sampling(self) -> Any:
         """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""
         if not self.suite.sample or self.suite.address is not None:
             return nullcontext()
-        processes = self.cluster.processes()
-        watched = [Watched(one.pid, one.role, one.title) for one in processes]
-        managers = {one.pid: "haproxy" for one in processes if one.role == "haproxy_manager"}
-        return Sampler(watched, parents=managers)
+        return sampler_of(self.cluster.processes())
 
     def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
         if sampler is None:

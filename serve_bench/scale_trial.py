@@ -7,7 +7,7 @@ What a load of our own clients is made of stands in trial.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.failed_requests import failures_of
@@ -16,6 +16,7 @@ from serve_bench.load_result import Counts, LoadResult, Warmup
 from serve_bench.node_result import NODE
 from serve_bench.result import JsonObject, Metric, PlannedTrial, Trial
 from serve_bench.scale_request import invalid_share
+from serve_bench.statistics import CENSORED
 from serve_bench.trial import trial_of
 
 SERVING: Final = (
@@ -27,32 +28,49 @@ SERVING: Final = (
 
 @dataclass(frozen=True)
 class HandleResult:
-    """What clients that call a handle measured: sent = completed + failed + in_flight.
+    """What clients that call a handle measured: sent = completed + failed.
 
     `windows`: completed in each, none where requests came one after the other; `latencies_ns` of
-    all that completed in the measured part, which took `seconds`. `failed` by class: "body" (a
-    wrong answer), "timeout", "backpressure", "replica", "unavailable", "error"; `examples`: lines
-    about some of them.
+    all that were sent in the measured part, which took `seconds`, and completed, then or later.
+    `failed` by class: "body" (a wrong answer), "timeout", "backpressure", "replica", "unavailable",
+    "error"; `examples`: lines about some of them. `censored_ns`: how long those were waited for
+    that had a time-out. `late`: ended after the last window, `late_failed` of them failed.
+    `flown_ns`: requests in flight times ns, over the windows. `drained_s`: how long the last
+    answers took behind them.
     """
 
     seconds: float
     windows: tuple[int, ...]
     latencies_ns: tuple[int, ...]
     failed: Mapping[str, int] = field(default_factory=dict)
-    in_flight: int = 0
+    censored_ns: tuple[int, ...] = ()
+    late: int = 0
+    late_failed: int = 0
+    flown_ns: int = 0
+    drained_s: float = 0.0
     warmup_completed: int = 0
     warmup_failed: int = 0
     examples: tuple[str, ...] = ()
 
     @property
     def completed(self) -> int:
-        """Right answers in the measured part."""
+        """Right answers to the requests of the measured part."""
         return len(self.latencies_ns)
 
     @property
     def sent(self) -> int:
         """All requests of the measured part."""
-        return self.completed + sum(self.failed.values()) + self.in_flight
+        return self.completed + sum(self.failed.values())
+
+    @property
+    def in_windows(self) -> Counts:
+        """What happened within the windows. Failures are not told by class."""
+        return Counts(
+            sent=self.sent,
+            completed=self.completed - (self.late - self.late_failed),
+            failed={"all": sum(self.failed.values()) - self.late_failed},
+            in_flight=self.late,
+        )
 
 
 def handle_trial(
@@ -67,6 +85,10 @@ def handle_trial(
     latency = Histogram()
     for one in told.latencies_ns:
         latency.record(one)
+    metrics = {"latency": Metric("ns", "lower", histogram=latency.encode())}
+    if told.censored_ns:
+        given_up = Histogram.of(told.censored_ns).encode()
+        metrics[CENSORED] = Metric("ns", "lower", histogram=given_up)
     window_s = told.seconds / max(1, len(told.windows))
     rates = tuple(count / window_s for count in told.windows or (told.completed,) if window_s > 0)
     return Trial(
@@ -81,15 +103,20 @@ def handle_trial(
         warmup=Warmup(warmup_s, False, told.warmup_completed),  # of fixed length: not judged
         metrics={
             "throughput": Metric("requests/s", "higher", windows=rates or (0.0,)),
-            "latency": Metric("ns", "lower", histogram=latency.encode()),
+            **metrics,
         },
         counts=Counts(
             sent=told.sent,
             completed=told.completed,
             failed=dict(told.failed),
-            in_flight=told.in_flight,
+            in_flight=0,
         ),
-        client={"examples": list(told.examples), "warmup_failed": told.warmup_failed},
+        client={
+            "examples": list(told.examples),
+            "warmup_failed": told.warmup_failed,
+            "in_windows": asdict(told.in_windows),
+            "mean_in_flight": told.flown_ns / 1e9 / told.seconds if told.flown_ns else None,
+        },
         seconds={"total": round(total_s, 4), "measured": round(told.seconds, 6)},
     )
 
@@ -191,9 +218,9 @@ def cpu_us_a_request(usage: JsonObject, trial: Trial) -> float | None:
         if one.get("role") in SERVING and one.get("cpu_percent") is not None
     ]
     seconds = trial.seconds.get("measured", 0.0)
-    if not shares or not trial.counts.completed or seconds <= 0:
+    if not shares or not trial.completed_in_windows or seconds <= 0:
         return None
-    return float(sum(shares)) / 100.0 * seconds / trial.counts.completed * 1e6
+    return float(sum(shares)) / 100.0 * seconds / trial.completed_in_windows * 1e6
 
 
 def _added(every: Any) -> dict[str, int]:

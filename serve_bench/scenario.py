@@ -14,6 +14,7 @@ from typing import Any, Final
 from serve_bench.app_spec import AppSpec, app_from_json
 from serve_bench.axes import AXES, Value
 from serve_bench.errors import BadInput
+from serve_bench.kept import kept_setting
 from serve_bench.ladder import Ladder
 from serve_bench.result import PlannedTrial, Row, VariantUsed, trial_key
 
@@ -164,7 +165,9 @@ def label_of(cell: Cell) -> dict[str, Value]:
     for name, axis in AXES.items():
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
             label[name] = cell[name]
-    return label | {name: value for name, value in cell.items() if name not in AXES}
+    return label | {
+        name: kept_setting(name, value) for name, value in cell.items() if name not in AXES
+    }
 
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:

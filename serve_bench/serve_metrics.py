@@ -89,6 +89,10 @@ class Meter:
             return str(error)
         return None
 
+    def loaded_between(self) -> None:
+        """Requests have come since the last `end`: the next `begin` waits for their export."""
+        self._settled = False
+
     def end(self, least: int, most: int) -> dict[str, Any]:
         """What the load changed; it made `least` to `most` requests arrive at each deployment.
 

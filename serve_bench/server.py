@@ -25,10 +25,10 @@ from serve_bench.child import Child, ChildError, last_lines
 from serve_bench.counts import FORWARD_SUFFIX, Counts, counts_of
 from serve_bench.errors import RunFailed
 from serve_bench.launch_spec import LaunchSpec as LaunchSpec  # what Serving is made of
-from serve_bench.launch_spec import child_environment, raylet_ports
+from serve_bench.launch_spec import child_environment, make_token, raylet_ports
 from serve_bench.ports import free_block, open_to_network, port_owner
 from serve_bench.proof import contradictions, role_of, without_method
-from serve_bench.strays import Reaped, reap
+from serve_bench.strays import Reaped, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
@@ -95,7 +95,7 @@ class Serving:
     gcs_address: str = ""  # by which another driver joins
     joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
     _child: Child | None = None
-    _vital: dict[int, tuple[str, float]] = field(default_factory=dict)
+    _vital: dict[int, tuple[str, int]] = field(default_factory=dict)
     _closed: Reaped | None = None
 
     def __enter__(self) -> Self:
@@ -127,6 +127,7 @@ class Serving:
         self.port = self.spec.port or ports[0]
         for part in ("r", "h", "p", self.spec.counts_folder.name):
             (self.spec.directory / part).mkdir(parents=True)
+        make_token(self.spec.directory)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_PACKAGE / "apps")
         self._child = Child(
             [self.spec.variant.python or sys.executable, "-u", str(_PACKAGE / "cluster")],
@@ -214,10 +215,15 @@ class Serving:
         return None
 
     def processes(self) -> list[Process]:
-        """The processes of the launch now, with their roles. HAProxy's pid changes at a deploy."""
+        """The processes of the launch now, with their roles; none once it has ended. HAProxy's pid
+        changes at a deploy."""
         assert self._child is not None, "start() first"
+        try:
+            children = psutil.Process(self._child.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
         found = [Process(self._child.pid, "driver", "serve-bench cluster")]
-        for child in psutil.Process(self._child.pid).children(recursive=True):
+        for child in children:
             try:
                 line = child.cmdline()
                 title = child.name() if len(line) > 1 else (line or [child.name()])[0]
@@ -226,6 +232,16 @@ class Serving:
             except psutil.NoSuchProcess:
                 continue
         return _with_fallback(found)
+
+    def begin_look(self) -> None:
+        """Starts to look at what the replicas wait in. Raises LaunchFailed."""
+        self._ask("look", {}, LAUNCH_TIMEOUT_S)
+
+    def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
+        """What each replica saw between two moments of time.time_ns. Raises LaunchFailed."""
+        return list(
+            self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LAUNCH_TIMEOUT_S)["replicas"]
+        )
 
     def counts(self) -> dict[int, Counts]:
         """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
@@ -248,8 +264,7 @@ class Serving:
         for process in self.processes():
             if process.role in VITAL_ROLES:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    started = psutil.Process(process.pid).create_time()
-                    self._vital[process.pid] = (process.role, started)
+                    self._vital[process.pid] = (process.role, started(process.pid))
 
     def casualties(self) -> list[str]:
         """What ended since the deploy, or since this was last asked: a trial over it is no good."""
@@ -264,8 +279,8 @@ class Serving:
 
     def broken(self) -> str | None:
         """Why this cluster can do nothing more; None while it can."""
-        for pid, (role, started) in self._vital.items():
-            if role in FATAL_ROLES and not _lives(pid, started):
+        for pid, (role, since) in self._vital.items():
+            if role in FATAL_ROLES and not _lives(pid, since):
                 return f"{role} {pid} ended"
         return None
 
@@ -316,11 +331,10 @@ def _counts_in(folder: Path) -> dict[int, Counts]:
     return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
 
 
-def _lives(pid: int, started: float) -> bool:
+def _lives(pid: int, since: int) -> bool:
     try:
-        process = psutil.Process(pid)
-        same = process.create_time() == started
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+        status = psutil.Process(pid).status()
+        return bool(started(pid) == since and status != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

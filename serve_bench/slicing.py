@@ -1,9 +1,10 @@
-"""How two sides are loaded in turn: the length of a slice and the connections, from drains.
+"""How two sides are loaded in turn: the length of a slice, from what it takes to drain.
 
-A drain is what a slice takes from its last send to its last response. Rule: a slice is at least
-DRAINS of them long, or it measures how a queue fills and empties, and no rate. A short slice
-cancels most of what the machine does by itself (docs/ab.md), so connections are given up before it
-gets long. Pure: whoever drives slices hands in what it saw.
+A drain is what a slice takes from its last send to its last response. Rule: a row is loaded with
+the connections that it names, and a slice is at least DRAINS of its drains long, or it measures how
+a queue fills and empties, and no rate. A longer slice cancels less of what the machine does by
+itself, so it takes more time to tell as much (docs/ab.md). Pure: whoever drives slices hands in
+what it saw.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from typing import Any, Final, Literal
 
 from serve_bench.load_result import Slice
 
-Method = Literal["slices", "windows"]
+Method = Literal["slices", "windows", "duet"]
+PAIRINGS: Final = ("slices", "duet")
 
 SHORTEST_S: Final = 0.05
 """Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""
-
-STRETCHED_S: Final = 0.1
-"""Up to here a slice is made longer; beyond it, connections are given up."""
 
 LONGEST_S: Final = 2.0
 """Above it, slices cancel nothing more: windows do as well."""
@@ -34,6 +33,11 @@ rounds of two variants by up to 60 % from those that were seen first."""
 
 WINDOW_S: Final = 1.0
 """Of a load that cannot be sliced; longer where a request takes long."""
+
+DUET_S: Final = 3.0
+"""A window of a duet. Both sides are started anew for each, which takes DUET_START_S beside it."""
+
+DUET_START_S: Final = 1.5
 
 #: A drain holds for slices at least so long as a share of those that it was seen with: where a
 #: slice is no longer than a request waits, the drain says in which phase it was cut.
@@ -49,26 +53,18 @@ WINDOWS_COST: Final = (
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be looked at: slices of so long, on so many connections."""
-
-    connections: int
-    slice_s: float
-
-
-@dataclass(frozen=True)
 class Look:
-    """What such slices took to drain: the median of the slower side, seconds."""
+    """What slices of so long took to drain: the median of the slower side, seconds."""
 
-    connections: int
     slice_s: float
     drain_s: float
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what was
-    changed against what was asked for, in words; empty where nothing was."""
+    """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what made it
+    other than the shortest slices, in words. `connections`: those of the row (`asked_connections`);
+    fewer in runs of version 0.1, which gave them up for short slices."""
 
     method: Method
     slice_s: float
@@ -83,12 +79,14 @@ class Slicing:
 
     def pairs(self, side_s: float) -> int:
         """Pairs of slices in which each side is loaded for about `side_s`."""
+        if self.method == "duet":  # in pairs of swapped cores
+            return 2 * max(1, round(side_s / self.slice_s / 2))
         each_s = self.slice_s + (self.drain_s if self.method == "slices" else 0.0)
         return max(LEAST_PAIRS, round(side_s / each_s))
 
     def short(self, drains_s: Iterable[float]) -> bool:
         """Whether the slices were too short for these drains (the median of each side)."""
-        if self.method == "windows":
+        if self.method != "slices":
             return False
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
 
@@ -114,50 +112,60 @@ def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:
     return statistics.median(drains) if drains else 0.0
 
 
-def in_windows(asked: int, drain_s: float, why: str) -> Slicing:
+def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
     """A row that cannot be loaded in slices."""
     window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
     told = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
-    return Slicing("windows", window_s, asked, asked, drain_s, told)
-
-
-def first_look(asked: int, slice_s: float | None = None) -> Wanted:
-    """What is looked at first."""
-    return Wanted(asked, slice_s or SHORTEST_S)
+    return Slicing("windows", window_s, connections, connections, drain_s, told)
 
 
 def choose(
-    asked: int, looks: Sequence[Look], *, named: bool = False, slice_s: float | None = None
-) -> Slicing | Wanted:
-    """How a row is to be loaded, or what has to be looked at before.
+    connections: int, looks: Sequence[Look], slice_s: float | None = None
+) -> Slicing | float:
+    """How a row is to be loaded; or how long slices are that have to be looked at before, seconds.
 
-    `looks`: what was seen so far, the first of which is `first_look`. `named`: a person wants these
-    connections and no fewer. `slice_s`: and this length of a slice.
+    `looks`: what was seen so far. `slice_s`: a person wants slices of this length.
     """
+    if not looks:
+        return slice_s or SHORTEST_S
     last = looks[-1]
-    longest_s = slice_s or STRETCHED_S
-    length_s = _length(last, slice_s)
-    if length_s <= longest_s:
-        if last.slice_s < SEEN_SHARE * length_s and len(looks) < MOST_LOOKS:
-            return Wanted(last.connections, length_s)
-        return _chosen(asked, last, slice_s)
-    if named:
-        return _lengthened(asked, last, slice_s)
-    more = [one for one in looks if one.connections != last.connections]
-    if more and _in_vain(more[-1], last):
-        return _lengthened(asked, looks[0], slice_s)
-    if last.connections == 1 or len(looks) >= MOST_LOOKS:
-        return _lengthened(asked, last, slice_s)
-    connections = int(last.connections * longest_s / length_s)
-    return Wanted(max(1, min(connections, last.connections - 1)), longest_s)
-
-
-def _length(look: Look, slice_s: float | None) -> float:
-    """How long a slice should be, seconds; where its length is named, it need not be longer than
-    the rule has it."""
+    length_s = slice_s or max(SHORTEST_S, _rounded_up(AIM * last.drain_s))
     if slice_s is not None:
-        return max(slice_s, DRAINS * look.drain_s)
-    return max(SHORTEST_S, _rounded_up(AIM * look.drain_s))
+        short = slice_s < DRAINS * last.drain_s
+        why = f"slices of {_ms(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
+        return Slicing("slices", slice_s, connections, connections, last.drain_s, why)
+    if length_s > LONGEST_S >= DRAINS * last.drain_s:
+        length_s = LONGEST_S
+    if length_s > LONGEST_S:
+        why = f"a drain takes {last.drain_s:.2g} s, so that a slice would take {length_s:g} s"
+        return in_windows(connections, last.drain_s, why)
+    if last.slice_s < SEEN_SHARE * length_s and len(looks) < MOST_LOOKS:
+        return length_s
+    longer = length_s > SHORTEST_S
+    why = f"slices of {_ms(length_s)}: a drain takes {_ms(last.drain_s)}" if longer else ""
+    return Slicing("slices", length_s, connections, connections, last.drain_s, why)
+
+
+def in_duet(connections: int, latency_s: float) -> Slicing:
+    """A row that both sides are loaded with at once. `latency_s`: of the slower side."""
+    window_s = max(DUET_S, _rounded_up(DRAINS * latency_s))
+    return Slicing("duet", window_s, connections, connections, latency_s)
+
+
+def turns_words(pairing: str, open_loop: bool, side_s: float, slice_s: float | None) -> str:
+    """How a row will be loaded in turn, as far as that is known before it is."""
+    if pairing == "duet":
+        return f"at once in windows of {_ms(DUET_S)}, cores swapped after each"
+    if open_loop:
+        return f"in turn in windows of {_ms(WINDOW_S)}"
+    shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_S
+    most, fewest = (max(LEAST_PAIRS, round(side_s / each)) for each in (shortest_s, longest_s))
+    if slice_s is not None:
+        return f"in turn in slices of {_ms(slice_s)}, as asked; up to {most:,} pairs a round"
+    return (
+        f"in turn in slices of {_ms(shortest_s)} to {_ms(longest_s)}, {AIM} drains as the first "
+        f"round sees them; {most:,} to {fewest:,} pairs a round"
+    )
 
 
 def _rounded_up(seconds: float) -> float:
@@ -165,42 +173,5 @@ def _rounded_up(seconds: float) -> float:
     return round(math.ceil(round(seconds / 0.005, 6)) * 0.005, 3)
 
 
-def _in_vain(before: Look, after: Look) -> bool:
-    """Fewer connections did not shorten the drain much: it is the request itself that takes so
-    long, and no queue."""
-    in_step = after.connections / before.connections
-    return after.drain_s > before.drain_s * (1.0 + in_step) / 2.0
-
-
-def _chosen(asked: int, look: Look, slice_s: float | None) -> Slicing:
-    length_s = slice_s or _length(look, None)
-    why = ""
-    if look.connections < asked:
-        why = (
-            f"{_fewer(look, asked)}: with more, a slice of at most "
-            f"{1000 * (slice_s or STRETCHED_S):g} ms would be under {DRAINS} drains"
-        )
-    elif slice_s is None and length_s > SHORTEST_S:
-        why = f"slices of {1000 * length_s:g} ms: a drain takes {1000 * look.drain_s:.0f} ms"
-    return Slicing("slices", length_s, look.connections, asked, look.drain_s, why)
-
-
-def _fewer(look: Look, asked: int) -> str:
-    return f"{look.connections} connection{'' if look.connections == 1 else 's'} instead of {asked}"
-
-
-def _lengthened(asked: int, look: Look, slice_s: float | None) -> Slicing:
-    """Fewer connections are not to be had or do not help: longer slices, or windows."""
-    if slice_s is not None:
-        why = f"slices of {1000 * slice_s:g} ms, as asked, are under {DRAINS} drains"
-        return Slicing("slices", slice_s, look.connections, asked, look.drain_s, why)
-    length_s = _length(look, None)
-    if length_s > LONGEST_S >= DRAINS * look.drain_s:
-        length_s = LONGEST_S
-    if length_s > LONGEST_S:
-        why = f"a drain takes {look.drain_s:.2g} s, so that a slice would take {length_s:g} s"
-        return in_windows(asked, look.drain_s, why)
-    why = f"slices of {length_s:g} s: a drain takes {1000 * look.drain_s:.0f} ms"
-    if look.connections < asked:
-        why += f"; {_fewer(look, asked)}"
-    return Slicing("slices", length_s, look.connections, asked, look.drain_s, why)
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from serve_bench.histogram import Histogram
+from serve_bench.histogram import Histogram, bounded
 from serve_bench.result import (
     Better,
     FormatError,
@@ -28,6 +28,12 @@ from serve_bench.result import (
 
 MAIN: Final = "throughput"
 """The metric that ratios between variants are made of."""
+
+LATENCY: Final = "latency"
+
+CENSORED: Final = "censored"
+"""How long the requests were waited for that had a time-out or no answer: no metric of its own, but
+what the latency's figures leave open."""
 
 _At = TypeVar("_At", bound=PlannedTrial | Trial)
 _Place: TypeAlias = tuple[str, str, Row]  # variant, cell, row
@@ -54,9 +60,33 @@ class Spread:
     launch_std: float | None
 
 
+class LowerBound(float):
+    """A figure of which only this is known, that it is at least so much: some of what it is made of
+    was given up before it ended. It stays one in another unit, and forms show it as `> 5,245`."""
+
+    def __truediv__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) / other)
+
+    def __mul__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) * other)
+
+
+def made_of(value: float, parts: Iterable[float | None]) -> float:
+    """A mean, sum or maximum of these: a LowerBound where one of them is."""
+    return LowerBound(value) if any(isinstance(one, LowerBound) for one in parts) else value
+
+
+#: The percentiles of a Distribution, by field, as shares.
+PERCENTILES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
+
+
 @dataclass(frozen=True)
 class Distribution:
-    """A metric kept as a histogram, those of all launches merged. Percentiles: nearest rank."""
+    """A metric kept as a histogram, those of all launches merged. Percentiles: nearest rank.
+
+    Requests without an answer count as at least as long as they were waited for. The figures that
+    they leave open are LowerBounds, named in `lower_bounds`; std takes each at its bound.
+    """
 
     unit: str
     better: Better
@@ -64,9 +94,12 @@ class Distribution:
     mean: float
     std: float
     p50: float
+    p75: float
     p90: float
     p99: float
+    p99_9: float
     max: float
+    lower_bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +108,7 @@ class Line:
 
     `keys` are the trials it was planned to have, `trials` those that were measured. `ratio` is the
     mean of MAIN over that of the same row under the first variant; None for the first itself and
-    where either is not measured.
+    where either is not measured or `broken` (Result.broken).
     """
 
     variant: str
@@ -87,10 +120,11 @@ class Line:
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     ratio: float | None = None
+    broken: bool = False
 
     @property
     def completed(self) -> int:
-        """Requests that the windows counted."""
+        """Requests of the windows that were answered."""
         return sum(trial.counts.completed for trial in self.trials)
 
     @property
@@ -121,7 +155,7 @@ def summarize(result: Result) -> tuple[Line, ...]:
     A profiled trial has a line of its own behind the row it belongs to. Raises FormatError when a
     stored histogram cannot be read.
     """
-    trials = {trial.key: trial for trial in result.trials}
+    trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     planned = _grouped(_everything(result))
     profiled = _grouped(result.profiled)
     lines: list[Line] = []
@@ -129,7 +163,8 @@ def summarize(result: Result) -> tuple[Line, ...]:
         if place in planned:
             keys = tuple(dict.fromkeys(at.key for at in planned[place]))
             measured = [trials[key] for key in keys if key in trials]
-            lines.append(_line(keys, measured, planned[place][0]))
+            line = _line(keys, measured, planned[place][0])
+            lines.append(replace(line, broken=any(one.key in broken for one in measured)))
         for one in profiled.get(place, ()):
             lines.append(replace(_line((one.key,), [one], one), status="profiled"))
     return _with_ratios(lines)
@@ -151,20 +186,39 @@ def spread(metrics: Sequence[Metric]) -> Spread:
     )
 
 
-def distribution(metric: Metric, histogram: Histogram) -> Distribution:
-    """The figures of one histogram, which must hold a value."""
-    p50, p90, p99 = (_known(value) for value in histogram.percentiles((0.5, 0.9, 0.99)))
+def distribution(
+    metric: Metric, histogram: Histogram, censored: Histogram | None = None
+) -> Distribution:
+    """The figures of one histogram and of what was given up; one of them must hold a value."""
+    given_up = censored if censored is not None else Histogram(unit=histogram.unit)
+    everything = histogram.joined(given_up)
+    low = bool(given_up.count)
+    known: dict[str, tuple[float | None, bool]] = {
+        "mean": (everything.mean, low),
+        "max": (everything.max, low),
+    }
+    known |= zip(
+        PERCENTILES, bounded(histogram, given_up, tuple(PERCENTILES.values())), strict=True
+    )
+    figures = {
+        name: LowerBound(_known(value)) if lower else _known(value)
+        for name, (value, lower) in known.items()
+    }
     return Distribution(
         unit=metric.unit,
         better=metric.better,
         count=histogram.count,
-        mean=_known(histogram.mean),
-        std=_known(histogram.std),
-        p50=p50,
-        p90=p90,
-        p99=p99,
-        max=_known(histogram.max),
+        std=_known(everything.std),
+        lower_bounds=tuple(name for name, at in figures.items() if isinstance(at, LowerBound)),
+        **figures,
     )
+
+
+def latency_figures(trials: Sequence[Trial], shares: Sequence[float]) -> list[float | None]:
+    """Percentiles of the latency of all requests of the windows, those without an answer too: ns,
+    a LowerBound where they leave it open, None without any. Raises FormatError."""
+    found = bounded(merged(trials, LATENCY), merged(trials, CENSORED), shares)
+    return [LowerBound(at) if at is not None and lower else at for at, lower in found]
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
@@ -198,6 +252,7 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
             elif metric.histogram is not None:
                 by_histogram[name] = metric
     histograms = {name: merged(trials, name) for name in by_histogram}
+    given_up = histograms.pop(CENSORED, Histogram())
     return Line(
         variant=at.variant,
         cell=at.cell,
@@ -207,24 +262,29 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
         status=status,
         spreads={name: spread(metrics) for name, metrics in by_windows.items()},
         distributions={
-            name: distribution(by_histogram[name], histogram)
+            name: distribution(by_histogram[name], histogram, given_up if name == LATENCY else None)
             for name, histogram in histograms.items()
-            if histogram.count
+            if histogram.count or (name == LATENCY and given_up.count)
         },
     )
 
 
 def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
     base = lines[0].variant if lines else ""
+    compared = [
+        line
+        for line in lines
+        if line.status != "profiled" and not line.broken and MAIN in line.spreads
+    ]
     means = {
         (cell_slug(line.cell), line.row): line.spreads[MAIN].mean
-        for line in lines
-        if line.variant == base and line.status != "profiled" and MAIN in line.spreads
+        for line in compared
+        if line.variant == base
     }
 
     def ratio(line: Line) -> float | None:
         mean = means.get((cell_slug(line.cell), line.row))
-        if line.variant == base or line.status == "profiled" or MAIN not in line.spreads:
+        if line.variant == base or line not in compared:
             return None
         return line.spreads[MAIN].mean / mean if mean else None
 

@@ -58,10 +58,11 @@ class RunFolder:
     def resume(cls, path: Path) -> tuple[Self, Result]:
         """Open the folder of an earlier run to go on with it, and read what it holds.
 
-        Raises BadInput when there is no run, or when it is still being written.
+        Raises BadInput when there is no run, when it is still being written, or holds a link.
         """
         result = read(path)  # first: its messages are the better ones
         folder = path if path.is_dir() else path.parent
+        _refuse_links(folder)
         try:
             fd = os.open(folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND)
         except OSError as error:
@@ -167,6 +168,13 @@ def _claim(path: Path) -> Path:
         raise BadInput(f"{path}: is not empty; name a new folder, {way}")
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _refuse_links(folder: Path) -> None:
+    """BadInput where anything in the folder is a link: what is appended would go elsewhere."""
+    for one in folder.rglob("*"):
+        if one.is_symlink():
+            raise BadInput(f"{one}: is a link; a run is gone on with in its own folder alone")
 
 
 def _lock(fd: int, folder: Path) -> None:

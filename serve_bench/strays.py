@@ -4,7 +4,9 @@ Every process of a run carries SERVE_BENCH_RUN=<id>, SERVE_BENCH_DIRECTORY and S
 its environment, and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents
 overwrite the memory that shows their environment; they are known by being descendants of a marked
 process, or by holding a file open in the run's directory. Rule: nothing is ended that is not known
-in one of these ways, and no run whose owner may be alive.
+in one of these ways, and no run whose owner may be alive. A mark is believed, and a directory
+removed, only where it is our own user's: anybody can set an environment and make a directory, and
+as root we could end and remove anything on their word.
 
 The warden (`python -m serve_bench.strays RUN`) waits for the end of its stdin, which comes with
 the death of the CLI by any signal, and then ends the run. What outlives even that is found by the
@@ -13,10 +15,13 @@ next start (`sweep`) or by `serve-bench clean`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,6 +33,7 @@ from pathlib import Path
 import psutil
 
 from serve_bench.errors import RunFailed
+from serve_bench.own_module import finding_ours, own_module
 
 RUN_MARK = "SERVE_BENCH_RUN"
 LAUNCH_MARK = "SERVE_BENCH_LAUNCH"
@@ -51,7 +57,7 @@ LONGEST_TEMP_ROOT = 14
 REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
 
-#: Start times are made of the boot time, which moves when the clock is set.
+#: Of runs of 0.1.0, whose owners told the time of day at which they started.
 _SAME_START_S = 2.0
 _WARDEN_READY = b"ready\n"
 
@@ -77,8 +83,23 @@ def marks(run_id: str) -> dict[str, str]:
 
 
 def owner_of(process: psutil.Process) -> str:
-    """Who a process is, beyond its pid: pid, start time, and the pid namespace it counts in."""
-    return f"{process.pid}:{process.create_time():.2f}:{_pid_namespace(process.pid)}"
+    """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in.
+
+    The start is the time of day to a hundredth of a second, which is all that 0.1.0 knows and takes
+    for alive, and behind it, without a gap, `started`.
+    """
+    since = f"{process.create_time():.2f}{started(process.pid):020d}"
+    return f"{process.pid}:{since}:{_pid_namespace(process.pid)}"
+
+
+def started(pid: int) -> int:
+    """When a process started, in ticks since the boot (Linux, proc_pid_stat(5), field 22): the same
+    however the clock is set. Elsewhere in ms of the clock. Raises psutil.NoSuchProcess."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return int(psutil.Process(pid).create_time() * 1000)  # no /proc, or no process
+    return int(told.rpartition(")")[2].split()[19])
 
 
 def _pid_namespace(pid: int) -> int:
@@ -100,7 +121,11 @@ def owner_alive(owner: str) -> bool:
         if int(namespace) != _pid_namespace(os.getpid()):
             return True
         process = psutil.Process(int(pid))
-        same = abs(process.create_time() - float(created)) < _SAME_START_S
+        since = created.partition(".")[2][2:]
+        if since:
+            same = started(int(pid)) == int(since)
+        else:
+            same = abs(process.create_time() - float(created)) < _SAME_START_S
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except (ValueError, psutil.NoSuchProcess):
         return False
@@ -118,6 +143,15 @@ def new_run() -> str:
         draft.write_text(owner_of(psutil.Process()))
         draft.rename(run_directory(run_id) / OWNER_FILE)  # at once: a sweep never reads half of it
         return run_id
+
+
+def _ours(process: psutil.Process) -> bool:
+    """Whether a process is our own user's, and of none that it got rights from (setuid)."""
+    try:
+        told = process.uids()
+    except psutil.Error:
+        return False
+    return {told.real, told.effective, told.saved} == {os.getuid()}
 
 
 def _mark_of(process: psutil.Process, name: str) -> str | None:
@@ -144,18 +178,15 @@ def _holds_file_under(process: psutil.Process, directory: str) -> bool:
 def find(run_id: str, launch: str | None = None, place: Path | None = None) -> list[psutil.Process]:
     """The living processes of a run, or of one launch of it, the caller itself excepted.
 
-    `place` is the run's directory, where it is not the one that this process would make.
+    `place` is the run's directory, where it is not the one that this process would make. What ours
+    have started is found by descent, and may be another user's: nobody can take it on by himself.
     """
     directory = str((place or run_directory(run_id)) / (launch or ""))
-    uid = os.getuid()
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["pid", "status"]):
         if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
-        try:
-            if uid != 0 and process.uids().real != uid:
-                continue
-        except psutil.Error:
+        if not _ours(process):
             continue
         if launch is None:
             marked = _mark_of(process, RUN_MARK) == run_id
@@ -202,13 +233,9 @@ def reap(
         left = [process for process in known.values() if _living(process)]
         quiet = 0 if left else quiet + 1
         for process in left:
-            try:
-                process.kill()
-                killed.add(process.pid)
-            except psutil.NoSuchProcess:
-                continue
-            except psutil.AccessDenied:
-                continue  # stays in `left` and is reported
+            with contextlib.suppress(PermissionError):  # stays in `left` and is reported
+                if _kill(process):
+                    killed.add(process.pid)
         if left:  # not psutil.wait_procs: it would take the exit codes of our own children
             time.sleep(_POLL_S)
     left = [process for process in left if _living(process)]
@@ -218,6 +245,29 @@ def reap(
     if directory.exists():
         leftovers.append(f"directory {directory}")
     return Reaped(len(killed), time.monotonic() - began, tuple(leftovers))
+
+
+def _kill(process: psutil.Process) -> bool:
+    """SIGKILL to this very process; False where it is gone. Through a descriptor of it where there
+    is such a thing: between a look at a pid and a signal to it the pid can become another's."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            process.kill()
+            return True
+        fd = os.pidfd_open(process.pid)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
+    except psutil.AccessDenied:
+        raise PermissionError from None
+    try:
+        if not process.is_running():
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _living(process: psutil.Process) -> bool:
@@ -235,10 +285,50 @@ def _title(process: psutil.Process) -> str:
 
 
 def _remove(directory: Path) -> None:
+    """Removes a directory of ours with what is in it, by descriptors: what stands at its name by
+    then may be another user's."""
     for _ in range(3):  # a file made while the tree is removed makes rmtree fail once
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
+        try:
+            fd = _opened(directory)
+        except OSError:
             return
+        try:
+            for name in os.listdir(fd):
+                shutil.rmtree(name, ignore_errors=True, dir_fd=fd)
+                with contextlib.suppress(OSError):  # no directory
+                    os.unlink(name, dir_fd=fd)
+        finally:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+            return
+
+
+def _opened(directory: Path) -> int:
+    """A descriptor of a directory that is our own user's. Raises OSError for any other."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    if os.fstat(fd).st_uid == os.getuid():
+        return fd
+    os.close(fd)
+    raise PermissionError(f"{directory} is another user's")
+
+
+def _owner_in(directory: Path) -> str | None:
+    """The owner that a directory names, empty where it names none; None where it is not ours, or
+    is being made. Raises OSError."""
+    fd = _opened(directory)
+    try:
+        file = os.open(OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
+    except FileNotFoundError:
+        young = time.time() - os.fstat(fd).st_mtime <= _OWNERLESS_AFTER_S
+        return None if young else ""
+    finally:
+        os.close(fd)
+    with os.fdopen(file, "rb") as opened:
+        status = os.fstat(file)
+        if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
+            return None
+        return opened.read(200).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -250,29 +340,38 @@ class KnownRun:
 
 
 def known_runs() -> dict[str, KnownRun]:
-    """Runs of this user that left a directory or a marked process, or still go on; by their id."""
+    """Runs of this user that left a directory or a marked process, or still go on; by their id.
+
+    Dead is a run only where all that speaks of it names a dead owner: a setuid program such as sudo
+    is ours while it asks for a password, and carries whatever marks its caller gave it.
+    """
     runs: dict[str, KnownRun] = {}
     for directory in temp_root().iterdir():
         name = _DIRECTORY_NAME.fullmatch(directory.name)
-        if name is None or directory.is_symlink():
+        if name is None:
             continue
-        try:
-            status = directory.stat()
-            if status.st_uid != os.getuid():
-                continue  # another user's run is for that user to clean up
-            has_owner = (directory / OWNER_FILE).exists()
-            owner = (directory / OWNER_FILE).read_text() if has_owner else ""
-        except (FileNotFoundError, PermissionError):
-            continue  # its run ended just now, or is not ours
-        settled = has_owner or time.time() - status.st_mtime > _OWNERLESS_AFTER_S
-        if settled:
-            runs[name.group(1)] = KnownRun(directory, owner)
+        with contextlib.suppress(OSError):  # its run ended just now, or is another user's
+            owner = _owner_in(directory)
+            if owner is not None:
+                runs[name.group(1)] = KnownRun(directory, owner)
     for process in psutil.process_iter():
+        if not _ours(process):
+            continue
         run_id, place, owner_mark = (
             _mark_of(process, name) for name in (RUN_MARK, DIRECTORY_MARK, OWNER_MARK)
         )
-        if run_id and owner_mark and place and Path(place).name == f"{DIRECTORY_PREFIX}{run_id}":
-            runs[run_id] = KnownRun(Path(place), owner_mark)
+        if not run_id or not owner_mark or not place:
+            continue
+        name = _DIRECTORY_NAME.fullmatch(Path(place).name)
+        if name is None or name.group(1) != run_id:
+            continue
+        owners = [owner_mark]
+        with contextlib.suppress(OSError):  # the run has no directory any more
+            owners += filter(None, [_owner_in(Path(place))])
+        for owner in owners:
+            known = runs.get(run_id)
+            if known is None or (owner_alive(owner) and not owner_alive(known.owner)):
+                runs[run_id] = KnownRun(Path(place), owner)
     return runs
 
 
@@ -291,9 +390,9 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
 
     Raises RunFailed when it does not come up: a run without it could leave processes behind.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in MARKS}
+    environment = finding_ours({k: v for k, v in os.environ.items() if k not in MARKS})
     warden = subprocess.Popen(
-        [sys.executable, "-m", "serve_bench.strays", run_id],
+        [sys.executable, *own_module("strays"), run_id],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -9,14 +9,14 @@ from typing import Final
 
 from serve_bench.app_spec import AppSpec
 from serve_bench.axes import body_bytes
-from serve_bench.load_result import LoadResult
+from serve_bench.load_result import HISTOGRAMS, LoadResult
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import Request
 from serve_bench.result import Metric, PlannedTrial, Row, Trial
 from serve_bench.scenario import Cell, Suite
 
-#: Histograms of a load that enter a Trial when they hold anything; the first two always hold some.
-_HISTOGRAMS = ("latency", "service_time", "send_lag", "pickup", "failed_latency")
+#: Histograms of a load that enter a Trial when they hold anything.
+_HISTOGRAMS = HISTOGRAMS
 
 #: A load by count ends with its last response; this bounds one against a server that hangs.
 LONGEST_QUERY_S = 30.0
@@ -45,14 +45,7 @@ def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
     if app.own is not None:
-        asked = app.own.asked
-        return Request(
-            url=url + asked.route,
-            method=asked.method,
-            headers=asked.headers,
-            body=asked.body,
-            expect_status=asked.expect_status,
-        )
+        return app.own.asked.request(url)
     size = body_bytes(row.data_size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
     return Request(
@@ -91,6 +84,7 @@ def settled_of(result: LoadResult) -> dict[str, float | int | bool | None]:
     return {
         "seconds": round(result.warmup.seconds + result.duration_s, 4),
         "steady": result.warmup.steady,
+        "judged": result.warmup.judged,
         "completed": result.total.completed,
         "failed": result.total.failed_total,
         "p50_ns": result.latency.percentile(0.5),
@@ -109,9 +103,8 @@ def trial_of(
     flags = {}
     if planned.row.requests is not None:
         whole_s = result.connecting_s + result.duration_s
-        throughput = (result.measured.completed / whole_s if whole_s > 0 else 0.0,)
-        ended = result.measured.completed + result.measured.failed_total
-        flags = {"cut": ended < planned.row.requests}
+        throughput = (result.completed_in_windows / whole_s if whole_s > 0 else 0.0,)
+        flags = {"cut": result.ended_in_windows < planned.row.requests}
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
     for name in _HISTOGRAMS:
         histogram = getattr(result, name)
@@ -119,7 +112,9 @@ def trial_of(
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     evidence = result.to_json()
     kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
+    known = ("in_windows", "mean_in_flight")
     client = {name: evidence[name] for name in (*kept, "total", "notes")}
+    client |= {name: evidence[name] for name in known if evidence[name] is not None}
     if result.nodes:
         client["nodes"] = evidence["nodes"]
     return Trial(

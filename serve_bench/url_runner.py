@@ -29,11 +29,11 @@ from serve_bench.profiling import Profilable, Profiling
 from serve_bench.request_spec import Request
 from serve_bench.requests_file import RequestsFile
 from serve_bench.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
-from serve_bench.sampler import Sampler
+from serve_bench.sampler import sampler_of
 from serve_bench.scenario import A_RATE, LaunchPlan
-from serve_bench.settling import Settling
+from serve_bench.settling import Settling, is_settled
 from serve_bench.store import RunFolder, StoreError
-from serve_bench.strays import marks
+from serve_bench.strays import marks, run_directory
 from serve_bench.trial import trial_of
 
 
@@ -82,7 +82,7 @@ class UrlLadders:
             climb = Climb(self.ladder, service.name, 1, {}, self.each)
             flags = {}
             settling = self._settling(service, climb, later)
-            if self.each is not None and not settling.first().get("steady"):
+            if self.each is not None and not is_settled(settling.first()):
                 flags["unsettled"] = True
             while (planned := climb.next()) is not None:
                 of, left_s = self._done + climb.expected_left + later, self._left_s(climb, later)
@@ -129,7 +129,9 @@ class UrlLadders:
 
         def progress(now: LoadProgress) -> None:
             left = max(0.0, left_s - now.elapsed_s)
-            step = Step(self._done + 1, of, launch, None, planned.row, now.phase, now.rate, left)
+            step = Step(
+                self._done + 1, of, launch, None, planned.row, now.phase_text, now.rate, left
+            )
             self.observer.step(replace(step, about=True))
 
         load = Load(
@@ -191,20 +193,23 @@ def drive_url(
     samples: Path | None = None,
     log: RequestLog | None = None,
     drive: Drive = drive_load,
+    server: Sequence[Profilable] = (),
 ) -> Driven:
     """A load against a server that is already there. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
     `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
-    `log` gets every request. `drive`: where our own clients load from.
+    `log` gets every request. `drive`: where our own clients load from. `server`: processes that
+    answer, sampled too.
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
     lost: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
-    with nullcontext() if samples is None else Sampler([]) as sampler:
+    with nullcontext() if samples is None else sampler_of(server) as sampler:
         if load.client in ("wrk", "ab"):
-            told = drive_external(load, timing, mark=marks(run_id))
+            mark, place = marks(run_id), run_directory(run_id)
+            told = drive_external(load, timing, mark=mark, place=place)
             trial, measured_s = _external_trial(planned, started_at, told), told.seconds
         else:
             try:
@@ -221,8 +226,13 @@ def drive_url(
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
     asked = load.to_json()
-    paths = len(load.request.paths)
-    asked["request"] = {"url": load.request.url, "method": load.request.method, "paths": paths}
+    one = load.request
+    asked["request"] = {
+        "url": one.url,
+        "method": one.method,
+        "paths": len(one.paths),
+        "header_sets": len(one.header_sets),
+    }
     client = {**trial.client, "asked": asked}
     trial = replace(trial, client=client, flags={**trial.flags, "interrupted": interrupted})
     return Driven(trial, lost, not_kept)

@@ -134,6 +134,7 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
         "threads": len(track.threads[-1].run_ns) if track.threads else None,
         "busiest_thread": None,
         "busiest_thread_percent": None,
+        "busiest_thread_wait_percent": None,
         "run_queue_wait_percent": None,
         "turns_per_s": None,
     }
@@ -146,12 +147,14 @@ def _of_threads(track: Track, begin_ns: int, end_ns: int) -> dict[str, Any]:
         return nothing
     busiest = max(last.run_ns, key=lambda tid: last.run_ns[tid] - first.run_ns.get(tid, 0))
     run = last.run_ns[busiest] - first.run_ns.get(busiest, 0)
+    waited = last.wait_ns.get(busiest, 0) - first.wait_ns.get(busiest, 0)
     wait = _grown(first.wait_ns, last.wait_ns)
     turns = _grown(first.turns, last.turns)
     return {
         "threads": len(last.run_ns),
         "busiest_thread": track.names.get(busiest),
         "busiest_thread_percent": rounded(100.0 * run / span_ns),
+        "busiest_thread_wait_percent": rounded(100.0 * waited / span_ns),
         "run_queue_wait_percent": rounded(100.0 * wait / span_ns),
         "turns_per_s": rounded(1e9 * turns / span_ns),
     }

@@ -12,11 +12,12 @@ from typing import Final
 
 from serve_bench.errors import BadInput
 from serve_bench.scenario import CHANGE_S, FIRST_DEPLOY_S, MODEL_S, REPLICA_S
+from serve_bench.slicing import DUET_S, DUET_START_S
 from serve_bench.versus_request import QUICK_STEADY_S, RoundPlan, VersusSuite, versus_plan
 
 #: A round fewer, and an interval says nothing; a second less, and a round is noise.
 LEAST_ROUNDS: Final = 3
-LEAST_SIDE_S: Final = 2.0
+LEAST_SIDE_S: Final = 4.0
 
 #: Seconds beside the load, as measured on a host with 2 cores: both launches, at once, the end of
 #: both, and for each row of a side the start of its worker and the warm-up. In the first round each
@@ -25,7 +26,7 @@ BOTH_UP_S: Final = 12.0
 AT_ONCE: Final = 0.7
 TEARDOWN_S: Final = 1.0
 ROW_S: Final = 1.3
-LOOKS_S: Final = 6.0
+LOOKS_S: Final = 15.0
 
 
 def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
@@ -33,6 +34,8 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
     cells = [cell for cell, _ in plan.cells] if plan is not None else list(suite.cells)
     rows = len(plan.pairings) if plan is not None else len(suite.cells) * len(suite.rows)
     loads_s = rows * 2 * (suite.side_s + suite.steady_s + ROW_S)
+    if suite.pairing == "duet":
+        loads_s = rows * (suite.side_s * (1 + DUET_START_S / DUET_S) + 2 * ROW_S)
     if suite.urls is not None:
         return loads_s
     deploys_s = 0.0
@@ -49,7 +52,8 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
 def expected_s(suite: VersusSuite, rounds: Iterable[RoundPlan]) -> float:
     """About how long these rounds take."""
     every = list(rounds)
-    first = LOOKS_S * len(every[0].pairings) if every and every[0].round == 1 else 0.0
+    looks = bool(every) and every[0].round == 1 and suite.pairing != "duet"
+    first = LOOKS_S * len(every[0].pairings) if looks else 0.0
     return first + sum(round_s(suite, one) for one in every)
 
 

@@ -9,22 +9,26 @@ long a slice is to slicing.py, what follows from the figures to comparison.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.axes import Value
 from serve_bench.errors import BadInput
+from serve_bench.kept import kept_setting
 from serve_bench.result import PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.scenario import PUBLISHED_AXES, Cell, Suite, label_of
 
-ROUNDS: Final = 6
-SIDE_S: Final = 16.0
+ROUNDS: Final = 8
+SIDE_S: Final = 24.0
 STEADY_S: Final = 2.0
-QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 2.0, 1.0
+QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 4.0, 1.0
 THRESHOLD: Final = 0.05
-GATE: Final = ("throughput",)
+GATE: Final = ("throughput", "cpu")
+DUET_SIDE_S: Final = 12.0
+URL_GATE: Final = ("throughput",)
+"""Of services that were up already, whose processes are not known."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,9 @@ class VersusSuite:
     """What a run of versus measures. Seconds are wall-clock; `cells` are complete.
 
     `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
-    slices. `slice_s`: as asked; None: chosen. `named`: the connections are a person's wish, and no
-    fewer are taken. `urls`: services that are up already, by label; None: clusters are started.
+    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label; None:
+    clusters are started. `pairing`: "slices" in turn on the whole machine, or a "duet" on
+    `cores_each` cores a side.
     `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts are held against.
     """
 
@@ -93,7 +98,6 @@ class VersusSuite:
     side_s: float = SIDE_S
     steady_s: float = STEADY_S
     slice_s: float | None = None
-    named: bool = False
     aa: bool = False
     seed: int = 1
     threshold: float = THRESHOLD
@@ -105,6 +109,8 @@ class VersusSuite:
     urls: Mapping[str, str] | None = None
     sample: bool = True
     timeout_s: float = 30.0
+    pairing: str = "slices"
+    cores_each: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -120,7 +126,7 @@ class VersusSuite:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VersusSuite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
-        given = dict(data)
+        given = {name: value for name, value in data.items() if name != "named"}  # of version 0.1
         try:
             first, second = (Side.from_json(side) for side in given["sides"])
             given |= {
@@ -146,7 +152,7 @@ class VersusSuite:
         """A cell as it is recorded, alike on both sides: without what a side has set otherwise."""
         own = {name for side in self.sides for name in side.settings}
         named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
-        return {name: value for name, value in named.items() if name not in own}
+        return {name: kept_setting(name, value) for name, value in named.items() if name not in own}
 
 
 # -------------------------------------------------------------------------------- the sides
@@ -186,6 +192,27 @@ def check_cells(suite: VersusSuite) -> None:
             if len({cell.get(name) for cell in suite.cells}) > 1:
                 flag = f"--{'ab'[number]}-option"
                 raise BadInput(f"{flag}: {name} differs from cell to cell of {suite.name} already")
+
+
+def misleading(suite: VersusSuite) -> Iterator[str]:
+    """What the plan shows of sides for which a duet tells another ratio than the whole machine."""
+    if suite.pairing != "duet":
+        return
+    a, b = suite.sides
+    each = f"{suite.cores_each} core{'' if suite.cores_each == 1 else 's'}"
+    if a.app != b.app or replace(a.variant, name=b.variant.name) != b.variant:
+        yield (
+            f"a duet gives each side {each}, its client among it: where B has more processes than "
+            "A, or waits where A does not, the ratio on the whole machine is another"
+        )
+    for cell in suite.cells:
+        counts = [side.app.replicas(side.cell(cell)) for side in suite.sides]
+        if len(set(counts)) > 1 or max(counts) > max(1, suite.cores_each or 1):
+            yield (
+                f"a duet gives each side {each}: {counts[0]} and {counts[1]} replicas share them, "
+                "and do not run in parallel as on the whole machine"
+            )
+            return
 
 
 # --------------------------------------------------------------------------------- the plan

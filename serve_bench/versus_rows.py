@@ -9,31 +9,34 @@ keeps them; judging them is nobody's affair here.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+import psutil
+
 from serve_bench.clock import now_iso
+from serve_bench.duet import Pinned, drive_duet
 from serve_bench.gpu import Gpus
 from serve_bench.inside import keep_samples
-from serve_bench.load import drive_load
+from serve_bench.load import LoadError, drive_load
 from serve_bench.load.in_turn import drive_windows
 from serve_bench.load.slices import drive_slices
 from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.load_spec import Load, Slices, Timing
 from serve_bench.readings import cpu_ns
 from serve_bench.result import Metric, Trial, cell_slug
-from serve_bench.sampler import Sampler, Watched
+from serve_bench.sampler import Sampler, sampler_of
 from serve_bench.server import Process
 from serve_bench.slicing import (
     DRAINS,
     Look,
     Slicing,
-    Wanted,
     choose,
     drain_of,
-    first_look,
+    in_duet,
     in_windows,
     slicing_from,
 )
@@ -45,11 +48,18 @@ from serve_bench.versus_request import Pairing, VersusSuite
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles whose CPU a request costs."""
 
-WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=3.0, windows=1, window_s=0.1)
+WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=5.0, windows=1, window_s=0.1)
 STEADY_WINDOWS: Final = 4
 
 #: Before each window of a load that is not sliced; its connections are new each time.
 WINDOW_WARMUP_S: Final = 0.25
+
+#: Before each window of a duet: longer than the two clients may start apart.
+DUET_WARMUP_S: Final = 0.75
+
+#: Two clients that begin further apart, as a share of a window, make no duet; 0.02 to 0.2 s of 3 s
+#: were seen on a busy host.
+APART: Final = 0.2
 
 #: Pairs of slices that are looked at to choose their length; fewer where each takes long.
 LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
@@ -88,26 +98,38 @@ class PairRows:
         if slicing is None:
             slicing = self.chosen[place_of(at)] = self._choose(at, targets)
         loads = _with_connections(targets, slicing.connections)
-        steady = self._steady(at, loads, slicing)
+        duet = slicing.method == "duet"
+        steady = None if duet else self._steady(at, loads, slicing)
+        for load in loads if duet else ():  # before CPU is read: these requests are in no count
+            self._warm(at, load)
         processes = [list(target.processes()) for target in targets]
         watch = self._sampler(processes) if self.suite.sample else nullcontext()
         with watch as sampler:
             before = [_cpu_of(some) for some in processes]
-            result = self._in_turn(at, loads, slicing)
+            if duet:
+                result, pins = self._duet(at, loads, targets, slicing)
+            else:
+                result, pins = self._in_turn(at, loads, slicing), None
             after = [_cpu_of(some) for some in processes]
+            later = [_now(target) for target in targets]
+        _check_whole(loads, result.sides)
         total_s = time.monotonic() - began
         short = slicing.short(_drains(result.slices, slicing))
         trials = []
         for side, planned in enumerate(at.planned):
             own = result.sides[side]
             trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
-            trial = _as_slices(trial, result.slices, side, slicing, at.seed)
-            trial = _with_steady(trial, steady[side], STEADY_WINDOWS)
-            trial = _with_cpu(trial, before[side], after[side])
+            trial = _as_slices(trial, result.slices, side, slicing, at.seed, own.total.completed)
+            if steady is not None:
+                trial = _with_steady(trial, steady[side], STEADY_WINDOWS)
+            trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
+            trial = _with_way(trial, processes[side], None if pins is None else pins[side])
+            if duet and _apart(result.slices):
+                trial = replace(trial, flags={**trial.flags, "apart": True})
             if short:
                 trial = replace(trial, flags={**trial.flags, "short_slices": True})
             if sampler is not None:
-                others = {one.pid for one in processes[1 - side]}
+                others = {one.pid for one in (*processes[1 - side], *later[1 - side])}
                 trial = self._with_usage(trial, sampler, result, others)
             trials.append(trial)
         return trials[0], trials[1]
@@ -115,26 +137,25 @@ class PairRows:
     # ------------------------------------------------------------------------ before slices
 
     def _choose(self, at: Pairing, targets: tuple[Target, Target]) -> Slicing:
-        """Looks at slices until they can be long enough. Both sides are warmed up first."""
-        asked = at.row.connections
+        """Looks at slices until they are long enough. Both sides are warmed up first."""
+        connections, looks = at.row.connections, list[Look]()
+        if self.suite.pairing == "duet":
+            return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
         if at.row.loop == "open":
-            return in_windows(asked, 0.0, "an open loop cannot be sliced")
-        looks: list[Look] = []
-        next_: Wanted | Slicing = first_look(asked, self.suite.slice_s)
-        slow = any([self._warm(at, target.load, asked) > SLOW_S for target in targets])
-        while isinstance(next_, Wanted):
-            loads = _with_connections(targets, next_.connections)
-            looked = Slicing("slices", next_.slice_s, next_.connections, asked)
-            pairs = FEW_LOOK_PAIRS if slow or next_.slice_s > LONG_LOOK_S else LOOK_PAIRS
+            return in_windows(connections, 0.0, "an open loop cannot be sliced")
+        loads = _with_connections(targets, connections)
+        slow = any([self._warm(at, load) > SLOW_S for load in loads])
+        next_ = choose(connections, looks, self.suite.slice_s)
+        while not isinstance(next_, Slicing):
+            looked = Slicing("slices", next_, connections, connections)
+            pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
             seen = self._slices(at, loads, looked, pairs)
-            drain_s = max(_drains(seen.slices, looked))
-            looks.append(Look(next_.connections, next_.slice_s, drain_s))
-            next_ = choose(asked, looks, named=self.suite.named, slice_s=self.suite.slice_s)
+            looks.append(Look(next_, max(_drains(seen.slices, looked))))
+            next_ = choose(connections, looks, self.suite.slice_s)
         return next_
 
-    def _warm(self, at: Pairing, load: Load, connections: int) -> float:
+    def _warm(self, at: Pairing, load: Load) -> float:
         """The median latency of a side once it is warm, seconds."""
-        load = replace(load, connections=connections)
         result = drive_load(
             load, WARMING, on_progress=self._progress(at, "warm-up"), mark=marks(self.run_id)
         )
@@ -152,6 +173,7 @@ class PairRows:
             found[side] = drive_load(
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id)
             )
+        _check_whole(loads, (found[0], found[1]))
         return found[0], found[1]
 
     # ------------------------------------------------------------------------------ slices
@@ -160,9 +182,25 @@ class PairRows:
         pairs = slicing.pairs(self.suite.side_s)
         if slicing.method == "slices":
             return self._slices(at, loads, slicing, pairs)
-        plan = Slices(pairs, slicing.slice_s, WINDOW_WARMUP_S, seed=at.seed)
+        warmup_s = max(WINDOW_WARMUP_S, slicing.drain_s)  # until the queue is as it stays
+        plan = Slices(pairs, slicing.slice_s, warmup_s, seed=at.seed)
         progress = self._progress(at, "windows in turn")
         return drive_windows(loads, plan, on_progress=progress, mark=marks(self.run_id))
+
+    def _duet(
+        self, at: Pairing, loads: tuple[Load, Load], targets: tuple[Target, Target], how: Slicing
+    ) -> tuple[SlicedResult, tuple[list[Pinned], list[Pinned]]]:
+        """Both sides at once. Their processes are asked for before each window: new ones are pinned
+        too."""
+        warmup_s = max(DUET_WARMUP_S, 2 * how.drain_s)
+        plan = Slices(how.pairs(self.suite.side_s), how.slice_s, warmup_s, seed=at.seed)
+
+        def pids_of(target: Target) -> Callable[[], Sequence[int]]:
+            return lambda: [one.pid for one in target.processes()]
+
+        pids = pids_of(targets[0]), pids_of(targets[1])
+        progress = self._progress(at, "both at once")
+        return drive_duet(loads, plan, pids, on_progress=progress, mark=marks(self.run_id))
 
     def _slices(
         self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing, pairs: int
@@ -180,10 +218,7 @@ class PairRows:
 
     def _sampler(self, processes: Sequence[Sequence[Process]]) -> Sampler:
         self._gpus = self._gpus or Gpus()
-        every = [one for some in processes for one in some]
-        watched = [Watched(one.pid, one.role, one.title) for one in every]
-        managers = {one.pid: "haproxy" for one in every if one.role == "haproxy_manager"}
-        return Sampler(watched, gpus=self._gpus, parents=managers)
+        return sampler_of((one for some in processes for one in some), self._gpus)
 
     def _with_usage(
         self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]
@@ -225,14 +260,28 @@ def _with_connections(targets: tuple[Target, Target], connections: int) -> tuple
     return first, second
 
 
+def _check_whole(loads: tuple[Load, Load], results: tuple[LoadResult, LoadResult]) -> None:
+    """LoadError where workers were lost: what they counted is in no figure."""
+    for load, own in zip(loads, results, strict=True):
+        if own.failures:
+            lost = "; ".join(f"{one.who} failed: {one.reason}" for one in own.failures)
+            raise LoadError("worker", load.request.host, load.request.port, lost)
+
+
 def _drains(slices: Sequence[Slice], slicing: Slicing) -> tuple[float, float]:
     return drain_of(slices, 0, slicing.slice_s), drain_of(slices, 1, slicing.slice_s)
 
 
 def _as_slices(
-    trial: Trial, slices: Sequence[Slice], side: int, slicing: Slicing, seed: int
+    trial: Trial,
+    slices: Sequence[Slice],
+    side: int,
+    slicing: Slicing,
+    seed: int,
+    requests: int,
 ) -> Trial:
-    """The trial with a rate for each slice, and what a comparison needs of them."""
+    """The trial with a rate for each slice, and what a comparison needs of them. `requests`: all
+    that were completed while CPU was counted, those of the warm-up of windows too."""
     own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
     sliced = slicing.method == "slices"
     told: dict[str, Any] = {
@@ -244,6 +293,7 @@ def _as_slices(
         "length_s": [round(one.length_s, 9) for one in own],
         "completed": [one.completed for one in own],
         "failed": [one.failed for one in own],
+        "requests": requests,
     }
     rates = tuple(one.rate for one in own)
     metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
@@ -259,18 +309,56 @@ def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
     )
 
 
+def _apart(slices: Sequence[Slice]) -> bool:
+    """Whether the two windows of a pair began so far apart that one side was alone for long."""
+    begun: dict[int, list[float]] = {}
+    for one in slices:
+        begun.setdefault(one.pair, []).append(one.begun_s)
+    longest_s = max((one.length_s for one in slices), default=0.0)
+    return any(max(times) - min(times) > APART * longest_s for times in begun.values())
+
+
+def _with_way(trial: Trial, processes: Sequence[Process], pins: Sequence[Pinned] | None) -> Trial:
+    """Which processes its requests went through, and in a duet how all were pinned."""
+    told = dict(trial.client["slices"])
+    told["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
+    if pins is not None:
+        told["pinned"] = [asdict(one) for one in pins]
+    outside = any(one.outside for one in pins or ())
+    flags = {**trial.flags, "unpinned": True} if outside else trial.flags
+    return replace(trial, client={**trial.client, "slices": told}, flags=flags)
+
+
+def _now(target: Target) -> Sequence[Process]:
+    """The processes of a side at the end; none where its launch has ended."""
+    try:
+        return list(target.processes())
+    except psutil.Error:
+        return ()
+
+
 def _cpu_of(processes: Iterable[Process]) -> dict[int, int | None]:
     """CPU time so far (ns) of the processes on a request's way."""
-    return {one.pid: cpu_ns(one.pid) for one in processes if one.role in REQUEST_WAY}
+    return {pid: cpu_ns(pid) for pid in _on_way(processes)}
+
+
+def _on_way(processes: Iterable[Process]) -> list[int]:
+    return [one.pid for one in processes if one.role in REQUEST_WAY]
 
 
 def _with_cpu(
-    trial: Trial, before: Mapping[int, int | None], after: Mapping[int, int | None]
+    trial: Trial,
+    before: Mapping[int, int | None],
+    after: Mapping[int, int | None],
+    way: set[int],
 ) -> Trial:
-    """CPU seconds of the request's way; none where a process is not known or has ended."""
+    """CPU seconds of the request's way; none where a process of it is not known, came or ended.
+    `way`: the processes on it when all was measured."""
+    if not before and not way:
+        return trial
     pairs = [(before[pid], after.get(pid)) for pid in before]
     grown = [late - early for early, late in pairs if early is not None and late is not None]
-    if not pairs or len(grown) < len(pairs):
-        return trial
+    if len(grown) < len(pairs) or way != set(before):
+        return replace(trial, flags={**trial.flags, "way_changed": True})
     metric = Metric("s", "lower", windows=(sum(grown) / 1e9,))
     return replace(trial, metrics={**trial.metrics, "server_cpu": metric})

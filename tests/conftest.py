@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench import strays
+from serve_bench import host, strays
 from serve_bench.cli import run
 from serve_bench.rights import why_not_allowed
 
@@ -58,7 +58,7 @@ def _ptrace() -> str | None:
 #: What a marker needs: a reason why it cannot be had here, or None.
 NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ray": lambda: _module("ray"),
-    "external": lambda: _programs("wrk", "ab"),
+    "external": lambda: _programs("wrk", "ab", "ss"),
     "git": lambda: _programs("git"),
     "wheel": lambda: _module("hatchling"),
     "long": lambda: None,
@@ -194,6 +194,12 @@ def _torch_only_where_marked(
     finders = [_NoTorch if one is PathFinder else one for one in sys.meta_path]
     monkeypatch.setattr(sys, "meta_path", finders)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second of looking at the host before each run of a test, nor doubts by what it finds."""
+    monkeypatch.setattr(host, "busy_cores", lambda: 0.0)
 
 
 @pytest.fixture

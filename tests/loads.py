@@ -46,13 +46,13 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
     shared = Shared.create(1)
     engine = make_engine(load, address, share)
     window_ns = int(TIMING.window_s * 1e9)
-    engine.tally = Tally(shared, 0, 1, window_ns, share.count, engine.count_in_flight)
+    engine.tally = Tally(shared, 0, 1, window_ns, share.count, engine.open_requests)
     change(engine)
     try:
         assert engine.connect() == load.connections or not load.keepalive
         start = time.perf_counter_ns()
         shared.words[MEASURE] = start
-        engine.run(start, int(TIMING.drain_s * 1e9))
+        engine.run(start, int(2e9))
         report = engine.tally.report()
     finally:
         engine.close()

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 BODY = b"ok"
+LENGTH = b"Content-Length: 2\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
 
@@ -146,6 +147,26 @@ ACTIONS: dict[str, Action] = {
     "garbage": _bytes(b"this is not HTTP\r\n\r\n"),
     "bad_chunk": _bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n"),
     "surplus": _bytes(OK + OK),
+    "surplus_letter": _bytes(OK + b"H"),
+    "surplus_head": _bytes(OK + b"HTTP/1.1 200 OK\r\nContent-Le"),
+    "surplus_cut": _bytes(OK + OK[:-1]),
+    "surplus_bytes": _bytes(OK + b"garbage"),
+    "folded": _bytes(b"HTTP/1.1 200 OK\r\nX-A: one\r\n\ttwo\r\nContent-Length:\r\n 2\r\n\r\nok"),
+    "long_head": _bytes(b"HTTP/1.1 200 OK\r\nX-A: %s\r\n%s\r\nok" % (b"a" * 1_000_000, LENGTH)),
+    "many_headers": _bytes(
+        b"HTTP/1.1 200 OK\r\n%s%s\r\nok" % (b"X-A: %s\r\n" % (b"a" * 90) * 10_000, LENGTH)
+    ),
+    "long_head_until_eof": _bytes(
+        b"HTTP/1.1 200 OK\r\nX-A: %s\r\n\r\nok" % (b"a" * 1_000_000), keep=False
+    ),
+    "bare_lf": _bytes(b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+    "spaced_chunk": _bytes(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0 \r\n\r\n"
+    ),
+    "empty_lines": _bytes(OK + b"\r\n\r\n"),
+    "two_lengths": _bytes(b"HTTP/1.1 200 OK\r\n%s%s\r\nok" % (LENGTH, LENGTH)),
+    "body_of_204": _bytes(b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok"),
+    "switched": _bytes(b"HTTP/1.1 101 Switching\r\n\r\n"),
     "close_before": _close,
     "close_later": _close_later,
     "close_in_head": _bytes(OK[:20], keep=False),
@@ -165,6 +186,13 @@ FAILURES: dict[str, str] = {
     "garbage": "malformed",
     "bad_chunk": "malformed",
     "surplus": "malformed",
+    "surplus_letter": "malformed",
+    "surplus_head": "malformed",
+    "surplus_cut": "malformed",
+    "surplus_bytes": "malformed",
+    "two_lengths": "malformed",
+    "body_of_204": "malformed",
+    "switched": "status",
     "close_before": "reset",
     "reset": "reset",
     "close_in_head": "truncated",

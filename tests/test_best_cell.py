@@ -32,6 +32,12 @@ def test_the_highest_rate_is_the_best() -> None:
     assert found.alone
 
 
+def test_a_row_of_a_broken_cluster_is_never_the_best() -> None:
+    first, second, third = lines([100.0], [300.0], [200.0])
+    found = best([first, replace(second, broken=True), third])
+    assert found is not None and found.line is third
+
+
 def test_cells_within_five_percent_are_like_it() -> None:
     found = best(lines([100.0], [96.0], [95.0], [50.0]))
     assert found is not None and replicas(found.line) == 1

@@ -143,6 +143,21 @@ def test_littles_law(answers: int, latency_ms: float, doubted: bool) -> None:
     assert found == (["littles-law"] if doubted else [])
 
 
+def test_what_is_too_short_for_littles_law_says_so_instead() -> None:
+    """500 requests by count in 8 ms: connections begin and end at different times."""
+    short = trial(FIRST, 62_500.0, latency=Histogram.of([MS // 20] * 500).encode())
+    row = Row("10 connections", "raw", 10, 1)
+    every = doubts(good(row=row, metrics=short.metrics, window_s=0.008))
+    (found,) = (one for one in every if one.code in ("littles-law", "too-short"))
+    assert (found.code, found.message) == (
+        "too-short",
+        "8 ms were measured: too short to judge",
+    )
+    impossible = trial(FIRST, 62_500.0, latency=Histogram.of([MS] * 500).encode())
+    more = good(row=row, metrics=impossible.metrics, window_s=0.008)
+    assert "littles-law" in codes(more)  # more in flight than connections cannot be, however short
+
+
 def test_littles_law_counts_the_time_of_failed_requests() -> None:
     metrics = dict(
         trial(FIRST, 50.0, 50.0, 50.0, latency=Histogram.of([9 * MS] * 150).encode()).metrics
@@ -203,6 +218,25 @@ def test_a_busy_host() -> None:
     assert warning.message == "load average 3.0 on 4 cores before the start"
     calm = replace(busy, host={"load_1m": 1.9, "usable_cores": 4})
     assert checks(result_of([calm, good()])) == ()
+
+
+@pytest.mark.parametrize(("busy", "load", "doubted"), [(0.1, 9.0, False), (2.5, 0.1, True)])
+def test_a_busy_host_is_one_where_something_runs_and_not_one_that_ran(
+    busy: float, load: float, doubted: bool
+) -> None:
+    """The load average holds what our own last run did, for minutes."""
+    host = {"busy_cores": busy, "load_1m": load, "usable_cores": 4}
+    told = [one.message for one in checks(result_of([replace(run(FIRST), host=host), good()]))]
+    words = "2.5 of 4 cores were in use in the second before the start"
+    assert told == ([words] if doubted else [])
+
+
+@pytest.mark.parametrize(("busy", "doubted"), [(5.0, False), (40.0, True)])
+def test_what_is_in_use_is_of_all_cores_of_the_host(busy: float, doubted: bool) -> None:
+    host = {"busy_cores": busy, "usable_cores": 2, "logical_cores": 64}
+    told = [one.message for one in checks(result_of([replace(run(FIRST), host=host), good()]))]
+    words = "40.0 of 64 cores were in use in the second before the start"
+    assert told == ([words] if doubted else [])
 
 
 def test_a_resume_on_another_host() -> None:

@@ -15,6 +15,8 @@ import pytest
 from serve_bench import strays
 from serve_bench.cli import run
 
+STORED = Path(__file__).parent / "formats" / "1-micro.jsonl"
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -40,7 +42,10 @@ BAD = [
     ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
     ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
     ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
-    ("micro --resume x --quick", "--resume follows the stored plan; it does not go with --quick"),
+    (
+        f"micro --resume {STORED} --quick",
+        "--resume follows the stored plan; it does not go with --quick",
+    ),
     ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
     ("micro --bogus", "No such option: --bogus"),
     ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),

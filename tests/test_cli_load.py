@@ -54,6 +54,7 @@ BAD = [
     ("http://h/ --spin", "spin is for an open loop"),
     ("http://h/ --timeout 0s", "--timeout: '0s' is not allowed"),
     ("http://h/ --hgrm .", "--hgrm: . is a folder; it takes a file"),
+    ("http://h/ --profile all --unix-socket s", "--profile: does not go with --unix-socket, on"),
     ("http://[::1/", "url: 'http://[::1/' cannot be read"),
     ("http://a..b/", "url: 'a..b' is no host name"),
     ("http://me:pw@h/", "url: a user and password in the URL are not sent"),
@@ -107,7 +108,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
         (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
         (b"/a#b", "", "--paths: {}, line 1: a # in '/a#b'"),
-        (b"/a", "--draw random", "--draw: give two or more of --body, or --paths with two"),
+        (b"/a", "--draw random", "--draw: give two or more of --body, or --paths or "),
         (b"/a\n/b", "--client wrk", "--client wrk has no choice of paths"),
         (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
     ],
@@ -157,7 +158,26 @@ def test_json_and_hgrm(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     with serving() as server:
         arguments = ["load", server.url, "-n", "20", "-c", "2", "--json", "--hgrm", str(hgrm)]
         assert run([*arguments, "--out", str(tmp_path / "run")]) == 0
-    assert json.loads(capsys.readouterr().out)
+    shown = json.loads(capsys.readouterr().out)
+    (row,) = shown["variants"][0]["cells"][0]["rows"]
+    (account,) = row["requests"].values()
+    within, flying = account.pop("in_windows"), account.pop("mean_in_flight")
+    assert (within["completed"], within["in_flight"]) == (20, 0)
+    assert flying is None or 0 < flying <= 2  # too short to tell, unless the host was busy
+    assert account == {
+        "carried_in": 0,
+        "sent": 20,
+        "completed": 20,
+        "failed": {},
+        "in_flight": 0,
+        "not_sent": 0,
+        "unanswered": 0,
+        "status_codes": {"200": 20},
+    }
+    latency = row["distributions"]["latency"]
+    assert latency["p50"] <= latency["p75"] <= latency["p99_9"] <= latency["max"] * 1.001
+    (windows,) = row["windows"].values()
+    assert windows["throughput"] == [row["spreads"]["throughput"]["mean"]]
     assert "Total count    =           20" in hgrm.read_text()
 
 
@@ -356,6 +376,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "results").iterdir()
     (trial,) = read(folder).trials
     assert trial.flags["interrupted"] and trial.counts.completed > 0
+    assert [one.message for one in read(folder).failures] == ["interrupted"]
 
 
 @pytest.mark.parametrize("client", ["raw", "aiohttp", pytest.param("wrk", marks=EXTERNAL)])
@@ -390,3 +411,20 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
     assert err == "serve-bench: interrupted before anything was measured\n"
     (folder,) = (tmp_path / "results").iterdir()
     assert [failure.message for failure in read(folder).failures] == ["interrupted"]
+
+
+def test_over_a_unix_socket_no_serve_on_the_port_of_the_url_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str | None, ...]] = []
+
+    def behind(*where: str | None) -> list[str]:
+        asked.append(where)
+        return []
+
+    monkeypatch.setattr(drive, "behind", behind)
+    url, path = "http://localhost:8000/", str(tmp_path / "app.sock")
+    words = ["load", url, "--unix-socket", path, "-n", "5", "-c", "1", "--out", str(tmp_path / "r")]
+    with serving(unix_path=path):
+        assert run(words) == 0
+    assert asked == [(url, path)]

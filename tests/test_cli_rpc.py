@@ -19,6 +19,8 @@ from serve_bench.rpc_request import RpcSuite, World, rpc_plan
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import records
 
+STORED = Path(__file__).parent / "formats" / "1-rpc.jsonl"
+
 REPORT = Path(__file__).parent.parent / "serve_bench" / "reference" / "torch_rpc.json"
 HAS = rpc_needs._has
 Refuses = Callable[[str, str], None]
@@ -65,9 +67,12 @@ BAD = [
     ("--output-file-path /", "--output-file-path: / is a folder; it takes a file"),
     ("--perf-metrics /nowhere/x", "--perf-metrics: the folder of /nowhere/x does not exist"),
     ("--resume none", "none: no such folder"),
-    ("--resume x --world-size 3", "--resume follows the stored plan; it does not go with --world"),
-    ("--resume x -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
-    ("--resume x --out y", "it does not go with --out"),
+    (
+        f"--resume {STORED} --world-size 3",
+        "--resume follows the stored plan; it does not go with --world",
+    ),
+    (f"--resume {STORED} -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
+    (f"--resume {STORED} --out y", "it does not go with --out"),
     ("plot none.json", "none.json: cannot be read: no such file or directory"),
     ("plot .", ".: is a folder; it takes the report of rpc, a JSON file"),
     (f"plot {__file__}", "test_cli_rpc.py: is no JSON: "),

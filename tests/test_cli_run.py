@@ -13,6 +13,8 @@ from serve_bench.cli import run
 from serve_bench.store import RunFolder
 from tests import records
 
+OWN = Path(__file__).parent / "formats" / "1-run.jsonl"
+
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_app"
 MICRO = ROOT / "scenarios" / "micro.toml"
@@ -33,13 +35,20 @@ Refuses = Callable[[str, str], None]
         ("a:b --method PO1", "--method must be capital letters"),
         ("a:b --body @gone", "--body: gone cannot be read: no such file"),
         ("a:b -H x", "--header: 'x' is not allowed; it takes 'Name: value'"),
+        ("a:b --paths gone", "--paths: gone cannot be read: no such file"),
+        ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
+        ("a:b --draw random", "--draw: give --paths or --headers with two or more lines"),
+        ("a:b --app-name=", "--app-name: '' is not allowed; it takes a value"),
+        ("gone.yaml", "TARGET: gone.yaml: there is no such file"),
         ("a:b --expect-status x", "--expect-status: 'x' is not allowed"),
         ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
         ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
         ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
         ("a:b --variant fast", "--variant: unknown variant 'fast'"),
         ("a:b --windows 0", "--windows: 0 is not allowed"),
-        ("a:b --resume x", "--resume follows the stored plan; it does not go with TARGET"),
+        ("a:b --resume x", "x: no such folder"),
+        (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
+        (f"{MICRO} --app-name x", "--app-name: "),
         (f"{MICRO} --expect-status 200", "--expect-status: "),
     ],
 )
@@ -75,6 +84,25 @@ def test_a_body_is_of_a_regular_file_that_is_not_too_large(
     monkeypatch.setattr("serve_bench.cli.load_flags.MOST_BYTES", 3)
     (beside / "body").write_bytes(b"1234")
     refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
+
+
+def test_files_of_paths_and_headers_are_told_by_their_line(refuses: Refuses, beside: Path) -> None:
+    (beside / "p").write_text("/a\n\n# none\nb\n")
+    refuses(
+        f"run a:b --paths {beside / 'p'}", f"--paths: {beside / 'p'}, line 4: 'b' does not begin"
+    )
+    (beside / "h").write_text('{"x": "1"}\n{"x": 2}\n')
+    refuses(
+        f"run a:b --headers {beside / 'h'}", f"{beside / 'h'}, line 2: is not allowed; it takes"
+    )
+    (beside / "h").write_text("# nothing\n")
+    refuses(f"load http://h/ --headers {beside / 'h'}", "holds no headers; it takes an object of")
+    (beside / "p").write_text("/a\n")
+    refuses(
+        f"run a:b --paths {beside / 'p'} --route /x", "--paths: is asked for instead of --route"
+    )
+    (beside / "s.toml").write_text('app = "a:b"\n[request]\npaths_file = "p"\nroute = "/"\n')
+    refuses(f"run {beside / 's.toml'}", "s.toml: request: give route or paths_file, not both")
 
 
 def test_a_plan_refuses_the_folder_that_the_run_would(refuses: Refuses, beside: Path) -> None:

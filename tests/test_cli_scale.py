@@ -17,6 +17,8 @@ from serve_bench.result import VariantUsed
 from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES, check_cluster
 from serve_bench.scale_request import ScaleSuite
 
+STORED = Path(__file__).parent / "formats" / "1-scale-single.jsonl"
+
 Refuses = Callable[[str, str], None]
 
 BAD = [
@@ -58,7 +60,10 @@ BAD = [
     ("single --address a:1 --nodes 2", "--nodes: starts raylets here; it does not go with"),
     ("single --address a:1 --variant haproxy", "--variant and --env do not go with --address"),
     ("single --resume nowhere", "nowhere"),
-    ("single --resume . --replicas 2", "--resume follows the stored plan; it does not go with"),
+    (
+        f"single --resume {STORED} --replicas 2",
+        "--resume follows the stored plan; it does not go with",
+    ),
     ("micro", "No such command 'micro'"),
 ]
 

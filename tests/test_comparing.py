@@ -253,7 +253,7 @@ def test_few_errors_are_a_doubt_and_no_more() -> None:
     assert doubt.message == "18 requests failed (0.15 %): 18 reset"
 
 
-@pytest.mark.parametrize("flag", ["interrupted", "cut", "short_slices"])
+@pytest.mark.parametrize("flag", ["cut", "short_slices"])
 def test_flags_of_trials_are_doubts(flag: str) -> None:
     found = against(500.0, 500.0, a={"flags": {flag: True}})
     assert [one.code for one in found.rows[0].doubts] == [flag.replace("_", "-")]

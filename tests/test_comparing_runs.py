@@ -13,10 +13,15 @@ from serve_bench.comparing.parts import Comparing
 from serve_bench.comparing.words import headline
 from serve_bench.comparison import unpaired
 from serve_bench.errors import BadInput
+from serve_bench.history import history_of
+from serve_bench.history.parts import Stored
+from serve_bench.report import render
 from serve_bench.result import Metric, Result, Row, Teardown
+from serve_bench.statistics import summarize
 from tests.records import (
     ROWS,
     cell,
+    failure_of,
     press_result,
     press_trial,
     rpc_result,
@@ -275,7 +280,7 @@ def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> No
 
     assert of_runs(own("a", "base", "x"), own("b", "pr", "x")).unlike == ()
     told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
-    assert "unlike: request {'body': 'x'} against {'body': 'y'} (" in told
+    assert "unlike: request {'body': 'hash-" in told
 
 
 def test_every_difference_is_named_at_once() -> None:
@@ -339,3 +344,47 @@ def test_a_metric_that_is_not_there_is_not_measured() -> None:
     found = of_runs(first, second)
     assert {line.judged.why for line in found.lines} == {"not measured"}
     assert of_versus(versus_result()).word == "improved"
+
+
+# ------------------------------------------------------------------------- figures that broke
+
+
+def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
+    """A failure about a trial, whatever it measured, and a trial that was broken off."""
+    a = micro_result({ROW: BEFORE})
+    fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
+    lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))
+    short = [replace(one, flags={"interrupted": True}) for one in fell.trials]
+    assert [broken(of_runs(a, fell), "regressed") != []] == [True]
+    for one in (lost, replace(fell, trials=tuple(short))):
+        (row,) = of_runs(a, one).rows
+        assert {line.b for line in row.lines} == {None} and row.measured == (3, 0)
+        with pytest.raises(BadInput, match="every row of it broke"):
+            history_of([Stored("x", one), Stored("y", replace(one, run=replace(one.run, id="y")))])
+    # One launch of several broke: the others stand.
+    (row,) = of_runs(a, replace(fell, failures=lost.failures[:1])).rows
+    assert row.line("throughput").b == pytest.approx((29.0 * 27.0) ** 0.5)
+    # No gate breaks on launches that broke, as it does on missing ones: they tell nothing of B.
+    again = micro_result({ROW: BEFORE}, "after")
+    struck = tuple(failure_of(one, "raylet 7 ended") for one in again.trials)
+    cut = replace(again.trials[0], flags={"interrupted": True})
+    for one in (
+        replace(again, failures=struck[:1]),
+        replace(again, failures=struck),
+        replace(again, trials=(cut, *again.trials[1:])),
+    ):
+        found = of_runs(a, one)
+        assert found.word == "inconclusive" and broken(found, "regressed") == []
+
+
+@pytest.mark.parametrize("base", [True, False])
+def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
+    whole = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
+    assert [line.ratio for line in summarize(whole)] == [None, 1.0]
+    at = next(one for one in whole.trials if (one.variant == "default") is base)
+    made = replace(whole, failures=(failure_of(at, "replica 7 ended"),))
+    lines = summarize(made)
+    assert [line.ratio for line in lines] == [None, None]
+    assert [line.broken for line in lines] == [base, not base]
+    text = render(made)
+    assert text.count("500.0") == 2 and "replica 7 ended" in text  # shown, with what broke it

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.counted_figures import ALIKE, Measured, Served, measured, unlike
-from serve_bench.load_result import Warmup
+from serve_bench.load_result import Counts, Warmup
 from serve_bench.load_spec import Load
 from serve_bench.request_spec import Request
 from tests.rounds import round_of
@@ -25,6 +25,11 @@ def test_the_rate_is_over_all_rounds_and_not_a_mean_of_rates() -> None:
     found = figures(1.0, 3.0)
     assert found.requests_per_s == pytest.approx(200 / 4.0)
     assert found.round_s == (1.0, 3.0) and found.rounds == 2 and found.completed == 200
+
+
+def test_the_rate_is_of_what_was_answered_in_the_time_it_is_over() -> None:
+    found = figures(replace(round_of(LOAD, 1.0), in_windows=Counts(100, 60, {}, 40)))
+    assert found.completed == 60 and found.requests_per_s == pytest.approx(60.0)
 
 
 def test_latencies_are_of_all_rounds_in_milliseconds() -> None:
@@ -61,6 +66,10 @@ def test_a_warm_up_that_did_not_settle_is_a_doubt_and_none_is_not() -> None:
     unsettled = figures(1.0, warmup=Warmup(5.0, False, 10))
     assert unsettled.doubts() == ["the rate had not settled after 5.0 s of warm-up"]
     assert figures(1.0).doubts() == [] and figures(1.0).steady is None
+    unjudged = figures(1.0, warmup=Warmup(5.0, False, 10, judged=False))
+    assert unjudged.doubts() == [
+        "the warm-up of 5.0 s had too few requests to tell whether the rate had settled"
+    ]
 
 
 def test_what_is_stored_is_plain_and_names_what_was_loaded() -> None:

@@ -37,6 +37,8 @@ def answering(answers: Mapping[str, tuple[int, Any]], other: int) -> Iterator[in
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, content = answers.get(self.path, (other, {}))
+            if self.headers.get("Upgrade") and self.path in answers:
+                status = 101
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -68,7 +70,8 @@ def refused(deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int)
         deployer = deploying.Deployer()
         deployer.http = {"host": "127.0.0.1", "port": port}
         with pytest.raises(deploying.Refused) as caught:
-            deployer._wait_proxy({"ready": ready, "own": True, "route_prefix": "/"})
+            app = {"name": "default", "ready": ready, "own": True, "route_prefix": "/"}
+            deployer._wait_proxy(app)
     return str(caught.value)
 
 
@@ -78,6 +81,11 @@ def refused(deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int)
         (FASTAPI, 404, "the app has no such path, name one with --route; the app has /a, /b"),
         (ROUTES, 404, "the app has no such path, name one with --route"),
         ({}, 404, "the app has no such path, name one with --route"),
+        (
+            {**FASTAPI, "/": (404, {})},
+            404,
+            "the path takes websockets alone, and loads are of HTTP requests",
+        ),
         (ROUTES, 405, "the path takes another --method"),
         (ROUTES, 422, "the path takes another query (--route) or --body"),
     ],
@@ -117,3 +125,77 @@ def test_the_reason_of_a_failed_deploy_is_the_end_of_its_traceback(deploying: An
     ]
     assert refusal.last_raised(lines) == "ValueError: no model"
     assert refusal.last_raised(["The deployment failed to start 3 times in a row."]) is None
+
+
+LOG = """INFO 10:00:00 default_Front a1 -- started
+ERROR 10:00:01 default_Front a1 -- Request failed.
+ray::ServeReplica:default:Front.handle_request() (pid=7)
+  File "/venv/lib/python3.11/site-packages/ray/serve/replica.py", line 1, in call
+    return await user(request)
+           ^^^^^^^^^^^^^^^^^^^
+  File "/home/me/shop.py", line 19, in best
+    return table["key"]
+           ~~~~~^^^^^^^
+shop.NoKey: key
+INFO 10:00:02 default_Front a1 -- GET / 500
+""".splitlines()
+
+
+def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deploying: Any) -> None:
+    refusal: Any = importlib.import_module("refusal")
+    assert refusal.traceback_in(LOG) == [
+        "Traceback (most recent call last):",
+        '  File "/home/me/shop.py", line 19, in best',
+        '    return table["key"]',
+        "           ~~~~~^^^^^^^",
+        "shop.NoKey: key",
+    ]
+    assert refusal.traceback_in(LOG[:2]) == []
+    library = refusal.traceback_in([*LOG[:6], "KeyError: 1"])  # no frame of the app: the last one
+    assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
+
+
+def test_a_500_is_told_with_what_the_replica_logged(
+    deploying: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: LOG)
+    said = refused(deploying, ROUTES, 500)
+    assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
+    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: [])
+    assert refused(deploying, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
+
+
+def test_a_replica_that_died_is_told_by_the_last_that_it_wrote(
+    deploying: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
+    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: wrote)
+    refusal = deploying._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
+    assert str(refusal).endswith("the process of a replica ended; its last line: going down")
+    assert refusal.detail == ["going down"]
+    raised = deploying._failed("default", "DEPLOY_FAILED", ["\n".join(LOG)], 0.0)
+    assert str(raised) == "the app 'default' is DEPLOY_FAILED: shop.NoKey: key"
+    assert raised.detail[1].startswith('  File "/home/me/shop.py"')
+
+
+@pytest.mark.parametrize("place", ["expect", "told"])
+def test_a_setting_that_is_not_in_force_is_told_without_what_may_be_a_secret(
+    deploying: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    class Client:
+        def get_serve_details(self) -> Any:
+            config = {"api_key": "old", "boost": 1}
+            return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
+
+    asked = {"api_key": "new", "boost": 2}
+    check = {"deployment": "Shop", "replicas": None, "expect": {}, "told": {}, place: asked}
+    spec = {"name": "a", "own": True, "checks": [{**check, "hidden": ["api_key"]}]}
+    replica = {"deployment": "Shop", "pid": 1, "api_key": "old", "boost": 1}
+    monkeypatch.setattr(deploying, "serve_client", Client)
+    monkeypatch.setattr(deploying, "_replicas", lambda spec: ([replica], []))
+    monkeypatch.setattr(deploying, "PROOF_TIMEOUT_S", 0.0)
+    with pytest.raises(deploying.Refused) as refused:
+        deploying._wait_settings(spec)
+    told = [str(refused.value), *refused.value.detail]
+    assert "api_key" in told[0] and "boost" in told[1] and "1, asked for 2" in told[1]
+    assert not any("old" in line or "new" in line for line in told)

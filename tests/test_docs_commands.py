@@ -98,6 +98,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(example / "shop.py", tmp_path / name)
     (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
+    shop = "{name: shop, route_prefix: /shop, import_path: 'shop:app'}"
+    (tmp_path / "config.yaml").write_text(f"applications: [{shop}]\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -101,3 +101,12 @@ def test_hgrm_is_what_hdrhistogram_plotters_read() -> None:
     assert lines[4].startswith("#[Mean    =") and "StdDeviation   =" in lines[4]
     assert lines[5].startswith("#[Max     =") and lines[5].endswith("          10]")
     assert lines[6].startswith("#[Buckets =")
+
+
+def test_hgrm_ends_where_requests_without_an_answer_leave_it_open() -> None:
+    answered = Histogram.of([1_000_000] * 5 + [8_000_000] * 5)
+    lines = answered.hgrm(censored=Histogram.of([4_000_000] * 10)).splitlines()
+    data = [line.split() for line in lines[2:] if not line.startswith("#")]
+    assert [line[1:] for line in data] == [["0.250000000000", "5", "1.33"]]
+    assert lines[4].startswith("#[Max     =     8.000000") and lines[4].endswith("          20]")
+    assert lines[-1].startswith("#[Unanswered = 10, known to take longer")

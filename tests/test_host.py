@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench import host
+from serve_bench.host import busy_cores
 from serve_bench.report.page import host_line
 
 
@@ -26,6 +27,7 @@ def test_the_fingerprint_is_plain_and_whole() -> None:
     assert found["memory_bytes"] > 1 << 20
     assert found["python"] == platform.python_version()
     assert found["load_1m"] >= 0
+    assert found["busy_cores"] >= 0
 
 
 def test_the_name_of_the_host_and_its_paths_stay_out() -> None:
@@ -135,3 +137,14 @@ def test_the_host_in_one_line() -> None:
         "serve-bench 0.1, load 0.25 before the start"
     )
     assert host_line({}) == "unknown CPU, ? cores"
+
+
+@pytest.mark.process
+def test_a_program_that_runs_is_seen() -> None:
+    program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        told = busy_cores(0.5)
+    finally:
+        program.kill()
+        program.wait()
+    assert told is not None and told > 0

@@ -18,7 +18,7 @@ from serve_bench.report.html.about_run import (
 )
 from serve_bench.report.html.parts import Cell, Facts, Figure, Folded, Row, Said, Section, Table
 from serve_bench.report.html.pieces import remarks_once
-from serve_bench.result import Result, VariantUsed, result_of
+from serve_bench.result import Result, VariantUsed, Warmup, result_of
 from serve_bench.result import Row as Load
 from serve_bench.statistics import summarize
 from serve_bench.store import read
@@ -157,6 +157,13 @@ def test_what_differs_from_what_was_asked_is_marked_and_said() -> None:
     assert column(table, "used") == [Figure("43", 43, "doubt")]
     assert column(table, "steady") == [Said("no", "doubt")]
     assert column(table, "failed") == [Figure("2", 2, "bad")]
+
+
+def test_a_warm_up_with_too_few_requests_to_tell_is_not_called_unsteady() -> None:
+    at = planned(row=ROWS[2])
+    one = replace(trial(at), warmup=Warmup(1.0, False, 9, judged=False))
+    table = executed(result_of([replace(run(at), suite=SUITE), launch(), one]))
+    assert column(table, "steady") == [Said("not judged", "doubt")]
 
 
 def test_missing_rows_and_launches_are_marked() -> None:

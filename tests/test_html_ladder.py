@@ -13,8 +13,9 @@ from serve_bench.climb import Climb
 from serve_bench.histogram import Histogram
 from serve_bench.ladder import Ladder
 from serve_bench.report import render
+from serve_bench.report.html.charts_lines import AT_LEAST
 from serve_bench.report.html.of_ladder import is_ladder, ladder_sheet
-from serve_bench.result import Failure, Result, Trial, result_of
+from serve_bench.result import Failure, Metric, Result, Trial, result_of
 from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run, trial
 from tests.records import cell as cell_of
 from tests.sheet_parts import (
@@ -65,8 +66,11 @@ def in_json(made: Result) -> Any:
     return json.loads(render(made, "json"))
 
 
+FLAT = dict.fromkeys(RATES, 190.0)
+
+
 def both() -> Result:
-    faster = {users: 1.5 * rate for users, rate in RATES.items() if users < 50}
+    faster = {users: 1.5 * rate for users, rate in RATES.items()} | {50: 290.0}
     return result(*steps(), *steps("optimized", faster))
 
 
@@ -81,7 +85,7 @@ def test_every_step_has_the_figures_of_the_json() -> None:
         for row in part["rows"]
     }
     shown = table(sheet, "Every step")
-    assert len(shown.rows) == len(told) == 9
+    assert len(shown.rows) == len(told) == 10
     for row in shown.rows:
         known = told[row.group, cell(shown, row, "users")]
         assert cell(shown, row, "throughput") == known["spreads"]["throughput"]["mean"]
@@ -207,10 +211,12 @@ def test_doubts_stand_under_the_step_and_under_the_knee() -> None:
 
 
 def test_without_a_sound_step_no_figure_is_claimed() -> None:
-    made = result(*steps(rates={10: 0.0001}, failed={"reset": 50}))
+    made = result(*steps(rates=dict.fromkeys(RATES, 0.0001), failed={"reset": 50}))
     sheet = ladder_sheet(made, None)
     is_sound(sheet)
     assert "No step can be relied on: there is no knee and no best." in sheet.found
+    begun = ladder_sheet(result(*steps(rates={10: 100.0})), None)
+    assert "No ladder was climbed to its end: there is no knee and no best." in begun.found
     nothing = ladder_sheet(result(), None)
     is_sound(nothing)
     assert section(nothing, "throughput") is None
@@ -244,9 +250,23 @@ def test_what_limits_a_service_of_others_is_not_said() -> None:
 
 
 def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:
-    first = ladder_sheet(result(*steps(rates={10: 200.0, 20: 190.0})), None).found[1]
+    first = ladder_sheet(result(*steps(rates={**FLAT, 10: 200.0})), None).found[0]
     assert (
         first == "default serves at most 200.0 requests/s with 10 users (p50 50.0 ms, p99 150 ms)."
     )
-    later = ladder_sheet(result(*steps(rates={10: 100.0, 20: 200.0})), None).found[1]
+    later = ladder_sheet(result(*steps(rates={**FLAT, 10: 100.0, 20: 200.0})), None).found[0]
     assert later.endswith("and no step with fewer users reaches 95 % of that.")
+
+
+def test_a_latency_that_is_only_a_lower_bound_has_an_arrow_that_is_explained() -> None:
+    """With 50 users a tenth of the requests got no answer in 30 s."""
+    made = steps()
+    given_up = Histogram.of([30_000_000_000] * 10).encode()
+    metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
+    made[-1] = replace(made[-1], metrics=metrics)
+    latency = chart(ladder_sheet(result(*made), None), "Latency over users")
+    marked = [(one["x"], one["group"]) for one in latency.spec["data"]["values"] if "least" in one]
+    assert marked == [(50, "p99")]
+    assert AT_LEAST in latency.caption and "p99: " in latency.words and "> 30,000" in latency.words
+    sound = chart(ladder_sheet(result(*steps()), None), "Latency over users")
+    assert "datum.least" not in json.dumps(sound.spec) and AT_LEAST not in sound.caption

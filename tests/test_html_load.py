@@ -20,6 +20,7 @@ from serve_bench.result import (
     Result,
     Run,
     Trial,
+    Warmup,
     result_of,
 )
 from tests.records import AT
@@ -88,8 +89,9 @@ def test_figures_are_those_of_the_json(made: Trial) -> None:
     for name, cells in shown.items():
         figures = {key: one.value for key, one in cells.items() if isinstance(one, Figure)}
         stored = known["distributions"][name.replace(" ", "_")]
-        assert figures == {key: stored[key] for key in ("mean", "std", "p50", "p90", "p99", "max")}
-    assert (shown["latency"]["p75"], shown["latency"]["p99.9"]) == ("1.00", "50.0")
+        keys = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
+        assert figures == {key: stored[key.replace(".", "_")] for key in keys}
+    assert shown["latency"]["p75"].text == "1.00" and shown["latency"]["p99.9"].text == "50.0"
 
 
 def test_an_open_loop_draws_its_three_times_beside_each_other() -> None:
@@ -109,6 +111,10 @@ def test_what_was_asked_stands_before_the_figures() -> None:
     assert pairs["loop"] == "closed"
     assert pairs["measured"] == "2 windows of 1 s, after 0.5 s of warm-up, steady at its end"
     assert pairs["command"] == "serve-bench load http://127.0.0.1:1/x"
+    unjudged = trial(warmup=Warmup(0.5, False, 25, judged=False))
+    pairs = dict(load_sheet(result(unjudged), None).asked.pairs)
+    told = "2 windows of 1 s, after 0.5 s of warm-up, not judged: 25 requests"
+    assert pairs["measured"] == told
     asked = {"arrivals": "poisson", "max_connections": 50}
     pairs = dict(load_sheet(result(open_loop(client={"asked": asked})), None).asked.pairs)
     assert pairs["loop"] == "open, 50 requests/s due (poisson)"
@@ -159,6 +165,10 @@ def test_cpu_of_the_load_and_of_the_host_is_said() -> None:
     assert [one["value"] for one in chart.spec["data"]["values"]] == [40.0]
     assert "unclear" in " ".join(texts(section(sheet, "cpu")))
     assert "cpu" not in names(load_sheet(result(trial()), None))
+    proxy = {"pid": 2, "role": "proxy", "title": "proxy", "cpu_percent": 70.0}
+    sheet = load_sheet(result(trial(usage={**usage, "processes": [worker, proxy]})), None)
+    said = " ".join(texts(section(sheet, "requests")))
+    assert "the load 40 % of a core, the Serve 70 %; all that runs" in said
 
 
 def test_a_load_that_failed_says_so_first() -> None:
@@ -187,9 +197,28 @@ def test_of_another_program_its_own_percentiles_are_shown() -> None:
     shown = by_name(main_table(sheet))
     assert shown["latency"]["p50"] == Figure("2.00", 2_000_000.0)
     assert shown["latency"]["p99"].value == in_json(result(told))["spreads"]["latency_p99"]["mean"]
+    (account,) = in_json(result(told))["requests"].values()  # wrk does not tell these
+    assert [account[name] for name in ("sent", "in_flight", "not_sent", "unanswered")] == [None] * 4
     assert shown["throughput"]["std"].value is None
     assert "latency" not in names(sheet) and "windows" not in names(sheet)
     assert any("not diagnosed" in text for text in texts(section(sheet, "requests")))
+
+
+def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
+    base = trial()
+    given_up = Histogram.of([3000 * MS] * 10)
+    hung = replace(
+        base,
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(0.0, 0.0)),
+            "latency": Metric("ns", "lower", histogram=Histogram().encode()),
+            "censored": Metric("ns", "lower", histogram=given_up.encode()),
+        },
+        counts=Counts(10, 0, {"timeout": 10}, 0),
+    )
+    shown = by_name(main_table(load_sheet(result(hung), None)))
+    assert shown["latency"]["p99"].text.startswith("> ")
+    assert shown["latency"]["p99"].value == pytest.approx(3000 * MS, rel=1e-3)
 
 
 def test_nothing_answered_is_no_crash_and_names_stay_as_they_are() -> None:

@@ -257,7 +257,7 @@ def test_an_own_app_names_its_best_cell_and_those_like_it() -> None:
     pairs = dict(sheet.asked.pairs)
     assert pairs["app"] == "shop.py:app"
     assert pairs["deployments"] == "Shop meets HTTP, in front of Ranker"
-    assert pairs["request"] == "POST /rank, body of 6 bytes"
+    assert pairs["request"] == "POST /rank with a body of 6 bytes"
 
 
 def test_an_own_app_has_a_column_for_each_option_that_varies() -> None:

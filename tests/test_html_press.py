@@ -141,6 +141,7 @@ def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
         press_trial(10, 900.0),
         press_trial(50, 950.0, cut=900),
         broken,
+        press_trial(200, 940.0),
         others=[failure_of(broken, "a replica ended")],
     )
     sheet = press_sheet(made, None)
@@ -149,7 +150,7 @@ def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
     assert any(one.startswith("cut: time ended the row first; 4,100 of") for one in rows[1].doubts)
     assert rows[2].doubts[0] == "failed: a replica ended"
     assert sheet.found[0].startswith("Something failed: a replica ended")
-    assert "cut by time (1 of 3 rows)" in sheet.found[-1]
+    assert "cut by time (1 of 4 rows)" in sheet.found[-1]
 
 
 def test_a_service_of_others_shows_nothing_inside() -> None:
@@ -174,7 +175,7 @@ def test_names_pass_through_as_they_are() -> None:
 def test_without_a_row_no_figure_is_claimed() -> None:
     sheet = press_sheet(press_result(), None)
     is_sound(sheet)
-    assert sheet.found == ("No row can be relied on: there is no best and no knee.",)
+    assert sheet.found == ("No setting was climbed to its end: there is no best and no knee.",)
 
 
 def test_parts_of_a_bar_are_no_more_than_can_be_told_apart() -> None:

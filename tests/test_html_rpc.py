@@ -117,8 +117,9 @@ def test_ratios_are_those_of_the_json() -> None:
     for row in shown.rows:
         known = told[row.group.split(" ")[-1], "ray"]
         for name, metric in names.items():
-            assert cell(shown, row, name) == known["ratios"][metric]
-    assert column(shown, "all observers") == ["0.33", "0.33"]
+            assert cell(shown, row, name) == (known["ratios"] or {}).get(metric)
+    assert told["20", "ray"]["ratios"] is None  # that world lost an observer
+    assert column(shown, "all observers") == ["0.33", "-"]
 
 
 def test_lines_join_worlds_where_the_x_axis_has_numbers() -> None:
@@ -159,6 +160,27 @@ def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
     sheet = rpc_sheet(golden(), None)
     assert any("torch answers most" in one and "ray 0.33 of that" in one for one in sheet.found)
     assert any("host CPU was full" in one for one in sheet.found)
+
+
+def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
+    world = rpc_world(3)
+    suite = rpc_suite([world], ["torch", "ray"])
+    of = {name: rpc_trial(world, suite=suite, backend=name) for name in ("torch", "ray")}
+
+    def headline(*broken: str) -> str:
+        struck = [failure_of(of[name], "observer 7 ended") for name in broken]
+        made = rpc_result(suite, *of.values(), others=struck)
+        (told,) = [
+            one
+            for one in rpc_sheet(made, None).found
+            if "answers most" in one or "relied on" in one
+        ]
+        return told
+
+    assert "of that" in headline()
+    for sound, broken in (("torch", "ray"), ("ray", "torch")):
+        assert f"{sound} answers most" in headline(broken) and "of that" not in headline(broken)
+    assert headline("torch", "ray") == "No world can be relied on."
 
 
 def test_of_an_axis_without_order_the_fastest_point_is_the_headline() -> None:

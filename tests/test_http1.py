@@ -328,6 +328,51 @@ def test_raw_and_aiohttp_frame_alike(
     assert framed[0] == (refused if status >= 300 else None if body == b"ok" else "body")
 
 
+ODD = """folded long_head many_headers long_head_until_eof bare_lf spaced_chunk empty_lines surplus
+surplus_letter surplus_head surplus_cut surplus_bytes two_lengths body_of_204 switched""".split()
+
+
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@pytest.mark.parametrize("action", ODD)
+def test_every_response_is_charged_to_its_own_request_by_both_clients(
+    client: Any, action: str
+) -> None:
+    """Each second response is odd: half of the requests, and no other, end as that one does."""
+    with servers.serving(servers.every(2, action)) as server:
+        request = Request(server.url, expect_body=b"ok")
+        result = run_here(Load(request, client=client, count=20, timeout_s=5.0))
+    failure = servers.FAILURES.get(action)
+    assert result.total.failed == ({} if failure is None else {failure: 10})
+    assert result.total.completed == (20 if failure is None else 10)
+    assert len(server.log) == 20
+
+
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+def test_bytes_on_an_idle_connection_end_it_and_no_request(client: Any) -> None:
+    """A surplus that comes when nothing is asked: nobody's answer, and not that of the next."""
+
+    async def later(writer: asyncio.StreamWriter) -> bool:
+        writer.write(servers.OK)
+        await asyncio.sleep(0.01)
+        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    servers.ACTIONS["later"] = later
+    with servers.serving(servers.every(2, "later")) as server:
+        load = Load(Request(server.url), client=client, count=10, rate=20.0, timeout_s=5.0)
+        result = run_here(load)
+    del servers.ACTIONS["later"]
+    assert (result.total.completed, result.total.failed) == (10, {})
+    assert result.reconnects == 5 - (server.log[-1].action == "later")
+
+
+def test_a_head_may_be_folded_for_head_too() -> None:
+    framer = http1.make_framer(Request(URL, method="HEAD"))
+    take(framer, b"HTTP/1.1 200 OK\nX: a\n b\r\nContent-Length:\r\n 5\n\n")
+    assert (framer.done, framer.status) == (PLAIN, 200)
+
+
 @pytest.fixture(scope="module")
 def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | None, int]]]]:
     """Sends the pieces from a real server; what each client makes of them: (class, status)."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 
 from serve_bench.climb import Climb
 from serve_bench.ladder import Ladder
 from serve_bench.ladder_figures import ladder_lines
 from serve_bench.report import render
+from serve_bench.report.comment_ladders import best_texts
+from serve_bench.report.html.of_ladder_found import found as sentences
+from serve_bench.report.html.of_ladder_rows import knees_table, ratio_of
+from serve_bench.report.ladder_tables import saturated
+from serve_bench.report.page import page_of
 from serve_bench.result import Counts, Failure, Result, Trial, result_of
 from tests.records import AT, cell, run, trial
+from tests.versus_records import latency_of
 
 BROKEN = Failure("trial", "a replica ended", AT, variant="default", round=1)
 RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
@@ -20,7 +27,7 @@ def steps(variant: str, ladder: Ladder, rates: dict[int, float]) -> list[Trial]:
     return [trial(climb.planned(users), rate, rate) for users, rate in rates.items()]
 
 
-def result(ladder: Ladder, *trials: Trial) -> Result:
+def result(ladder: Ladder, *trials: Trial | Failure) -> Result:
     begun = replace(run(), suite={"ladder": asdict(ladder)})
     return result_of([begun, *trials])
 
@@ -36,7 +43,7 @@ def test_knee_best_and_collapse_are_steps() -> None:
 
 
 def test_steps_come_with_the_fewest_users_first_whatever_the_order() -> None:
-    ladder = Ladder()
+    ladder = Ladder(refinements=1)
     rates = {10: 100.0, 15: 150.0, 20: 152.0, 30: 151.0, 12: 120.0}
     (found,) = ladder_lines(result(ladder, *steps("default", ladder, rates)))
     assert [line.row.connections for line in found.steps] == [10, 12, 15, 20, 30]
@@ -46,8 +53,77 @@ def test_steps_come_with_the_fewest_users_first_whatever_the_order() -> None:
 def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     ladder = Ladder(steps=(10, 20, 30))
     done = {users: RATES[users] for users in (10, 20)}
-    (found,) = ladder_lines(result(ladder, *steps("default", ladder, done)))
+    whole = steps("optimized", ladder, {10: 200.0, 20: 300.0, 30: 310.0})
+    first, found = ladder_lines(result(ladder, *whole, *steps("default", ladder, done)))
     assert found.end == "not at its end: 30 users come next"
+    assert (found.knee, found.best, found.collapses) == (None, None, ())
+    assert [found.mark(line) for line in found.steps] == ["", ""]
+    assert first.best is first.steps[2] and first.mark(first.steps[1]) == "knee"
+    text = render(result(ladder, *whole, *steps("default", ladder, done)))
+    (row,) = [line for line in text.splitlines() if "not climbed to its end" in line]
+    assert row.split()[0] == "default" and row.split()[-2:] == ["-", "-"]
+    of_json = json.loads(render(result(ladder, *steps("default", ladder, done)), "json"))
+    assert of_json["ladders"][0]["at_knee"] is None is of_json["ladders"][0]["best_users"]
+
+
+def cut(one: Trial) -> Trial:
+    return replace(one, flags={"interrupted": True})
+
+
+def test_a_ladder_that_was_broken_off_in_a_step_below_its_highest_is_not_at_its_end() -> None:
+    refining = Ladder(refinements=4)
+    *grown, last = steps("default", refining, {10: 100.0, 15: 150.0, 20: 152.0, 30: 151.0, 24: 9.0})
+    falling = Ladder(steps=(30, 20, 10))
+    three, two, one = steps("default", falling, {30: 150.0, 20: 180.0, 10: 9.0})
+    repeating = Ladder(runs=2)
+    fell = steps("default", repeating, {10: 200.0, 15: 100.0})
+    for ladder, trials in (
+        (refining, [*grown, cut(last)]),  # further refinements come after it
+        (falling, [three, two, cut(one)]),
+        (repeating, fell),  # 15 users come once more, and 20 after them
+    ):
+        (found,) = ladder_lines(result(ladder, *trials))
+        assert (found.knee, found.best, found.without) == (None, None, "not climbed to its end")
+    (found,) = ladder_lines(result(falling, three, cut(two), one))
+    assert found.best is found.steps[2]  # in the middle of a list it is left out
+
+
+def test_a_launch_in_which_the_ladder_was_broken_off_is_in_no_best() -> None:
+    ladder = Ladder(steps=(10, 20))
+    whole = steps("default", ladder, {10: 100.0, 20: 180.0})
+    later = Climb(ladder, "default", 2, cell())
+    (found,) = ladder_lines(result(ladder, *whole, trial(later.planned(10), 900.0, 900.0)))
+    assert found.best is found.steps[1] and found.finished == {1}
+    assert (found.best_of(1), found.best_of(2)) == (180.0, None)
+
+
+def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
+    ladder = Ladder(steps=(10, 20, 30))
+
+    def climbed(variant: str, launch: int, rates: dict[int, float]) -> list[Trial]:
+        climb = Climb(ladder, variant, launch, cell())
+        return [
+            trial(climb.planned(users), rate, latency=latency_of(rate, users))
+            for users, rate in rates.items()
+        ]
+
+    whole_run = result(
+        ladder,
+        *climbed("optimized", 1, {10: 100.0, 20: 360.0, 30: 350.0}),
+        *climbed("default", 1, {10: 100.0, 20: 180.0, 30: 150.0}),
+        *climbed("default", 2, {10: 90.0, 20: 360.0}),
+    )
+    base, found = ladder_lines(whole_run)
+    assert found.best is not None and found.rate(found.best) == 180.0
+    told = saturated(found, base)
+    assert told[0].startswith("180.0 ") and told[-2:] == ("180.0", "0.50")
+    assert best_texts(found) == ("180.0", "20") and ratio_of(found, base) == 0.5
+    page = page_of(whole_run)
+    table = repr(knees_table(page, [base, found]))
+    assert table.count("180.0") >= 2 and "270.0" not in table
+    assert next(iter(sentences(page, [found]))).startswith("default serves at most 180.0 ")
+    of_json = json.loads(render(whole_run, "json"))["ladders"][1]
+    assert of_json["at_knee"]["requests_per_s"] == 180.0
 
 
 def test_ladders_of_two_variants_stand_apart() -> None:
@@ -76,16 +152,23 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     begun = replace(run(), suite={"ladder": asdict(ladder)})
     (found,) = ladder_lines(result_of([begun, *trials, *broken]))
     marks = [found.mark(line) for line in found.steps]
-    assert marks == ["", "", "knee, best", "in doubt", "in doubt"]
+    assert marks == ["", "", "", "in doubt", "in doubt"]  # what it ended with is not known
     assert found.collapses == ()
     assert found.end == "in doubt, and to be measured again: 40, 50 users"
+    (found,) = ladder_lines(result_of([begun, *trials, broken[0]]))
+    marks = [found.mark(line) for line in found.steps]
+    assert marks == ["", "", "knee, best", "in doubt", "collapse"]
 
 
 def test_a_step_that_was_broken_off_is_in_doubt() -> None:
     ladder = Ladder(steps=(10, 20))
     first, second = steps("default", ladder, {10: 100.0, 20: 180.0})
     (found,) = ladder_lines(result(ladder, first, replace(second, flags={"interrupted": True})))
-    assert found.best is found.steps[0] and found.mark(found.steps[1]) == "in doubt"
+    assert found.best is None and found.mark(found.steps[1]) == "in doubt"
+    nothing = replace(second, counts=Counts(90, 0, {"reset": 90}, 0))
+    lost = replace(BROKEN, key=second.key, cell=second.cell, row=second.row)
+    (found,) = ladder_lines(result(ladder, first, nothing, lost))
+    assert found.best is found.steps[0]  # it was climbed to where nothing was served
 
 
 def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:

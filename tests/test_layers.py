@@ -21,19 +21,19 @@ PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
 WORDS: Final = frozenset(
     """agenda app_spec axes best_cell checks climb comparing comparison counted_figures counts
-    errors failed_requests fitness histogram history jsonl ladder ladder_figures load_result
-    load_spec load_split node_names node_result own_app own_suite pacing press_compare
+    errors failed_requests fitness histogram history jsonl kept ladder ladder_figures load_result
+    load_spec load_split node_names node_result own_app own_module own_suite pacing press_compare
     press_figures press_request press_rows proof ranker_figures recipes request_spec
     result rpc_figures rpc_request scale_curve scale_figures scale_growth scale_keys
-    scale_nodes scale_request scale_suite scale_trial scenario slicing stack_layers
+    scale_nodes scale_request scale_suite scale_trial scenario serve_config slicing stack_layers
     stacks statistics suite trial usage variants verdict versus_budget versus_request""".split()
 )
 MACHINES: Final = frozenset(
-    """apps at_once attached_cluster child clock cluster counted_rounds doctor files
+    """apps at_once attached_cluster child clock cluster counted_rounds doctor duet files
     gpu host inside kept_cluster launch_spec load load_place marked model_needs nodes
     own_app_facts perf ports processes profiler profiling prometheus pyspy
     ranker_bench readings recording requests_file rights rpc_backend rpc_needs sampler
-    scale_cluster scale_needs serve_metrics server settling shipped store strays""".split()
+    scale_cluster scale_needs serve_metrics server settling shipped store strays waits""".split()
 )
 LAYERS: Final = {
     **dict.fromkeys(WORDS, "words"),
@@ -66,7 +66,8 @@ ALLOWED: Final = {
 #: What words may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy dataclasses difflib enum fnmatch
-    functools heapq itertools json math random re statistics string types typing urllib""".split()
+    functools hashlib heapq ipaddress itertools json math random re statistics string types typing
+    urllib""".split()
 )
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
@@ -99,7 +100,8 @@ ONLY_IN: Final = {
 
 #: The child process may run under another interpreter, where serve-bench is not installed.
 STARTED_BY_PATH: Final = ("cluster/", "apps/")
-OF_THE_CHILD: Final = frozenset({"ray", "starlette", "anyio", "fastapi", "numpy", "torch"})
+#: `yaml` comes with Ray.
+OF_THE_CHILD: Final = frozenset({"ray", "yaml", "starlette", "anyio", "fastapi", "numpy", "torch"})
 
 MODULES: Final = sorted(
     str(file.relative_to(PACKAGE))

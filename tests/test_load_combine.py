@@ -47,7 +47,10 @@ def a_result(latencies: list[int], windows: tuple[int, ...], **change: Any) -> L
         send_lag=Histogram(),
         pickup=Histogram.of([1000, 3000]),
         failed_latency=Histogram.of([5, 6, 7]),
-        measured=Counts(done + 3, done, {"timeout": 3}, 2, carried_in=2),
+        censored=Histogram.of([5, 6, 7, 9, 9]),
+        measured=Counts(done + 5, done, {"timeout": 3}, 2),
+        in_windows=Counts(done + 5, done - 1, {"timeout": 2}, 6, carried_in=2),
+        mean_in_flight=3.5,
         total=Counts(done + 10, done + 7, {"timeout": 3}, 0),
         status_codes={200: done},
         bytes_received=100 * done,
@@ -84,7 +87,9 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     third = a_result([3 * MS], (1, 0), verdict=replace(bound, reasons=("late",)))
     total = combine(LOAD, [first, second, third])
     assert total.windows == (7, 5) and total.window_s == 1.0 and total.duration_s == 2.5
-    assert total.measured == Counts(21, 12, {"timeout": 9}, 6, carried_in=6)
+    assert total.measured == Counts(27, 12, {"timeout": 9}, 6)
+    assert total.in_windows == Counts(27, 9, {"timeout": 6}, 18, carried_in=6)
+    assert total.mean_in_flight == 10.5 and total.censored.count == 15
     assert total.total == Counts(42, 33, {"timeout": 9}, 0)
     assert total.status_codes == {200: 12} and total.bytes_received == 1200
     assert (total.retried, total.reconnects, total.waited) == (3, 9, 0)
@@ -103,7 +108,7 @@ def total_verdict(one: LoadResult) -> ClientVerdict:
     return replace(
         one.verdict,
         pickup_p50_ns=one.pickup.percentile(0.5),
-        latency_p50_ns=one.latency.percentile(0.5),
+        latency_p50_ns=one.latency.joined(one.censored).percentile(0.5),
     )
 
 
@@ -116,7 +121,7 @@ def test_an_interrupted_node_counts_up_to_its_last_window() -> None:
 def test_an_account_that_does_not_balance_is_refused() -> None:
     good = a_result([MS] * 6, (6,))
     bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
-    with pytest.raises(BrokenAccount, match="measured account of all nodes"):
+    with pytest.raises(BrokenAccount, match="account of all nodes"):
         combine(LOAD, [good, bad])
     with pytest.raises(BrokenAccount, match="latencies"):
         combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])

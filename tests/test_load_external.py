@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,24 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ExternalError, match=r"^wrk is not on PATH$"):
         external.drive_external(Load(Request("http://h/"), client="wrk"), Timing(windows=1))
+
+
+def test_the_files_of_a_load_go_with_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words: list[str] = []
+
+    def run(argv: list[str], *rest: object) -> None:
+        words[:] = argv
+        raise ExternalError("enough")
+
+    monkeypatch.setattr(external, "program_path", lambda program: program)
+    monkeypatch.setattr(external, "_run", run)
+    load = Load(Request("http://h/", method="POST", body=b"x"), client="ab")
+    with pytest.raises(ExternalError, match="enough"):
+        external.drive_external(load, Timing(windows=1), place=tmp_path)
+    (body,) = (word for word in words if word.endswith("/body"))
+    assert Path(body).is_relative_to(tmp_path)
 
 
 @pytest.mark.external

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from serve_bench.load import LoadError
-from serve_bench.load.in_turn import drive_windows
+from serve_bench.load.in_turn import drive_windows, joined
+from serve_bench.load_result import Warmup
 from serve_bench.load_spec import Load, Slices
 from serve_bench.request_spec import Request
 from tests.servers import serving
@@ -25,9 +27,13 @@ def test_an_open_loop_meets_two_targets_in_turn() -> None:
     for side, whole in enumerate(result.sides):
         own = [part for part in result.slices if part.side == side]
         assert whole.windows == tuple(part.completed for part in own)
-        assert whole.measured.completed == sum(whole.windows) == whole.latency.count > 0
+        # Each window's requests are followed to their end, each window counts what came in it.
+        assert whole.measured.completed == whole.measured.sent == whole.latency.count == 60
+        assert whole.completed_in_windows == sum(whole.windows) > 0
         assert whole.duration_s == pytest.approx(sum(part.length_s for part in own))
         assert whole.measured.balanced and whole.total.balanced
+    again = replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
+    assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
     spans = [(part.begun_s, part.begun_s + part.length_s) for part in result.slices]
     assert spans[0][0] == 0.0
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))

@@ -13,6 +13,7 @@ import pytest
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.load import drive_load
 from serve_bench.load.connect import choose_address
+from serve_bench.load.evidence import added_share
 from serve_bench.load.share import shares
 from serve_bench.load.shared import MEASURE, PARTS, Shared
 from serve_bench.load.tally import Tally
@@ -123,7 +124,13 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: str, most: int, stall: 
         assert result.waited > 0
         lag = result.send_lag.percentile(0.9)
         assert lag is not None and lag > STALL_S / 10 * 1e9
-        assert not any("sent late" in reason for reason in result.verdict.reasons)
+        # What waited for a connection was not sent late by the client: the rest is, on a busy host.
+        own = result.send_lag.without_highest(result.waited)
+        assert own.count == result.send_lag.count - result.waited
+        waits = added_share(result.send_lag, result.latency)
+        assert waits is not None  # with the waits for a connection it would be a limit, and said so
+        blamed = f"requests were sent late by {100 * waits:.0f} % of their latency"
+        assert blamed not in result.verdict.reasons
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -196,18 +203,18 @@ def test_latency_is_the_servers_time(client: str, loop: str, slow: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_cannot_be_sent_is_counted(client: str) -> None:
-    rate = 400.0
+    rate = 200.0
     with serving(delay_s=0.02) as server:
         request = Request(server.url)
         load = Load(request, client=client, connections=1, rate=rate)  # type: ignore[arg-type]
-        result = drive_load(load, Timing(windows=1, window_s=0.5, drain_s=0.5, **NOW))
+        result = drive_load(load, Timing(windows=1, window_s=0.5, drain_s=0.8, **NOW))
     due = rate * (result.warmup.seconds + 0.5)
     assert result.total.sent + result.total.unsent == pytest.approx(due, abs=2)
-    assert result.total.unsent > due / 2
+    assert result.total.unsent > due / 4
     assert result.total.sent == len(server.log)
     assert result.measured.balanced and result.total.balanced
-    # Each waited for the one before it. Of 50 a second that are served of 400, one that is sent in
-    # the middle of the window was due 0.2 s before; the service time is the server's own.
+    # Each waited for the one before it: 50 a second are served of 200 that are due, those of the
+    # warm-up first. The service time is the server's own.
     assert result.latency.mean is not None and result.service_time.mean is not None
     assert result.latency.mean - result.service_time.mean > 0.1e9
 
@@ -237,7 +244,7 @@ def test_stages_begin_with_the_first_window(arrivals: Any) -> None:
     first, second = result.windows
     if arrivals == "constant":
         assert first == pytest.approx(30, abs=3)
-        assert second == pytest.approx(120, abs=6)
+        assert result.measured.sent - first == pytest.approx(120, abs=3)
     else:
         assert first == pytest.approx(30, abs=25)
         assert second == pytest.approx(120, abs=50)
@@ -253,7 +260,7 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
         (share,) = shares(load, 1)
         shared = Shared.create(1)
         engine = make_engine(load, choose_address(load.request, 5.0), share)
-        engine.tally = Tally(shared, 0, 1, 400_000_000, None, engine.count_in_flight)
+        engine.tally = Tally(shared, 0, 1, 400_000_000, None, engine.open_requests)
         engine.connect()
         start = time.perf_counter_ns()
         shared.words[MEASURE] = start + 60_000_000
@@ -268,8 +275,8 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
         # aiohttp's are sent by tasks that run after the window has been closed: in either part.
         late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
         shared.close()
-    begin, end = report["snapshots"]["begin"], report["snapshots"]["end"]
-    assert end["sent"] + end["unsent"] - begin["sent"] == 80  # 0.4 s at 200 a second
+    cohort = report["cohort"]
+    assert cohort["sent"] == cohort["completed"] == 80  # 0.4 s at 200 a second
     assert max(late) > 0.1e9  # and their lateness is on record
 
 

@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
+from serve_bench.histogram import Histogram
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.cores import enough_processes
 from serve_bench.load.evidence import Usage, client_verdict, shares_between
 from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.merge import result_of
 from serve_bench.load.share import divide, shares
-from serve_bench.load.shared import COMPLETED, MEASURE, Shared
+from serve_bench.load.shared import COMPLETED, KINDS, MEASURE, Shared
 from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
 from serve_bench.load.turns import next_turn
 from serve_bench.load.warmup import is_steady
-from serve_bench.load_result import WorkerReport
-from serve_bench.load_spec import Load, Stage
+from serve_bench.load_result import Warmup, WorkerReport
+from serve_bench.load_spec import Load, Stage, Timing
 from serve_bench.request_spec import Request
 
 # -- warm-up --------------------------------------------------------------------------------------
@@ -68,24 +70,37 @@ def worker(
 
 
 @pytest.mark.parametrize(
-    ("workers", "pickup", "latency", "lag", "waited", "bound"),
+    ("workers", "pickup", "latency", "lag", "bound"),
     [
-        ([worker(0.5)], 1_000, 100_000, None, False, False),
-        ([worker(0.9)], 1_000, 100_000, None, False, True),
-        ([worker(0.5), worker(0.9)], 1_000, 100_000, None, False, True),
-        ([worker(0.5)], 20_000, 100_000, None, False, True),
-        ([worker(0.5, c=1)], 20_000, 100_000, None, False, False),
-        ([worker(1.0, 0.0, timer="spin")], 1_000, 100_000, None, False, False),
-        ([worker(1.0, 0.2, timer="spin")], 1_000, 100_000, None, False, True),
-        ([worker(0.5)], None, 100_000, 30_000, False, True),
-        ([worker(0.5)], None, 100_000, 30_000, True, False),
-        ([worker(None, None)], None, None, None, False, False),
+        ([worker(0.5)], [1_000], [100_000], [], False),
+        ([worker(0.9)], [1_000], [100_000], [], True),
+        ([worker(0.5), worker(0.9)], [1_000], [100_000], [], True),
+        ([worker(0.5)], [20_000], [100_000], [], True),
+        ([worker(0.5, c=1)], [20_000], [100_000], [], False),
+        ([worker(1.0, 0.0, timer="spin")], [1_000], [100_000], [], False),
+        ([worker(1.0, 0.2, timer="spin")], [1_000], [100_000], [], True),
+        ([worker(0.5)], [], [100_000], [30_000], True),
+        ([worker(None, None)], [], [], [], False),
+        # A server that stalled: a third waited for up to two seconds, and the timer was 60 us late.
+        ([worker(0.1)], [], [143_000] * 66 + [10**9] * 34, [60_000], False),
+        # So short a delay is none beside a slow tail, whatever the median says.
+        ([worker(0.1)], [40_000], [100_000] * 90 + [10**8] * 10, [], False),
+        # Late by 50 ms once in 50: more than 1 % of the p99, and a third of all latency.
+        (
+            [worker(0.1)],
+            [],
+            [2 * 10**6] * 98 + [55 * 10**6] * 2,
+            [10**5] * 98 + [5 * 10**7] * 2,
+            True,
+        ),
+        # 0.5 ms at the median, of 100 ms: above the least, and yet no limit.
+        ([worker(0.1)], [], [10**8], [5 * 10**5], False),
     ],
 )
 def test_the_client_verdict(
-    workers: list[WorkerReport], pickup: Any, latency: Any, lag: Any, waited: bool, bound: bool
+    workers: list[WorkerReport], pickup: list[int], latency: list[int], lag: list[int], bound: bool
 ) -> None:
-    verdict = client_verdict(workers, pickup, latency, lag, waited)
+    verdict = client_verdict(workers, *(Histogram.of(one) for one in (pickup, latency, lag)))
     assert verdict.client_bound is bound
     assert bool(verdict.reasons) is bound
 
@@ -172,37 +187,141 @@ class Bench:
 
     def __init__(self, windows: int = 2, count: int | None = None) -> None:
         self.shared = Shared.create(1)
-        self.flying = 0
-        self.tally = Tally(self.shared, 0, windows, 100 * MS, count, lambda: (self.flying, 0))
+        self.flying: list[int] = []
+        self.unsent: list[int] = []
+        self.tally = Tally(
+            self.shared, 0, windows, 100 * MS, count, lambda: (self.flying, self.unsent)
+        )
 
-    def send(self, n: int = 1) -> None:
-        self.tally.sent += n
-        self.flying += n
+    def send(self, n: int = 1, due: int = 0) -> None:
+        if due >= self.tally.edge > 0:
+            self.tally.advance(due)
+        for _ in range(n):
+            self.tally.begun(due)
+            self.flying.append(due)
 
     def succeed(self, now: int) -> None:
+        """The request that was sent first is answered."""
         if now >= self.tally.edge:
             self.tally.advance(now)
-        self.flying -= 1
-        self.tally.success(now - MS, now - MS, now, 200)
+        due = self.flying.pop(0)
+        self.tally.success(due, due, now, 200)
 
 
-def test_an_event_counts_in_the_window_it_happened_in() -> None:
+def test_an_answer_counts_in_its_window_and_a_latency_in_that_of_its_request() -> None:
     bench = Bench()
-    bench.send(6)
-    bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
-    start = PUBLISH_AHEAD_NS
+    start = bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
     assert PUBLISH_AHEAD_NS > TICK_NS
+    bench.tally.advance(1)
     for now in (start - 1, start, start + 100 * MS - 1, start + 100 * MS, start + 200 * MS):
-        bench.tally.advance(now - TICK_NS)
+        bench.send(due=now - 5 * MS)
         bench.succeed(now)
     assert bench.tally.windows == [2, 1]
     assert bench.tally.finished and not bench.tally.may_send()
     report = bench.tally.report()
     assert report["snapshots"]["begin"]["completed"] == 1
     assert report["snapshots"]["end"]["completed"] == 4
-    assert report["snapshots"]["final"]["in_flight"] == 1
+    # Those sent within the windows: the last of them was answered behind them.
+    assert (report["cohort"]["sent"], report["cohort"]["completed"]) == (3, 3)
     assert bench.shared.read(0, "measured", "equal").count == 3
     assert bench.shared.read(0, "rest", "equal").count == 2
+
+
+def test_what_never_ended_is_known_to_take_at_least_as_long_as_it_was_waited_for() -> None:
+    bench = Bench()
+    start = bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
+    bench.tally.advance(1)
+    bench.send(due=start - 1)  # the warm-up's: in no figure of the windows
+    bench.send(due=start + 20 * MS)
+    bench.send(due=start + 30 * MS)
+    bench.unsent.append(start + 190 * MS)
+    bench.tally.advance(start + 200 * MS)
+    bench.flying.remove(start + 30 * MS)
+    bench.tally.failure("timeout", start + 30 * MS, start + 400 * MS)
+    bench.tally.advance(start + 500 * MS)
+    report = bench.tally.report()
+    cohort = report["cohort"]
+    assert (cohort["sent"], cohort["in_flight"], cohort["unsent"]) == (2, 1, 1)
+    assert cohort["failed"]["timeout"] == 1
+    censored = bench.shared.read(0, "measured", "censored")
+    assert censored == Histogram.of([480 * MS, 370 * MS, 310 * MS])
+    assert bench.shared.read(0, "rest", "censored").count == 0
+    # One in flight all the time, one from 20 ms on, one from 30 ms: seen every 10 ms.
+    assert report["mean_in_flight"] == pytest.approx((200 + 180 + 170) / 200, abs=0.11)
+
+
+def test_what_was_begun_before_the_instant_was_read_is_of_the_windows_all_the_same() -> None:
+    """An event may take a later time than the edge was looked at with, and the parent be late."""
+    bench = Bench()
+    bench.tally.advance(1)
+    start = bench.shared.words[MEASURE] = 5 * MS  # read at the next edge, after 10 ms
+    for due in (start - 1, start, start + 1):
+        bench.tally.begun(due)
+        bench.flying.append(due)
+    # Begun and ended before it was read: these have been counted as of the warm-up.
+    bench.tally.begun(start + 2)
+    bench.tally.success(start + 2, start + 2, start + 3, 200)
+    bench.tally.begun(start + 2)
+    bench.tally.failure("connect", start + 2, start + 3)
+    for _ in range(3):
+        bench.succeed(start + 20 * MS)
+    bench.tally.advance(start + 200 * MS)
+    report = bench.tally.report()
+    cohort = report["cohort"]
+    assert (cohort["sent"], cohort["completed"], cohort["failed"]["connect"]) == (2, 2, 0)
+    assert bench.shared.read(0, "measured", "equal").count == 2
+    assert bench.shared.read(0, "rest", "equal").count == 2
+    assert report["windows"] == [3, 0]
+
+
+def test_a_load_that_ends_before_the_first_look_has_no_mean_in_flight() -> None:
+    bench = Bench(count=2)
+    bench.shared.words[MEASURE] = 1
+    bench.tally.advance(2)  # nothing is in flight yet
+    bench.send(2, due=2)
+    bench.succeed(8 * MS)
+    bench.succeed(8 * MS)
+    bench.tally.end_by_count()
+    assert bench.tally.report()["mean_in_flight"] is None
+
+
+def test_the_client_is_not_blamed_for_a_server_that_stops_answering() -> None:
+    """60 of 90 requests are answered in 143 us each and the others never; sent 60 us late."""
+    bench = Bench(windows=1)
+    start = bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
+    bench.tally.advance(1)
+    for k in range(60):
+        bench.send(due=start + k * MS)
+        bench.succeed(start + k * MS + 143_000)
+    for k in range(60, 90):
+        bench.send(due=start + k * MS)
+    for now in (start + 100 * MS, start + 2100 * MS):
+        bench.tally.advance(now)
+    report = bench.tally.report()
+    histograms = {kind: bench.shared.read(0, "measured", kind) for kind in KINDS}
+    lag = histograms["send_lag"] = Histogram.of([60_000] * 90)
+    load = Load(Request(URL), connections=8, rate=1000.0)
+    timing, warmup = Timing(windows=1, window_s=0.1), Warmup(0.0, False, 0)
+    result = result_of(load, timing, warmup, [report], histograms, (worker(0.1),))
+    assert (result.latency.count, result.measured.in_flight) == (60, 30)
+    assert not result.verdict.client_bound, result.verdict.reasons
+    # Beside the answered ones alone that is 42 % of the latency.
+    assert client_verdict((worker(0.1),), Histogram(), result.latency, lag).client_bound
+
+
+def test_what_a_short_path_brings_in_belongs_to_the_windows_once_they_have_begun() -> None:
+    bench = Bench()
+    bench.shared.words[MEASURE] = PUBLISH_AHEAD_NS
+    bench.tally.advance(1)
+    bench.tally.add_plain(5, 10, 7)
+    bench.tally.advance(PUBLISH_AHEAD_NS)
+    bench.tally.add_plain(3, 6, 9)
+    assert (bench.tally.completed, bench.tally.cohort.completed, bench.tally.cohort.sent) == (
+        8,
+        3,
+        3,
+    )
+    assert bench.tally.cohort.codes == {200: 3}
 
 
 def test_a_long_stall_closes_every_window_that_passed() -> None:
@@ -218,7 +337,7 @@ def test_a_wrong_account_is_found() -> None:
     bench = Bench()
     bench.send(3)
     bench.succeed(5)
-    bench.flying = 1
+    bench.flying.pop()
     with pytest.raises(BrokenAccount, match="sent 3"):
         bench.tally.report()
 
@@ -228,7 +347,7 @@ def test_a_lost_sample_is_found() -> None:
     bench.send(1)
     bench.succeed(5)
     bench.send(1)
-    bench.flying -= 1
+    bench.flying.pop()
     bench.tally.completed += 1
     with pytest.raises(BrokenAccount, match="1 latencies for 2"):
         bench.tally.report()
@@ -253,7 +372,7 @@ def test_retries_and_failures_keep_the_identity() -> None:
     bench.send(2)
     bench.tally.retried += 1
     bench.tally.failure("reset", 0, MS)
-    bench.flying -= 1
+    bench.flying.pop()
     bench.succeed(2 * MS)
     final = bench.tally.report()["snapshots"]["final"]
     assert final["sent"] == 2 and final["failed"]["reset"] == 1 and final["retried"] == 1

@@ -46,13 +46,16 @@ def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses:
     refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
 
 
+MICRO = Path(__file__).parent / "formats" / "1-micro.jsonl"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("load http://a/ --load-on ray --client wrk", "--load-on: nodes load with raw or aiohttp"),
         ("load http://a/ --load-on ray --profile proxy", "--profile: does not go with --load-on"),
         ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
-        ("micro --resume . --load-on ray", "it does not go with --load-on"),
+        (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),
     ],
 )
 def test_what_does_not_go_together(line: str, message: str, refuses: Refuses) -> None:

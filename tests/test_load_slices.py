@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from serve_bench.load.alternate import Alternation
 from serve_bench.load.slices import drive_slices
+from serve_bench.load.tally import LATE_NS
 from serve_bench.load_result import SlicedResult
 from serve_bench.load_spec import Load, Slices
 from serve_bench.request_spec import Request, SpecError
@@ -72,6 +75,29 @@ def test_failures_do_not_stop_the_turns(client: str) -> None:
     assert result.sides[0].total.failed == {}
     assert result.sides[1].total.failed == {"reset": bad.actions["close_before"]}
     assert sum(one.failed for one in result.slices) == bad.actions["close_before"]
+
+
+def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() -> None:
+    """Time-outs are looked for every 0.1 s: a request sent at the end meets its own that late."""
+    drains: list[int] = []
+
+    class Engine:
+        def __init__(self, timeout_s: float) -> None:
+            self.load = load_of("http://127.0.0.1:1/", timeout_s=timeout_s)
+            nothing = lambda _: None  # noqa: E731
+            self.tally = SimpleNamespace(
+                completed=0, failed={}, last_ns=0, begin_slices=nothing, end_slices=nothing
+            )
+
+        def run_slice(self, length_ns: int, drain_ns: int) -> int:
+            drains.append(drain_ns)
+            return 0
+
+    for drain_s, waited_s in ((None, 3), (1.0, 1)):
+        plan = Slices(pairs=1, warmup_s=0.0, drain_s=drain_s)
+        Alternation([Engine(2.0), Engine(3.0)], plan).run(0)
+        assert drains == [waited_s * 1_000_000_000 + LATE_NS] * 2
+        drains.clear()
 
 
 @pytest.mark.parametrize("options", [{"rate": 5.0}, {"count": 9}])

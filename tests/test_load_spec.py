@@ -178,11 +178,27 @@ def test_a_url_is_read_as_a_client_would() -> None:
 
 
 def test_paths_stand_in_for_the_urls_own() -> None:
-    assert Request(URL).turns == [(URL, b"")]
+    assert Request(URL).turns == [(URL, b"", ())]
     request = Request("https://[::1]:8443/own?q=1", paths=("/", "/a?b=1"))
     assert request.all_urls == ("https://[::1]:8443/", "https://[::1]:8443/a?b=1")
     most = Request(URL, paths=("/",) * 2048, bodies=(b"a" * (1 << 20), b""))
     assert len(most.turns) == 2048
+
+
+def test_headers_vary_over_those_of_every_request() -> None:
+    sets = ((("x-model", "a"),), (("X-Model", "b"), ("y", "2")), ())
+    request = Request(URL, headers=(("X-MODEL", "none"), ("z", "1")), header_sets=sets)
+    first, second, third = (named for _, _, named in request.turns)
+    assert first == (("z", "1"), ("x-model", "a"))
+    assert second == (("z", "1"), ("X-Model", "b"), ("y", "2"))
+    assert third == request.headers
+    both = Request(URL, paths=("/a", "/b"), header_sets=sets)
+    assert [url[-2:] for url, _, _ in both.turns] == ["/a", "/b", "/a"]
+    assert Request.from_json(json.loads(json.dumps(both.to_json()))) == both
+    old = {k: v for k, v in both.to_json().items() if k != "header_sets"}
+    assert Request.from_json(old).header_sets == ()  # of a node with an older tool
+    with pytest.raises(SpecError, match="a line end in the value"):
+        Request(URL, header_sets=((("a", "b\n"),),))
 
 
 def test_a_rate_is_one_stage_without_an_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_an_open_loop_shows_service_time_lag_and_what_was_not_sent() -> None:
 
 
 def test_cpu_of_the_load_and_of_the_host_are_said() -> None:
-    usage = {
+    usage: dict[str, Any] = {
         "host": {"cores": 2, "cpu_percent": 150.4},
         "processes": [
             {"pid": 1, "role": "load_worker", "cpu_percent": 40.0},
@@ -118,6 +119,9 @@ def test_cpu_of_the_load_and_of_the_host_are_said() -> None:
     }
     line = "CPU          the load 42 % of a core; all that runs on the host 150 % of 200 %"
     assert line in text(trial(usage=usage))
+    serve = [{"pid": 3, "role": "proxy", "cpu_percent": 70.0}, {"pid": 4, "role": "replica"}]
+    beside = {**usage, "processes": [*usage["processes"], *serve]}
+    assert "CPU          the load 42 % of a core, the Serve 70 %; all" in text(trial(usage=beside))
     assert "CPU          the load" not in text(trial())
 
 

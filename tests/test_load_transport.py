@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +15,14 @@ from typing import Any
 
 import pytest
 
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load import LoadError, drive_load, reactions
+from serve_bench.load.connect import choose_address
 from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
+from serve_bench.load.share import shares
+from serve_bench.load.shared import MEASURE, Shared
+from serve_bench.load.tally import Tally
 from serve_bench.load.timer import PollTimer
+from serve_bench.load.worker import make_engine
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import Request
@@ -63,6 +69,42 @@ def test_https(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
         result = run(request, client)
     assert result.total.completed == 30 == len(server.log)
     assert result.total.failed == {}
+
+
+@CLIENTS
+def test_https_in_windows(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
+    cert, context = certificate
+    with serving(tls=context) as server:
+        request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
+        load = load_of(request, client, count=None)
+        result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.1))
+    assert result.total.failed == {} and result.total.completed == len(server.log)
+    assert 0 < result.measured.sent == result.measured.completed == result.latency.count
+
+
+def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
+    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer over TLS has a later time than the edge was looked at with: here by 5 ms, so that
+    several fall between the first window's start and the look that sees it."""
+    monkeypatch.setattr(reactions, "perf", lambda: time.perf_counter_ns() + 5_000_000)
+    cert, context = certificate
+    with serving(tls=context) as server:
+        load = load_of(Request(server.url, ca_file=str(cert)), "raw", count=None)
+        (share,) = shares(load, 1)
+        shared = Shared.create(1)
+        engine = make_engine(load, choose_address(load.request, 5.0), share)
+        engine.tally = Tally(shared, 0, 2, 50_000_000, None, engine.open_requests)
+        engine.connect()
+        start = time.perf_counter_ns()
+        shared.words[MEASURE] = start + 60_000_000
+        try:
+            engine.run(start, 500_000_000)
+            cohort = engine.tally.report()["cohort"]
+        finally:
+            engine.close()
+        shared.close()
+    assert cohort["sent"] == cohort["completed"] > 0
 
 
 @CLIENTS

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from serve_bench.child import Child, ChildError
+from serve_bench.histogram import Histogram
 from serve_bench.load.external import ExternalResult
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Timing
@@ -27,6 +28,7 @@ from tests.servers import serving
 from tests.test_load_combine import MS, a_result
 
 NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
+NONE = Histogram()
 LOAD = Load(Request("http://10.1.0.2:8000/x"), connections=2)
 WRK = ExternalResult(
     program="wrk",
@@ -48,13 +50,15 @@ WRK = ExternalResult(
 
 
 def test_facts_of_a_node_of_ours() -> None:
-    part = a_result([MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0)
+    part = a_result(
+        [MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0, censored=NONE
+    )
     fact = node_fact(NODE, LOAD, part, {"interval_s": 0.2})
     assert (fact["node"], fact["ip"], fact["hostname"]) == (NODE.node_id, "10.1.0.2", "one")
     assert (fact["url"], fact["client"], fact["connections"]) == (LOAD.request.url, "raw", 2)
-    assert (fact["seconds"], fact["completed"], fact["rate"]) == (2.0, 100, 50.0)
+    assert (fact["seconds"], fact["completed"], fact["rate"]) == (2.0, 99, 49.5)  # by time
     assert fact["failed"] == {"timeout": 3} and fact["bytes_received"] == 10_000
-    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (25.0, 70.0)
+    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (24.75, 70.0)
     assert fact["latency_ns"]["max"] == 100 * MS
     assert fact["latency_ns"]["mean"] == pytest.approx(50.5 * MS, rel=0.001)
     assert fact["latency_ns"]["p90"] == pytest.approx(90 * MS, rel=0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -124,10 +125,14 @@ def test_what_is_checked_of_each_deployment() -> None:
         "replicas": 3,
         "expect": {"ray_actor_options.num_cpus": 1},
         "told": {},
+        "hidden": [],
     }
     assert shop["replicas"] == 1
     assert shop["expect"] == {"user_config.boost": 2}
     assert shop["told"] == {"health_check_period_s": 5}  # no replica tells it
+    assert checks_of(SHOP, {"Shop.user_config.api_key": "x"})[1]["hidden"] == [
+        "user_config.api_key"
+    ]
 
 
 def test_slots_are_those_of_all_replicas() -> None:
@@ -195,3 +200,44 @@ def test_values_of_headers_are_not_kept() -> None:
     assert "secret" not in str(told) and "Authorization" in str(told)
     with pytest.raises(BadInput, match="values are not kept"):
         app_from_json(told)
+
+
+def test_what_no_replica_could_be_placed_with_is_refused() -> None:
+    gpu = OwnDeployment("Gpu", 2, 1.0, {}, num_gpus=1.0)
+    app = replace(SHOP, target="a:b", deployments=(gpu,), gpus=0.0)
+    with pytest.raises(BadInput) as caught:
+        app.check_room([{"Gpu.num_replicas": 1}, {}], "TARGET")
+    assert str(caught.value) == (
+        "TARGET: a:b: Gpu asks Ray for 1 GPU in all (num_gpus), and this host has no GPU: the "
+        "option Gpu.ray_actor_options.num_gpus=0 places it on the CPU, if its code can do without"
+    )
+    app.check_room([{"Gpu.ray_actor_options.num_gpus": 0}], "TARGET")
+    replace(app, gpus=2.0).check_room([{}], "TARGET")
+    replace(app, gpus=None).check_room([{}], "TARGET")  # a Ray that does not tell
+    other = replace(app, deployments=(replace(gpu, num_gpus=0.0, resources=("tpu",)),))
+    with pytest.raises(BadInput, match="Gpu asks Ray for the resource 'tpu'"):
+        other.check_room([{}], "TARGET")
+
+
+def test_resources_that_ray_gives_by_itself_are_none_that_is_lacking() -> None:
+    here = OwnDeployment("Here", 1, resources=("node:__internal_head__",))
+    kind = OwnDeployment("Kind", 1, resources=("accelerator_type:T4",))
+    plain = OwnDeployment("Plain", 1)
+    app = replace(SHOP, target="a:b", deployments=(here,), gpus=0.0)
+    app.check_room([{}], "TARGET")
+    replace(app, deployments=(kind,), gpus=1.0).check_room([{}], "TARGET")
+    replace(app, deployments=(kind,), gpus=None).check_room([{}], "TARGET")
+    for one, cell in ((kind, {}), (plain, {"Plain.ray_actor_options.accelerator_type": "T4"})):
+        with pytest.raises(BadInput, match="for the resource 'accelerator_type:T4', which"):
+            replace(app, deployments=(one,)).check_room([cell], "TARGET")
+
+
+def test_paths_and_headers_come_back_from_a_record() -> None:
+    sets = ((("serve_multiplexed_model_id", "m1"),), (("serve_multiplexed_model_id", "m2"),))
+    asked = Asked("/a", paths=("/a", "/b?x=1"), header_sets=sets, draw="random")
+    app = own_spec(replace(SHOP, asked=asked, config={"name": "shop", "route_prefix": "/a"}))
+    assert app_from_json(json.loads(json.dumps(app.to_json()))) == app
+    spec = deploy_spec(app, {})
+    assert (spec["name"], spec["route_prefix"], spec["ready"]["path"]) == ("shop", "/a", "/a")
+    assert spec["ready"]["headers"] == {"serve_multiplexed_model_id": "m1"}
+    assert spec["own"] and deploy_spec(own_spec(SHOP), {})["name"] == "default"

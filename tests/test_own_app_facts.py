@@ -26,8 +26,15 @@ class Shop:
 class Auto:
     pass
 
+places = {"accelerator_type": "T4", "resources": {"node:__internal_head__": 0.001}}
+
+@serve.deployment(ray_actor_options=places)
+class Kind:
+    pass
+
 app = Shop.bind(Ranker.bind())
 auto = Auto.bind()
+kind = Kind.bind()
 def build(args): return app
 number = 3
 """
@@ -88,6 +95,8 @@ def test_an_app_is_told_as_its_serve_sees_it(shop: Path) -> None:
     assert own_app(f"{shop}:build", "x").deployments == app.deployments  # a builder of it
     (auto,) = own_app(f"{shop}:auto", "x").deployments
     assert auto.num_replicas is None
+    (of_a_kind,) = own_app(f"{shop}:kind", "x").deployments
+    assert of_a_kind.resources == ("accelerator_type:T4", "node:__internal_head__")
     check_options(app, [{"Ranker.num_replicas": 2}], "--option")
     with pytest.raises(BadInput, match="--option: Ranker: max_ongoing_requests='many': "):
         check_options(app, [{"Ranker.max_ongoing_requests": "many"}], "--option")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import builtins
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serve_bench.cli.plots import draw_plots
 from serve_bench.errors import BadInput
+from serve_bench.histogram import Histogram
 from serve_bench.report.plot_ladders import plot_ladders
-from serve_bench.result import Result, result_of
+from serve_bench.result import Metric, Result, result_of
 from tests.records import PRESS_CELL, press_result, press_trial, run
 
 RATES = {1: 300.0, 10: 1500.0, 50: 1980.0, 100: 2000.0}
@@ -67,6 +71,15 @@ def test_marks_that_do_not_occur_are_not_explained() -> None:
     assert not re.search("collapse|failed|measured again", text)
 
 
+def test_latencies_that_are_only_lower_bounds_are_marked_and_explained() -> None:
+    first, *others = (press_trial(users, qps) for users, qps in RATES.items())
+    given_up = Histogram.of([30_000_000_000] * 10).encode()
+    metrics = {**first.metrics, "censored": Metric("ns", "lower", histogram=given_up)}
+    said = "latency is at least this: some had no answer"
+    assert said in words(press_result(replace(first, metrics=metrics), *others))
+    assert said not in words(press_result(first, *others))
+
+
 def test_published_curves_are_named_as_such() -> None:
     text = words(pressed(), published=True)
     assert "PUBLISHED, not measured here: 2 x M40 GPU, one host" in text
@@ -106,3 +119,11 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(BadInput, match=r"pip install 'serve-bench\[plot\]'"):
         plot_ladders(pressed())
+
+
+@pytest.mark.parametrize("command", ["/{}/logo", "../logo", "a\0b", ""])
+def test_the_command_of_a_record_is_no_path(command: str, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    with pytest.raises(BadInput, match="is no command of serve-bench"):
+        draw_plots(tmp_path / "r", pressed(command.format(tmp_path)))
+    assert [one.name for one in tmp_path.rglob("*")] == ["r"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from serve_bench.cli.plots import draw_plots
 from serve_bench.errors import BadInput
+from serve_bench.histogram import Histogram
 from serve_bench.report.plot_scale import plot_scale
-from serve_bench.result import Result
+from serve_bench.result import Metric, Result
 from tests.scale_records import (
     curve_trials,
     planned,
@@ -90,6 +92,16 @@ def test_several_variants_stand_in_one_picture() -> None:
 def test_every_launch_has_its_point() -> None:
     # Eight quantities at four sizes; the axes' own ticks do not change.
     assert marks(curve(launches=3)) - marks(curve()) == 2 * 4 * 8
+
+
+def test_latencies_that_are_only_lower_bounds_are_marked_and_explained() -> None:
+    result = curve()
+    given_up = Histogram.of([30_000_000_000] * 1000).encode()
+    first, *others = result.trials
+    metrics = {**first.metrics, "censored": Metric("ns", "lower", histogram=given_up)}
+    left_open = replace(result, trials=(replace(first, metrics=metrics), *others))
+    said = "at least this: some had no answer"
+    assert said in words(left_open) and said not in words(result)
 
 
 def test_two_sizes_have_points_and_no_fit() -> None:

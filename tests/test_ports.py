@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from serve_bench.errors import BadInput, RunFailed
-from serve_bench.ports import check_port, free_block, open_to_network, port_owner
+from serve_bench.ports import check_port, free_block, is_loopback, open_to_network, port_owner
 
 
 def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:
@@ -39,6 +39,17 @@ def test_the_owner_of_a_port_is_found_while_it_listens() -> None:
         owner = port_owner(port)
         assert owner is not None and owner.pid == os.getpid()
     assert port_owner(port) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True)),
+        *(("0.0.0.0", False), ("::", False), ("192.0.2.1", False), ("::ffff:192.0.2.1", False)),
+    ],
+)
+def test_loopback_in_every_spelling(address: str, loopback: bool) -> None:
+    assert is_loopback(address) is loopback
 
 
 @pytest.mark.parametrize(("address", "open_"), [("127.0.0.1", False), ("0.0.0.0", True)])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from serve_bench.press_compare import Comparison, comparisons
 from serve_bench.press_figures import Setting, settings_of
-from serve_bench.result import Trial
+from serve_bench.report.press_tables import remarks
+from serve_bench.result import Counts, Trial
 from tests.records import PRESS_CELL, press_result, press_row, press_trial
 
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
@@ -58,6 +59,18 @@ def test_every_request_is_accounted_for(
     (row,) = only(*twice).rows
     assert (row.line.completed, row.line.errors) == (2 * completed, 2 * errors)
     assert (row.asked, row.cut, row.unaccounted) == (20_000, 2 * cut, 2 * unaccounted)
+
+
+def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
+    one = replace(press_trial(100, 2000.0), flags={"cut": True})
+    within = asdict(Counts(10_000, 9_950, {}, 50))
+    (row,) = only(replace(one, client={"in_windows": within})).rows
+    assert (row.cut, row.late, row.unaccounted, row.ended_by_time) == (0, 50, 0, True)
+    (told,) = remarks(row, None)
+    assert told == (
+        "cut: time ended the row first; 10,000 of 10,000 requests were completed, 0 not, "
+        "50 ended after that"
+    )
 
 
 def test_more_answers_than_requests_are_seen() -> None:

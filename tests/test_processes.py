@@ -2,23 +2,64 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from serve_bench import processes
 from serve_bench.processes import (
     TARGETS,
     ServeProcess,
+    _is_here,
     _with_fallback,
     app_of,
+    behind,
     chosen,
     serve_processes,
 )
+from serve_bench.result import VariantUsed
+from serve_bench.server import LaunchSpec, Serving
 
 
 def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProcess:
     return ServeProcess(pid, role, f"ray::{role}", cluster, **more)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", True),
+        ("192.0.2.7", False),
+        ("", False),
+    ],
+)
+def test_a_port_of_this_machine_is_no_port_of_another(host: str, here: bool) -> None:
+    assert _is_here(host) is here
+
+
+def test_behind_a_url_that_no_serve_answers_there_is_nothing() -> None:
+    assert behind("http://127.0.0.1:9/") == behind("http://192.0.2.7:80/x") == []
+
+
+def test_behind_a_url_is_the_serve_of_its_port_with_its_raylet_and_behind_a_socket_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy, other = process(os.getpid(), "proxy"), process(os.getppid(), "proxy", "s2")
+    owner = SimpleNamespace(pid=proxy.pid)
+    monkeypatch.setattr(processes, "port_owner", lambda port: owner)
+    monkeypatch.setattr(processes, "serve_processes", lambda: [proxy, other])
+    monkeypatch.setattr(processes, "_raylet_above", lambda child: SimpleNamespace(pid=77))
+    raylet = ServeProcess(77, "raylet", "raylet", "s1")
+    assert behind("http://0.0.0.0:8000/") == [proxy, raylet]
+    assert behind("http://localhost:8000/", "/run/app.sock") == []
 
 
 EVERY = [
@@ -85,3 +126,12 @@ def test_a_title_alone_is_not_enough_there_must_be_a_raylet_above() -> None:
         assert pretender.pid not in {one.pid for one in serve_processes()}
     finally:
         pretender.communicate(b"")
+
+
+def test_a_launch_that_ended_has_no_processes() -> None:
+    """They are asked for once more when a row is measured, and the cluster may have ended in it."""
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    serving = Serving(LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("log")))
+    serving._child = cast(Any, SimpleNamespace(pid=gone.pid))
+    assert serving.processes() == []

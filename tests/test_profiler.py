@@ -84,7 +84,7 @@ def test_py_spy_s_own_formats(format: str, start: Start, tmp_path: Path) -> None
     import json
 
     recording = Recording(start(TWO, "30"), tmp_path / "out.json", Options(50), format)
-    (done,) = record([recording], 0.5).done
+    (done,) = record([recording], 2.0).done
     assert done.samples > 0
     text = done.path.read_text()
     assert json.loads(text) and "hot" in text
@@ -116,7 +116,7 @@ def test_one_that_fails_does_not_end_the_others(start: Start, tmp_path: Path) ->
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     pids = (gone.pid, start(TWO, "30"))
-    outcome = record([Recording(pid, tmp_path / f"{pid}.txt") for pid in pids], 0.5)
+    outcome = record([Recording(pid, tmp_path / f"{pid}.txt") for pid in pids], 2.0)
     assert [one.pid for one in outcome.done] == [pids[1]]
     assert str(outcome.failed[0]) == f"process {gone.pid} ended before a sample was taken"
     assert only(tmp_path) == [f"{pids[1]}.txt"]
@@ -187,7 +187,7 @@ def test_a_folder_that_was_made_for_a_file_which_did_not_come_goes_again(
 ) -> None:
     outcome = record([Recording(start(SLEEP), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
     assert outcome.failed and only(tmp_path) == []
-    outcome = record([Recording(start(TWO, "30"), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
+    outcome = record([Recording(start(TWO, "30"), tmp_path / "a" / "b" / "x.raw.txt")], 2.0)
     assert outcome.done and only(tmp_path / "a" / "b") == ["x.raw.txt"]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.errors import BadInput
+from serve_bench.histogram import Histogram
 from serve_bench.report import FORMATS, render
 from serve_bench.report.page import decimals, latency, number, page_of
 from serve_bench.report.perf_metrics import perf_metrics
@@ -361,6 +362,22 @@ def test_perf_metrics_are_those_of_the_release_tooling(golden: Result) -> None:
     assert p99["perf_metric_value"] == pytest.approx(47.5 * 1.25, rel=0.001)
     assert p99["perf_metric_type"] == "LATENCY"
     assert content["not_measured"] == ["optimized/r1/bs1-mcq10000-rep8/100-connections"]
+
+
+def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher() -> None:
+    rows = [planned(row=row) for row in ROWS[:2]]
+    answered = Histogram.of([5_000_000] * 90).encode()
+    given_up = Metric("ns", "lower", histogram=Histogram.of([9_000_000] * 10).encode())
+    good, bad = (trial(at, latency=answered) for at in rows)
+    good = replace(good, metrics={**good.metrics, "censored": given_up})
+    died = Failure("trial", "a replica ended during the trial", AT, key=bad.key)
+    content = json.loads(perf_metrics(result_of([run(*rows), launch(), good, bad, died])))
+    assert content["broken"] == [bad.key]
+    names = [one["perf_metric_name"] for one in content["perf_metrics"]]
+    assert [name.rpartition("single_client_")[2] for name in names] == [
+        *("throughput_requests_per_s", "latency_p50_ms", "latency_p99_ms")
+    ]
+    assert content["lower_bounds"] == [names[2]]
 
 
 # ------------------------------------------------------------------------ the other files

@@ -13,6 +13,7 @@ from serve_bench.report import render
 from serve_bench.report.page import page_of
 from serve_bench.result import Counts, PlannedTrial, Result, Row, Trial, result_of, trial_key
 from tests.records import launch, run, trial
+from tests.verdict_trials import IDLE, measured, process, usage
 
 ROW = Row("100 connections", "raw", 100)
 APP = own_spec(
@@ -104,4 +105,27 @@ def test_where_nothing_was_completed_there_is_no_limit_but_the_status(format: st
 def test_control_characters_in_names_are_written_out(command: str, color: bool) -> None:
     about = replace(RESULT.run, command=command, id="a\x1b[2Jb")
     text = render(replace(RESULT, run=about), "table", color=color)
-    assert "run a\\x1b[2Jb" in text and "\x1b[2J" not in text
+    assert "run a\\u001b[2Jb" in text and "\x1b[2J" not in text
+
+
+def test_the_front_is_that_of_the_application_which_is_loaded() -> None:
+    """Two applications of a config file have an ingress of one name: `b` is loaded, and burns."""
+    uses = [process(1, "proxy", 20, wait=1)]
+    uses += [process(2, "replica", 2, wait=1, of="a:Ingress")]
+    uses += [process(3, "replica", 97, wait=1, of="b:Ingress")]
+    made = (OwnDeployment("Ingress", 1),)
+    app = OwnApp("c.yaml: b", "b:app", "/", made, (), config={"name": "b"})
+    about = replace(run(), command="run", suite={"app": own_spec(app).to_json()})
+    at = replace(one(1, 10, 100.0), usage=usage(*uses, host=130), slots={"Ingress": 5})
+    (entry,) = page_of(result_of([about, launch(), at])).entries
+    assert entry.limited is not None
+    assert entry.limited.figures == "Ingress: replica CPU 97 % of a core"
+
+
+def test_a_cause_has_each_of_its_hints() -> None:
+    """One row could have been looked into, of another the look failed."""
+    blind, failed = measured(100, 1000, IDLE), measured(50, 700, IDLE)
+    failed = replace(failed, waits={"why_not": "nobody answered"})
+    notes = page_of(result_of([run(), launch(), blind, failed])).notes
+    hints = [one for one in notes if one.startswith("hint, app wait: ")]
+    assert len(hints) == 2 and "serve-bench run" in hints[0] and "failed here" in hints[1]

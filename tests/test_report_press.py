@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 
+from serve_bench.press_figures import settings_of
 from serve_bench.report import FORMATS, render
+from serve_bench.report.comment_press import press_comment
+from serve_bench.report.press_tables import compared_table
 from serve_bench.report.published import PRESS, press_table, reference
 from serve_bench.result import PlannedTrial, Result, Trial
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
@@ -131,10 +134,22 @@ def test_a_row_of_counted_requests_needs_no_further_windows() -> None:
 
 
 def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
-    run = press_result(*FLAT, others=[failure_of(FLAT[2], "a replica ended")])
-    text = flat(render(run))
+    ended = [failure_of(FLAT[2], "a replica ended")]
+    text = flat(render(press_result(*FLAT, press_trial(200, 1900.0), others=ended)))
     assert "! failed: a replica ended" in text
     assert "best: 1980 qps with 50 clients" in text
+    text = flat(render(press_result(*FLAT, others=ended)))
+    assert "not climbed to its end: no best, no knee" in text
+
+
+def test_a_setting_that_was_broken_off_says_so_beside_one_that_was_not() -> None:
+    of = [press_trial(users, 10.0 * users) for users in (1, 10, 50)]
+    short = [press_trial(users, 10.0 * users, of=DEBUG) for users in (1, 10)]
+    made = press_result(*of, *short)
+    told = [row[1] for row in compared_table(settings_of(made)).rows]
+    assert told[0] != told[1] == "not climbed to its end"
+    rows = [one for one in press_comment(made).splitlines() if one.startswith("| DEBUG")]
+    assert rows[0].startswith("| DEBUG | not climbed to its end |")
 
 
 def test_the_client_is_named_where_it_was_the_limit() -> None:

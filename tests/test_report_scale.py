@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from serve_bench.checks import checks
+from serve_bench.histogram import Histogram
 from serve_bench.jsonl import parse, to_line
 from serve_bench.report import FORMATS, render
 from serve_bench.report.perf_metrics import perf_metrics
 from serve_bench.report.published import NIGHTLY, published_notes, reference
 from serve_bench.report.scale_page import scale_page
 from serve_bench.report.scale_use import use_of
-from serve_bench.result import Failure, Launch, Result, VariantUsed
+from serve_bench.result import Failure, Launch, Metric, Result, VariantUsed
 from serve_bench.scale_figures import GRAPH_NAMES
 from serve_bench.scale_nodes import NODE_NAMES
 from serve_bench.scale_request import Workload
@@ -252,6 +253,31 @@ def replace_window(result: Result) -> Result:
     return replace(result, trials=tuple(replace(one, window_s=3.0) for one in result.trials))
 
 
+def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
+    """A tenth of the requests of the only node was given up after 30 s."""
+    ns = {"mean": 3e9, "max": 3e10, "p50": 1e8, "p75": 1e8, "p90": 1e8, "p99": 3e10}
+    node = scale_node(1, latency_ns=ns, latency_lower_bounds=["mean", "max", "p99"])
+    sound = one(nodes=[node], completed=270, failed={"timeout": 30})
+    given_up = Histogram.of([30_000_000_000] * 30)
+    metrics = {"censored": Metric("ns", "lower", histogram=given_up.encode())}
+    (trial,) = sound.trials
+    result = replace(sound, trials=(replace(trial, metrics={**trial.metrics, **metrics}),))
+    open_ = {
+        *("per_thread_latency_avg_ms", "per_thread_latency_max_ms"),
+        *("cluster_max_P99_latency_ms", "cluster_P99_latency_ms"),
+    }
+    (size,) = json.loads(render(result, "json"))["variants"][0]["sizes"]
+    assert {name for name, told in size["metrics"].items() if told["lower_bound"]} == open_
+    rows = list(csv.DictReader(io.StringIO(render(result, "csv"))))
+    marked = {row["metric"] for row in rows if row["lower_bound"] == "True"}
+    assert open_ <= marked and not marked & {"cluster_P50_latency_ms", "cluster_requests_per_s"}
+    text = shown(result)
+    assert all(f"{name} > " in text for name in open_)
+    assert "cluster_P50_latency_ms > " not in text
+    content = json.loads(perf_metrics(result))
+    assert set(content["lower_bounds"]) == open_
+
+
 def test_the_published_figures_stand_beside_with_their_hardware() -> None:
     text = shown(golden(), published=True)
     assert "published (not measured here): Ray Serve performance tuning page" in text
@@ -443,6 +469,7 @@ def test_the_json_has_metrics_nodes_percentiles_and_growth() -> None:
         "mean": pytest.approx(101.5),
         "std": pytest.approx(0.5**0.5),
         "count": 2,
+        "lower_bound": False,
         "launches": [101.0, 102.0],
     }
     assert [node["launch"] for node in first["nodes"]] == [1, 1, 1, 2, 2, 2]

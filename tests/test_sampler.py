@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.sampler import Sampler, Watched, write_samples
+from serve_bench.sampler import Sampler, Watched, sampler_of, write_samples
 
 #: Works and sleeps by its own CPU clock, so that its share is known on a busy host too: it says
 #: how much CPU it used and how long it lived.
@@ -96,27 +96,36 @@ def test_children_that_come_later_are_seen_and_may_end(
     assert any(one["pid"] == os.getpid() for one in processes)
 
 
-def test_a_new_child_of_a_watched_parent_is_seen_in_its_role() -> None:
+def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_replicas() -> None:
+    """A reload of HAProxy, and a replica that Serve adds while the load is on."""
     code = (
-        "import subprocess, sys, time\n"
+        "import subprocess, sys\n"
         "sys.stdin.readline()\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n"
-        "print(child.pid, flush=True); sys.stdin.readline(); child.kill()"
+        "words = ['import time; time.sleep(30)'], ['ray::ServeReplica:app:Shop.handle_request']\n"
+        "child = subprocess.Popen([sys.executable, '-c', *words[0]])\n"
+        "added = subprocess.Popen([*words[1], '-c', *words[0]], executable=sys.executable)\n"
+        "print(child.pid, added.pid, flush=True); sys.stdin.readline(); child.kill(); added.kill()"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdin is not None and parent.stdout is not None
-    with Sampler([], parents={parent.pid: "haproxy"}) as sampler:
+    haproxy = sampler_of([Watched(parent.pid, "haproxy_manager", "manager")])
+    raylet = sampler_of([Watched(parent.pid, "raylet", "raylet")])
+    with haproxy, raylet:
         began_ns = time.time_ns()
         parent.stdin.write("\n")
         parent.stdin.flush()
-        reloaded = int(parent.stdout.readline())
+        reloaded, added = map(int, parent.stdout.readline().split())
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     parent.communicate("\n")
-    seen = {one["pid"]: one["role"] for one in sampler.summary(began_ns, seconds)["processes"]}
+    seen = {one["pid"]: one["role"] for one in haproxy.summary(began_ns, seconds)["processes"]}
     assert seen[reloaded] == "haproxy"
+    (replica,) = (
+        one for one in raylet.summary(began_ns, seconds)["processes"] if one["role"] == "replica"
+    )
+    assert replica["pid"] == added and replica["title"].startswith("ray::ServeReplica:app:Shop")
 
 
 def test_dear_ticks_become_rarer_so_that_the_sampler_stays_within_its_share(

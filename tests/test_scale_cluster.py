@@ -13,6 +13,7 @@ from serve_bench.launch_spec import (
     child_environment,
     raylet_ports,
 )
+from serve_bench.result import Counts
 from serve_bench.scale_cluster import HandleResult, NodeProxy
 from serve_bench.strays import LAUNCH_MARK, MARKS
 from serve_bench.variants import BUILT_IN_VARIANTS
@@ -65,6 +66,8 @@ def test_the_url_of_a_proxy_is_that_of_its_own_node() -> None:
     assert url("10.1.0.2") == "http://10.1.0.2:8000"
 
 
-def test_sent_is_completed_failed_and_in_flight() -> None:
-    result = HandleResult(1.0, (2,), (5, 7), {"body": 3, "timeout": 1}, 4, 0, 0)
-    assert (result.completed, result.sent) == (2, 10)
+def test_sent_is_completed_and_failed_whenever_that_was() -> None:
+    failed = {"body": 3, "timeout": 1}
+    result = HandleResult(1.0, (1,), (5, 7), failed, (9,), late=3, late_failed=2)
+    assert (result.completed, result.sent) == (2, 6)
+    assert result.in_windows == Counts(6, 1, {"all": 2}, 3) and result.in_windows.balanced

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from serve_bench.histogram import Histogram
+from serve_bench.report.scale_tables import figure_text
+from serve_bench.result import Metric
 from serve_bench.scale_curve import growths
 from serve_bench.scale_figures import (
     CLUSTER_NAMES,
@@ -18,7 +22,9 @@ from serve_bench.scale_figures import (
 )
 from serve_bench.scale_growth import QUANTITIES, growth
 from serve_bench.scale_nodes import NODE_METRICS, NODE_NAMES
+from serve_bench.statistics import LowerBound
 from tests.scale_records import (
+    MS,
     curve_trials,
     graph_trials,
     lost_node,
@@ -107,6 +113,12 @@ def test_ours_are_of_all_requests_together() -> None:
         assert found[f"cluster_P{share}_latency_ms"] == pytest.approx(value, rel=5e-4)
     # The maximum over nodes is another figure.
     assert found["cluster_max_P50_latency_ms"] == pytest.approx(50.0, rel=5e-4)
+
+
+def test_the_count_is_of_the_windows_as_the_rate_is() -> None:
+    client = {"nodes": [FIRST, SECOND], "in_windows": {"completed": 850, "failed": {}}}
+    size = only(FIRST, SECOND, windows=(290.0, 300.0, 310.0), client=client)
+    assert means(size)["cluster_total_requests"] == 850
 
 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
@@ -233,6 +245,24 @@ def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
     assert found["http_throughput_std_tps"] == pytest.approx((50 / 3) ** 0.5)
     assert found["http_latency_mean_ms"] == pytest.approx(100.0, rel=1e-3)
     assert found["http_latency_std_ms"] == pytest.approx(20.0, rel=5e-3)
+
+
+def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for() -> None:
+    """Ten of a thousand requests of a handle were given up after 30 s, the others took 5 ms."""
+    suite = scale_suite("ensemble")
+    trials = graph_trials(suite)
+    times = {"latency": [5 * MS] * 990, "censored": [30_000 * MS] * 10}
+    metrics = {
+        name: Metric("ns", "lower", histogram=Histogram.of(values).encode())
+        for name, values in times.items()
+    }
+    trials[1] = replace(trials[1], metrics={**trials[1].metrics, **metrics})
+    (size,) = scale_sizes(scale_result(suite, *trials))
+    figure = size.figures["latency_mean_ms"]
+    assert figure.mean == pytest.approx((990 * 5 + 10 * 30_000) / 1000, rel=1e-3)
+    assert isinstance(figure.mean, LowerBound) and figure_text(figure, figure.mean)[:2] == "> "
+    http = size.figures["http_latency_mean_ms"]
+    assert http.mean is not None and not isinstance(http.mean, LowerBound)
 
 
 def test_rows_of_a_graph_that_are_missing_are_none() -> None:

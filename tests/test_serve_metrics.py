@@ -124,6 +124,19 @@ def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None
     assert meter.end(100, 100)["deployments"]["a#D"]["requests"] == 100.0
 
 
+def test_requests_between_two_loads_are_in_neither() -> None:
+    exports = Exports([(0, text(5)), (100, text(105)), (103, text(125)), (120, text(225))])
+    meter = exports.meter(http=False)
+    meter.begin()
+    exports.now = 100
+    assert meter.end(100, 100)["status"] == "fresh"
+    exports.now = 102
+    meter.loaded_between()
+    meter.begin()
+    exports.now = 120
+    assert meter.end(100, 100)["deployments"]["a#D"]["requests"] == 100.0
+
+
 def test_requests_that_may_have_arrived_or_not_leave_a_range() -> None:
     exports = Exports([(0, text(5)), (11, text(103))])
     meter = exports.meter(http=False)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
+from serve_bench.errors import BadInput, RunFailed
+from serve_bench.profiling import Profiling
 from serve_bench.result import Resume
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests.records import AT, ROWS, launch, planned, run, trial
@@ -79,6 +80,26 @@ def test_resume_goes_on_behind_what_is_there(tmp_path: Path) -> None:
         again.append(Resume(argv=(), started_at=AT))
         again.append(trial(SECOND))
     assert read(tmp_path).complete
+
+
+@pytest.mark.parametrize("link", ["samples.jsonl", "profiles", "logs/launch-1.log"])
+def test_a_folder_with_links_is_not_gone_on_with(link: str, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", now=NOW) as folder:
+        folder.append(run(FIRST))
+    place = tmp_path / "r" / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=f"{link}: is a link; "):
+        RunFolder.resume(tmp_path / "r")
+
+
+def test_stacks_are_written_into_the_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    Profiling(tmp_path / "r", "key").start([])
+    (tmp_path / "r" / "profiles").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFailed, match="leads out of the folder"):
+        Profiling(tmp_path / "r", "key").start([])
 
 
 def test_resume_after_a_cut_off_line_loses_that_line_alone(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import queue
+import runpy
 import shutil
 import subprocess
 import sys
@@ -10,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -140,10 +144,28 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
 
 
 def test_a_pid_that_was_given_to_another_process_is_no_owner() -> None:
-    pid, created, namespace = strays.owner_of(psutil.Process()).split(":")
-    assert strays.owner_alive(f"{pid}:{created}:{namespace}")
-    assert not strays.owner_alive(f"{pid}:{float(created) - 60}:{namespace}")
+    pid, began, namespace = strays.owner_of(psutil.Process()).split(":")
+    assert strays.owner_alive(f"{pid}:{began}:{namespace}")
+    day, ticks = began[:-20], int(began[-20:])
+    assert not strays.owner_alive(f"{pid}:{day}{ticks - 60:020d}:{namespace}")
+    assert abs(float(began) - float(day)) < 0.01  # as 0.1.0 reads it
     assert not strays.owner_alive("")
+
+
+def test_a_step_of_the_clock_makes_no_owner_look_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = strays.owner_of(psutil.Process())
+    began = strays.started(os.getpid())
+    real = psutil.Process.create_time  # what is told follows the clock of the day
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: real(self) + 3600.0)
+    assert strays.owner_alive(owner)
+    assert strays.started(os.getpid()) == began
+
+
+def test_the_owner_of_a_run_of_the_first_release_is_known() -> None:
+    me = psutil.Process()
+    namespace = strays.owner_of(me).rpartition(":")[2]
+    assert strays.owner_alive(f"{me.pid}:{me.create_time():.2f}:{namespace}")
+    assert not strays.owner_alive(f"{me.pid}:{me.create_time() - 60:.2f}:{namespace}")
 
 
 def test_the_run_of_another_pid_namespace_is_left_alone() -> None:
@@ -160,6 +182,65 @@ def test_the_run_of_another_user_is_passed_over() -> None:
         assert "abcde0" not in strays.known_runs()
     finally:
         shutil.rmtree(directory)
+
+
+@pytest.mark.root  # only root can start a process that is another user's
+def test_marks_of_another_user_are_not_believed(tmp_path: Path) -> None:
+    """Anybody can name a directory and a dead owner in his environment: as root we would remove
+    the one, and end what holds a file open in it."""
+    victim = tmp_path / f"{strays.DIRECTORY_PREFIX}abcde1"
+    victim.mkdir()
+    (victim / "precious").write_text("not ours to remove")
+    marks = {
+        strays.RUN_MARK: "abcde1",
+        strays.DIRECTORY_MARK: str(victim),
+        strays.OWNER_MARK: f"1:1.0:{strays.owner_of(psutil.Process()).rpartition(':')[2]}",
+    }
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"f = open({str(victim / 'precious')!r}); input()"],
+        stdin=subprocess.PIPE,
+    )
+    other = subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}, user=65534)
+    try:
+        wait_for_environment(other.pid)
+        assert "abcde1" not in strays.known_runs()
+        assert "abcde1" not in strays.sweep()
+        assert other.pid not in [one.pid for one in strays.find("abcde1", place=victim)]
+        assert (victim / "precious").exists()
+        assert holder.poll() is None and other.poll() is None
+    finally:
+        for one in (holder, other):
+            one.kill()
+            one.communicate()
+
+
+@pytest.mark.root
+def test_a_directory_of_another_user_is_never_removed(tmp_path: Path) -> None:
+    theirs = tmp_path / f"{strays.DIRECTORY_PREFIX}abcde2"
+    theirs.mkdir()
+    (theirs / "file").write_text("")
+    os.chown(theirs, 12345, 12345)
+    reaped = strays.reap("abcde2", place=theirs)
+    assert (theirs / "file").exists()
+    assert reaped.leftovers == (f"directory {theirs}",)
+
+
+def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "file").write_text("")
+    place = tmp_path / f"{strays.DIRECTORY_PREFIX}abcde3"
+    place.symlink_to(target)
+    strays.reap("abcde3", place=place)
+    assert (target / "file").exists()
+
+
+def wait_for_environment(pid: int) -> None:
+    """Until the program that was asked for runs, with its own environment."""
+    deadline = time.monotonic() + 10
+    while strays.RUN_MARK not in psutil.Process(pid).environ():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
@@ -203,3 +284,67 @@ def test_the_warden_lets_go_when_the_run_ended_by_itself(run_id: str) -> None:
     assert warden.stdin is not None
     warden.stdin.close()
     assert warden.wait(10) == 0
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_mark_does_not_make_a_live_run_dead(
+    elsewhere: bool, run_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A setuid program is ours and has the environment of its caller, who may be anybody."""
+    place = strays.run_directory(run_id)
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: f"1:1.0:{namespace}"}
+    liar = subprocess.Popen(SLEEP, env=env)
+    try:
+        if elsewhere:  # the run has another temporary directory than who looks
+            monkeypatch.setattr(strays, "temp_root", lambda: tmp_path)
+        known = strays.known_runs()[run_id]
+        assert known.directory == place and strays.owner_alive(known.owner)
+        monkeypatch.setattr(strays, "known_runs", lambda: {run_id: known})
+        assert strays.sweep() == {}
+        assert place.is_dir() and liar.poll() is None
+    finally:
+        liar.kill()
+        liar.wait()
+
+
+def test_a_mark_names_no_directory_but_that_of_a_run(run_id: str, tmp_path: Path) -> None:
+    other = "sb-zz"
+    marks = {RUN_MARK: "zz", strays.DIRECTORY_MARK: str(tmp_path / other)}
+    with subprocess.Popen(SLEEP, env={**os.environ, **marks, strays.OWNER_MARK: "1:1.0:1"}) as liar:
+        assert "zz" not in strays.known_runs()
+        liar.kill()
+
+
+CLUSTER = Path(strays.__file__).parent / "cluster"
+
+
+def test_the_last_launch_takes_the_directory_of_the_run_with_it(tmp_path: Path) -> None:
+    run = tmp_path / "sb-abcdef"
+    (run / "1").mkdir(parents=True)
+    for name in (strays.OWNER_FILE, ".12.proxy-5.raw.txt.draft"):
+        (run / name).write_text("x")
+    ending = runpy.run_path(str(CLUSTER / "ending.py"))
+    ending["remove"](run, "1")
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("rest", ["", '{"command": "dep'])
+def test_the_end_of_the_parent_in_a_line_ends_the_launch(
+    rest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    program = runpy.run_path(str(CLUSTER / "__main__.py"))
+    commands: queue.Queue[object] = queue.Queue()
+
+    class Ended(Exception):
+        pass
+
+    def become() -> None:
+        raise Ended
+
+    monkeypatch.setattr(program["ending"], "become", become)
+    source = io.StringIO('{"command": "proof"}\n' + rest)
+    with pytest.raises(Ended):
+        program["_read_commands"](commands, source, SimpleNamespace(attached=None))
+    assert commands.get_nowait() == {"command": "proof"} and commands.empty()

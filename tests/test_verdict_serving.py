@@ -23,7 +23,8 @@ def test_a_sleeping_replica_with_one_slot_is_a_concurrency_limit() -> None:
 
 
 def test_as_many_clients_as_slots_leave_nobody_waiting() -> None:
-    verdict = limited_by(measured(2, 4, IDLE, of=cell(queries=1, replicas=2)))
+    at = measured(2, 4, IDLE, of=cell(queries=1, replicas=2))
+    verdict = limited_by(replace(at, waits={"p50_ms": 500.0, "alone_p50_ms": 500.0}))
     assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
 
 
@@ -56,7 +57,7 @@ def test_batches_that_wait_for_requests_that_never_come() -> None:
 
 
 def test_a_batch_wait_that_is_a_small_part_of_the_latency_is_none() -> None:
-    assert limited_by(measured(4, 8, IDLE, of=BATCHED)).cause == "offered load"
+    assert limited_by(measured(4, 8, IDLE, of=BATCHED)).cause == "app wait"
     seen = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 95, wait=1), host=130)
     assert limited_by(measured(4, 39, seen, of=BATCHED)).cause == "replica CPU"
 
@@ -110,7 +111,7 @@ def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
     [
         ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 for 5"),
         ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
-        ({"Ranker": 100, "Ingress": 100}, "offered load", "offered load, "),
+        ({"Ranker": 100, "Ingress": 100}, "app wait", "requests wait inside the app"),
     ],
 )
 def test_of_an_own_app_the_deployment_with_the_fewest_slots_limits(

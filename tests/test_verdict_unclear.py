@@ -52,14 +52,29 @@ def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
     assert nothing.cause == "unclear" and "left over" in nothing.reasons[0]
 
 
-def test_many_connections_on_an_idle_server_are_a_weak_verdict() -> None:
+def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> None:
     verdict = limited_by(measured(100, 1000, IDLE))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
-    assert "fewer clients would tell" in verdict.reasons[0]
+    assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+    assert verdict.figures == "requests wait inside the app, CPU idle"
+    assert "looks into the replicas" in verdict.hint
     assert limited_by(measured(8, 80, IDLE)).confidence == "weak"
-    assert limited_by(measured(2, 20, IDLE)).confidence == "likely"
+    assert limited_by(measured(2, 500, IDLE)).confidence == "likely"
     lighter = measured(50, 500, IDLE)
     assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "sure"
+
+
+def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> None:
+    two = measured(2, 20, IDLE)
+    blind = limited_by(two)
+    assert (blind.cause, blind.confidence) == ("app wait", "weak")
+    assert "looks into the replicas" in blind.hint
+    held = replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0})
+    assert limited_by(held).cause == "app wait"
+    for known, beside in (
+        (replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), ()),
+        (two, (measured(1, 10, IDLE),)),
+    ):
+        assert limited_by(known, beside=beside).cause == "offered load"
 
 
 # -------------------------------------------------------------------------------- unclear
@@ -105,6 +120,7 @@ def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     assert limited_by(measured(100, 400, seen)).confidence == "sure"
     failing = limited_by(measured(100, 400, seen, failed=400))
     assert (failing.confidence, failing.reasons) == ("likely", ("9 % of the requests failed",))
+    assert "(likely; 9 % of the requests failed; then " in failing.text
     seen["processes"][1]["seen_s"] = 2.0
     handed_over = {**process(3, "haproxy", 2, wait=0), "seen_s": 1.6}
     late = limited_by(measured(100, 400, {**seen, "processes": [*seen["processes"], handed_over]}))
@@ -117,6 +133,12 @@ def test_what_was_not_looked_at_is_named() -> None:
         "how long processes waited for a CPU is not known",
         "Serve's own queues were not read",
     )
+
+
+def test_a_look_that_failed_is_told_with_its_reason() -> None:
+    verdict = limited_by(replace(measured(100, 1000, IDLE), waits={"why_not": "nobody answered"}))
+    assert "what requests wait in was not seen: nobody answered" in verdict.unseen
+    assert verdict.cause == "app wait" and "serve-bench run" not in verdict.hint
 
 
 # --------------------------------------------------------------------------------- ladders
@@ -145,15 +167,23 @@ def test_processing_latency_is_taken_from_serve_where_it_was_read() -> None:
     ]
 
 
-def test_a_blocked_loop_shows_in_a_ladder_alone() -> None:
+def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
-    assert limited_by(heavy).cause == "offered load"
+    assert limited_by(heavy).confidence == "weak"
     verdict = limited_by(heavy, beside=[light, heavy])
-    assert (verdict.cause, verdict.confidence) == ("replica loop", "weak")
+    assert (verdict.cause, verdict.confidence) == ("app wait", "likely")
     assert "20 requests/s from 1 to 50 clients" in verdict.figures
     assert limited_by(light, beside=[light, heavy]).cause == "offered load"
     tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
-    assert limited_by(tiered[1], beside=tiered).cause == "unclear"
+    assert limited_by(tiered[1], beside=tiered).cause == "app wait"
+
+
+def test_a_ladder_beside_a_proxy_that_is_busy_is_unclear() -> None:
+    """It is below what would make it the limit, and above what would rule it out."""
+    busy = usage(process(1, "proxy", 78, wait=1), process(2, "replica", 40, wait=1), host=160)
+    light, heavy = measured(50, 400, busy), measured(100, 400, busy)
+    verdict = limited_by(heavy, beside=[light])
+    assert verdict.text == "unclear: nothing is at its limit, proxy CPU 78 % of a core"
 
 
 def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
@@ -163,7 +193,7 @@ def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
         replace(light, row=replace(light.row, client="aiohttp")),
         replace(light, flags={"profiled": True}),
     ]
-    assert limited_by(heavy, beside=others).cause == "offered load"
+    assert limited_by(heavy, beside=others).confidence == "weak"
 
 
 # -------------------------------------------------------------------------- the whole set
@@ -189,9 +219,9 @@ def test_a_verdict_that_is_sure_of_itself_names_its_runner_up() -> None:
 def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
     seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
     slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
-    assert limited_by(slow).cause == "offered load"  # by the few that came back there is room
-    verdict = limited_by(replace(slow, flags={"cut": True}))
-    assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text
+    for flags in ({}, {"cut": True}):  # by the few that came back there would be room
+        verdict = limited_by(replace(slow, flags=flags))
+        assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text
 
 
 @pytest.mark.parametrize(("flags", "busy"), [({}, 0.1), ({"cut": True}, 0.9)])

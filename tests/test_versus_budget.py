@@ -18,7 +18,7 @@ from tests.test_versus_request import ROWS, suite
 
 def test_the_time_grows_with_rounds_rows_and_seconds() -> None:
     one = expected_s(suite(rounds=1), versus_plan(suite(rounds=1)))
-    for more in ({"rounds": 2}, {"rows": ROWS}, {"side_s": 20.0}, {"steady_s": 4.0}):
+    for more in ({"rounds": 2}, {"rows": ROWS}, {"side_s": 30.0}, {"steady_s": 4.0}):
         grown = suite(**({"rounds": 1} | more))
         assert expected_s(grown, versus_plan(grown)) > one
     assert round_s(suite(urls={})) < round_s(suite()) - 15  # nothing is launched
@@ -33,16 +33,16 @@ def test_what_fits_is_within_the_budget_and_says_what_it_gave_up(
     try:
         found = fit(asked, budget_s)
     except BadInput:
-        least = replace(asked, rounds=3, side_s=2.0, steady_s=1.0)
+        least = replace(asked, rounds=3, side_s=LEAST_SIDE_S, steady_s=1.0)
         assert expected_s(least, versus_plan(least)) > budget_s
         return
     assert expected_s(found, versus_plan(found)) <= budget_s
     assert LEAST_ROUNDS <= found.rounds <= asked.rounds
     assert LEAST_SIDE_S <= found.side_s <= asked.side_s
-    changed = (found.rounds, found.side_s, found.steady_s) != (6, 16.0, 2.0)
+    changed = (found.rounds, found.side_s, found.steady_s) != (8, 24.0, 2.0)
     assert bool(found.gave_up) is changed and found.budget_s == budget_s
     if found.rounds < asked.rounds:  # rounds are given up last
-        one_more = replace(found, rounds=found.rounds + 1, side_s=2.0, steady_s=1.0)
+        one_more = replace(found, rounds=found.rounds + 1, side_s=LEAST_SIDE_S, steady_s=1.0)
         assert expected_s(one_more, versus_plan(one_more)) > budget_s
 
 
@@ -50,12 +50,12 @@ def test_seconds_are_given_up_before_rounds() -> None:
     whole = suite()
     short = expected_s(whole, versus_plan(whole)) - 30
     found = fit(whole, short)
-    assert found.rounds == 6 and found.side_s < 16.0
-    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 16 s",)
+    assert found.rounds == 8 and found.side_s < 24.0
+    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 24 s",)
 
 
 def test_a_budget_that_is_too_short_names_the_least_time() -> None:
-    with pytest.raises(BadInput, match=r"^--budget: 30 s is not enough: 3 rounds of 2 s a .* min"):
+    with pytest.raises(BadInput, match=r"^--budget: 30 s is not enough: 3 rounds of 4 s a .* min"):
         fit(suite(), 30.0)
 
 
@@ -66,7 +66,8 @@ def test_a_budget_that_was_overrun_is_said(
     clock = iter((1000.0, 1000.0 + took_s))
     monkeypatch.setattr(versus_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(versus_run, "_measure", lambda *_: (Path("run"), False, False))
-    monkeypatch.setattr(versus_run, "read", lambda folder: SimpleNamespace(missing=()))
+    stored = SimpleNamespace(missing=(), run=SimpleNamespace(suite={}))
+    monkeypatch.setattr(versus_run, "read", lambda folder: stored)
     monkeypatch.setattr(versus_run, "_show", lambda *_: 0)
     budgeted = replace(suite(), budget_s=100.0)
     assert versus_run.run(budgeted, None, "table", Gate()) == 0

@@ -14,10 +14,13 @@ from serve_bench.cli import run, versus_flags
 from serve_bench.cli.own_flags import OwnFlags
 from serve_bench.cli.versus_flags import Asked, planned, with_urls
 from serve_bench.errors import BadInput
+from serve_bench.kept import hashed, kept_name, kept_suite
 from serve_bench.own_app import Asked as Request
 from serve_bench.own_app import OwnApp, OwnDeployment
 from serve_bench.report import COMPARED
-from serve_bench.versus_request import VersusSuite, versus_plan
+from serve_bench.versus_request import VersusSuite, misleading, versus_plan
+
+FORMATS = Path(__file__).parent / "formats"
 
 BOTH = Asked(sides=("default", "optimized"))
 
@@ -27,16 +30,16 @@ def test_two_variants_of_the_shipped_suite() -> None:
     assert [side.label for side in suite.sides] == ["default", "optimized"]
     assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
     assert [side.app.name for side in suite.sides] == ["noop", "noop"]
-    assert (suite.rounds, suite.side_s, suite.steady_s) == (6, 16.0, 2.0)
-    assert [row.label for row in suite.rows] == ["100 connections"] and not suite.named
+    assert (suite.rounds, suite.side_s, suite.steady_s) == (8, 24.0, 2.0)
+    assert [row.label for row in suite.rows] == ["100 connections"]
     quick = planned(replace(BOTH, quick=True))
-    assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 2.0, 1.0)
+    assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 4.0, 1.0)
     assert planned(replace(BOTH, quick=True, rounds=9)).rounds == 9
 
 
-def test_named_clients_are_a_wish_of_their_own() -> None:
+def test_rows_are_those_of_the_clients_named() -> None:
     suite = planned(replace(BOTH, clients="8,raw:20", rate=30.0))
-    assert suite.named and [row.label for row in suite.rows] == [
+    assert [row.label for row in suite.rows] == [
         "8 clients at 30 a second",
         "20 connections at 30 a second",
     ]
@@ -59,7 +62,7 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     assert second.variant.python == sys.executable
     (cell,) = suite.cells
     assert suite.label(cell) == {"max_batch_size": 1}
-    assert len(versus_plan(suite)) == 6
+    assert len(versus_plan(suite)) == 8
 
 
 def test_a_against_itself() -> None:
@@ -125,6 +128,17 @@ def test_options_of_an_own_app_are_those_of_its_deployments(
         planned(Asked(sides=("a:app", "a:app"), option=((), ("Two.num_replicas=2",))))
 
 
+def test_an_option_that_may_be_a_secret_is_in_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    options = ((), ("One.user_config.pin_key=1234",))
+    suite = planned(Asked(sides=("a:app", "a:app"), option=options))
+    hidden = f"a:app+One.user_config.pin_key={hashed('1234')}"
+    assert [side.label for side in suite.sides] == ["a:app", hidden]
+    assert kept_suite(suite.to_json())["sides"][1]["label"] == hidden
+    of_a_store = f"{hidden}+KeyStore.num_replicas=2"
+    assert kept_name(of_a_store) == of_a_store
+
+
 def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
     with pytest.raises(BadInput, match="--b: optimized is the app noop, which comes with the tool"):
@@ -145,7 +159,53 @@ def test_two_services_that_are_up() -> None:
     assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
 
 
+def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_known() -> None:
+    assert planned(BOTH).gate == ("throughput", "cpu")
+    assert planned(replace(BOTH, gate=("throughput",))).gate == ("throughput",)
+    urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
+    assert with_urls(Asked(), urls, ())[0].gate == ("throughput",)
+    with pytest.raises(BadInput, match=r"^--gate: cpu: nothing is known of the processes of --url"):
+        with_urls(Asked(gate=("throughput", "cpu")), urls, ())
+    with pytest.raises(BadInput, match=r"^--pairing duet: nothing is known of the processes of"):
+        with_urls(Asked(pairing="duet"), urls, ())
+
+
+def test_a_duet_says_its_cores_and_when_it_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus_flags, "halves", lambda: ((0, 1), (2, 3)))
+    suite = planned(replace(BOTH, pairing="duet"))
+    assert [row.label for row in suite.rows] == ["100 connections, 2 cores each"]
+    assert (suite.pairing, suite.cores_each, suite.side_s) == ("duet", 2, 12.0)
+    assert VersusSuite.from_json(suite.to_json()) == suite
+    (note,) = misleading(suite)
+    assert note.startswith("a duet gives each side 2 cores, its client among it: where B has more")
+    aa = Asked(sides=("default", None), aa=True, pairing="duet")
+    assert list(misleading(planned(aa))) == [] == list(misleading(planned(BOTH)))
+    alike = planned(aa)
+    variant = alike.sides[1].variant
+    for other in (
+        replace(variant, python="other/python"),
+        replace(variant, http_options={"keep_alive_timeout_s": 1}),
+    ):
+        unlike = replace(alike.sides[1], variant=other)
+        (note,) = misleading(replace(alike, sides=(alike.sides[0], unlike)))
+        assert "where B has more processes than A, or waits" in note
+    more = replace(aa, aa=False, sides=("default", "default"), option=((), ("num_replicas=2",)))
+    assert "1 and 2 replicas share them" in next(misleading(planned(more)))
+    monkeypatch.setattr(versus_flags, "halves", lambda: ((), ()))
+    with pytest.raises(BadInput, match=r"^--pairing duet: takes 2 cores or more, one half of them"):
+        planned(replace(BOTH, pairing="duet"))
+
+
+def test_a_suite_of_version_0_1_is_gone_on_with() -> None:
+    stored = {**planned(BOTH).to_json(), "named": True}
+    del stored["pairing"], stored["cores_each"]
+    assert VersusSuite.from_json(stored) == planned(BOTH)
+
+
 WRONG = [
+    (replace(BOTH, pairing="both"), "--pairing: 'both' is not allowed; it takes slices or duet"),
+    (replace(BOTH, pairing="duet", rate=5.0), "--pairing duet: it does not go with --rate"),
+    (replace(BOTH, pairing="duet", slice_s=0.1), "--pairing duet: it does not go with --slice"),
     (Asked(), "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
     (Asked(sides=("default", None)), "--b: is missing; .*; A against itself is --aa"),
     (Asked(sides=("default", "default")), "--a, --b: both are default, .* ask for --aa"),
@@ -172,7 +232,7 @@ WRONG = [
     (replace(BOTH, seed=-1), "--seed: -1 is not allowed"),
     (replace(BOTH, slice_s=3.0), "--slice: 3s is not allowed; it takes 10ms to 2s"),
     (replace(BOTH, slice_s=0.1, rate=5.0), "--slice: an open loop .--rate. cannot be sliced"),
-    (replace(BOTH, budget_s=20.0), "--budget: 20 s is not enough: 3 rounds of 2 s a side"),
+    (replace(BOTH, budget_s=20.0), "--budget: 20 s is not enough: 3 rounds of 4 s a side"),
     (replace(BOTH, aa=True), "--aa: runs A against itself; it does not go with --b"),
     (
         Asked(sides=("default", None), aa=True, env=((), ("A=1",))),
@@ -219,7 +279,10 @@ LINES = [
     ("versus --url a=http://h/ --no-sample", "it does not go with --no-sample"),
     ("versus --a default --b default --b-python=", "--b-python: '' is not allowed; it takes"),
     ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
-    ("versus --resume x --quick --seed 3", "it does not go with --quick, --seed"),
+    (
+        f"versus --resume {FORMATS}/1-versus.jsonl --quick --seed 3",
+        "it does not go with --quick, --seed",
+    ),
     ("versus --resume nosuch", "nosuch: no such folder"),
 ]
 

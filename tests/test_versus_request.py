@@ -11,6 +11,7 @@ import pytest
 from serve_bench.app_spec import APPS
 from serve_bench.axes import cell_defaults
 from serve_bench.errors import BadInput
+from serve_bench.kept import hashed
 from serve_bench.result import VariantUsed
 from serve_bench.scenario import parse_row
 from serve_bench.variants import BUILT_IN_VARIANTS
@@ -80,6 +81,11 @@ def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     assert two.label(CELL) == {"max_batch_size": 1, "max_concurrent_queries": 10000}
     own, cell = two.of_side(two.sides[1], CELL)
     assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
+
+
+def test_a_cell_of_an_own_app_is_named_without_what_may_be_a_secret() -> None:
+    label = suite().label({"Shop.user_config.password": 1234, "Shop.num_replicas": 2})
+    assert label == {"Shop.user_config.password": hashed("1234"), "Shop.num_replicas": 2}
 
 
 def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:

@@ -16,6 +16,7 @@ import pytest
 from serve_bench import versus_rows
 from serve_bench.jsonl import to_line
 from serve_bench.load import LoadError
+from serve_bench.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.load_spec import Load, Timing
 from serve_bench.request_spec import Request
 from serve_bench.result import Row, Trial
@@ -105,6 +106,24 @@ def test_both_sides_are_measured_in_turn_and_alone(folder: RunFolder, run_id: st
     assert chosen_of([first(whole)], trials) == {place_of(first(whole)): slicing}
 
 
+def test_of_processes_that_came_meanwhile_no_cpu_is_known(folder: RunFolder, run_id: str) -> None:
+    """A replica that was added while a row was measured."""
+    asked: list[int] = []
+
+    def growing() -> list[Process]:
+        asked.append(1)
+        own = Process(os.getpid(), "replica", "me"), Process(os.getppid(), "replica", "new")
+        return list(own[: min(len(asked), 2)])
+
+    me = [Process(os.getpid(), "replica", "me")]
+    with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
+        targets = target(one, processes=lambda: me), target(two, processes=growing)
+        rows, _ = rows_of(suite(side_s=0.2, sample=False), folder, run_id)
+        fixed, grown = rows.measure(first(suite()), targets)
+    assert "server_cpu" in fixed.metrics and "way_changed" not in fixed.flags
+    assert "server_cpu" not in grown.metrics and grown.flags["way_changed"]
+
+
 def test_only_one_side_is_ever_loaded(folder: RunFolder, run_id: str) -> None:
     whole = suite(side_s=0.2, sample=False)
     with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
@@ -152,6 +171,32 @@ def test_a_side_that_cannot_be_reached_is_an_error(folder: RunFolder, run_id: st
     gone = Target(Load(Request("http://127.0.0.1:1/")))
     with serving() as one, pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
         rows_of(whole, folder, run_id)[0].measure(first(whole), (target(one), gone))
+
+
+@pytest.mark.parametrize("broken", ["drive_load", "drive_windows"])
+def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
+    broken: str, folder: RunFolder, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, and in turn: what it counted is in no figure."""
+    whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
+    lost = (WorkerFailure(7, "it ran out of memory", 12),)
+    drive = getattr(versus_rows, broken)
+
+    def windows(*given: Any, **more: Any) -> SlicedResult:
+        found: SlicedResult = drive(*given, **more)
+        return replace(found, sides=(found.sides[0], replace(found.sides[1], failures=lost)))
+
+    def alone(load: Load, *given: Any, **more: Any) -> LoadResult:
+        found: LoadResult = drive(load, *given, **more)
+        return replace(found, failures=lost if load.request.port == two.port else ())
+
+    monkeypatch.setattr(versus_rows, broken, windows if broken == "drive_windows" else alone)
+    with serving() as one, serving() as two:
+        loads = [Load(Request(server.url), rate=50.0) for server in (one, two)]
+        rows, _ = rows_of(whole, folder, run_id)
+        said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"
+        with pytest.raises(LoadError, match=said):
+            rows.measure(first(whole), (Target(loads[0]), Target(loads[1])))
 
 
 def test_a_trial_that_tells_nothing_of_slices_chooses_nothing() -> None:

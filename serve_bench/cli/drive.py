@@ -16,15 +16,17 @@ from serve_bench.cli.show import print_report
 from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.failed_requests import none_succeeded
-from serve_bench.histogram import Histogram
+from serve_bench.kept import kept_text
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_place import LoadOn
 from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, Timing
+from serve_bench.processes import behind
 from serve_bench.request_spec import SpecError
 from serve_bench.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.runner import now_iso
+from serve_bench.statistics import CENSORED, LATENCY, merged
 from serve_bench.store import RunFolder, StoreError, read
 from serve_bench.trial import row_of
 from serve_bench.url_runner import Driven, drive_url
@@ -41,7 +43,8 @@ def run(
     load_on: LoadOn | None = None,
 ) -> int:
     """Drives the load, keeps its record, prints the summary. 1 when no request succeeded."""
-    cell, row = {"url": asked.request.url}, row_of(asked)
+    where = asked.request
+    cell, row = {"url": kept_text(where.url)}, row_of(asked)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
@@ -53,8 +56,16 @@ def run(
         try:
             with show:
                 from_there = place.drive()
+                server = [] if samples is None or load_on else behind(where.url, where.unix_socket)
                 driven = drive_url(
-                    asked, timing, planned, run_id, show.update, samples, drive=from_there
+                    asked,
+                    timing,
+                    planned,
+                    run_id,
+                    show.update,
+                    samples,
+                    drive=from_there,
+                    server=server,
                 )
         except SpecError as error:
             raise BadInput(str(error)) from None
@@ -85,6 +96,8 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
     """Records the trial. Where it cannot be recorded, what was measured is still shown."""
     trial, troubles = driven.trial, list(driven.not_kept + driven.lost)
     failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in driven.lost]
+    if trial.flags.get("interrupted"):  # which keeps it out of comparisons
+        failures.append(Failure("trial", "interrupted", now_iso(), key=trial.key))
     if trial.counts.completed == 0:
         failures.append(Failure("trial", none_succeeded(trial), now_iso(), key=trial.key))
     try:
@@ -98,10 +111,9 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
 
 def _write_hgrm(trial: Trial, file: Path) -> list[str]:
     """Writes the latencies for HdrHistogram's plotters; returns why it could not."""
-    histogram = trial.metrics["latency"].histogram
-    assert histogram is not None, "a load of our own clients has a histogram of its latencies"
+    text = merged([trial], LATENCY).hgrm(censored=merged([trial], CENSORED))
     try:
-        file.write_text(Histogram.decode(histogram).hgrm(), encoding="ascii")
+        file.write_text(text, encoding="ascii")
     except OSError as error:
         return [f"--hgrm: {file} cannot be written: {(error.strerror or 'error').lower()}"]
     return []
@@ -156,7 +168,7 @@ class LoadLine:
         if now.p50_ns is not None and now.p99_ns is not None:
             latency = f", p50 {now.p50_ns / 1e6:.2f} ms, p99 {now.p99_ns / 1e6:.2f} ms"
         text = (
-            f"{now.phase}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
+            f"{now.phase_text}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
             f"{now.failed:,} failed{latency}{left}"
         )
         if self._live and self._stream is not None:

@@ -25,8 +25,10 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
     for trial in trials:
         for one in trial.profiles:
             raw = folder / str(one.get("path", ""))
+            if not {"role", "pid"} <= set(one) or not _is_of(folder, raw):
+                continue
             place = raw.with_name(raw.name.removesuffix(RAW_SUFFIX) + ".svg")
-            if not raw.is_file() or place.exists():
+            if place.exists():
                 continue
             name = f"{trial.key}, {one['role']} {one['pid']}"
             stacks = read_stacks(raw)
@@ -34,3 +36,11 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
             write(place, flame_svg(reading.counted or stacks, reading.about))
             drawn.append(place)
     return drawn
+
+
+def _is_of(folder: Path, file: Path) -> bool:
+    """Whether a file is there, in this folder: a record may name files of the run alone."""
+    try:
+        return file.resolve().is_relative_to(folder.resolve()) and file.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name that no file can have, links in a ring
+        return False

@@ -25,7 +25,8 @@ Threshold: TypeAlias = Annotated[
     str | None, typer.Option(help="A change up to here is the same: 5% or 0.05 [5%].")
 ]
 GateMetrics: TypeAlias = Annotated[
-    str | None, typer.Option("--gate", help="Beside throughput: p50, p99, cpu; with commas.")
+    str | None,
+    typer.Option("--gate", help="Beside throughput: p50, p99, cpu [versus: cpu]."),
 ]
 FailOn: TypeAlias = Annotated[
     str | None, typer.Option(help="Exit code 3 on: regressed, or inconclusive (which is both).")
@@ -60,12 +61,13 @@ class Gate:
     def close(self, comparing: Comparing) -> int:
         """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
         from serve_bench.comparing import broken
+        from serve_bench.errors import visible
 
         if self.fail_on is None:
             return 0
         lines = broken(comparing, self.fail_on)
         for line in lines:
-            print(f"gate: {line}", file=sys.stderr)
+            print(visible(f"gate: {line}"), file=sys.stderr)
         return GATE_BROKEN if lines else 0
 
 

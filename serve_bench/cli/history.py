@@ -219,6 +219,7 @@ def _close(told: History, fail_on: str | None) -> int:
     """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     import sys
 
+    from serve_bench.errors import visible
     from serve_bench.report.history_words import gap_lines, news_lines
 
     if fail_on is None:
@@ -231,5 +232,5 @@ def _close(told: History, fail_on: str | None) -> int:
     ]
     lines += [f"not judged: {text}" for text in gap_lines(told)]
     for line in lines:
-        print(f"gate: {line}", file=sys.stderr)
+        print(visible(f"gate: {line}"), file=sys.stderr)
     return gate_flags.GATE_BROKEN if lines else 0

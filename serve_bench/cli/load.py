@@ -66,11 +66,9 @@ def load(
         list[str] | None,
         typer.Option("-b", "--body", help="Text, or @FILE; repeated: bodies used in turn."),
     ] = None,
-    paths: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Paths with queries, one a line, instead of the URL's."),
-    ] = None,
-    draw: Annotated[str, typer.Option(help="Several bodies or paths: cycle or random.")] = "cycle",
+    paths: options.Paths = None,
+    headers: options.HeaderSets = None,
+    draw: options.Draw = None,
     keepalive: Annotated[
         bool, typer.Option("--keepalive/--no-keepalive", help="Reuse connections.")
     ] = True,
@@ -115,9 +113,10 @@ def load(
     """
     from serve_bench.cli import drive
     from serve_bench.cli.load_flags import (
-        choice_of,
         content_of,
+        draw_of,
         header_of,
+        header_sets_of,
         in_flags,
         paths_of,
         seconds_of,
@@ -131,7 +130,7 @@ def load(
     from serve_bench.request_spec import Request, SpecError
 
     nodes = read_load_on(load_on, load_nodes)
-    targets = paths_of(paths)
+    targets, varied = paths_of(paths), header_sets_of(headers)
     _check_together(
         (count is not None and duration is not None, "-n: give a number of requests or -d"),
         (count is not None and stages is not None, "-n: give a number of requests or --stages"),
@@ -139,8 +138,8 @@ def load(
         (duration is not None and stages is not None, "-d: stages have durations of their own"),
         (arrivals == "poisson" and not (rate or stages), "--arrivals: give --rate or --stages"),
         (
-            draw == "random" and max(len(body or ()), len(targets)) < 2,
-            "--draw: give two or more of --body, or --paths with two or more lines",
+            draw == "random" and max(len(body or ()), len(targets), len(varied)) < 2,
+            "--draw: give two or more of --body, or --paths or --headers with two or more lines",
         ),
         (cacert is not None and insecure, "--cacert: has no use with --insecure"),
         (cacert is not None and not url.startswith("https:"), "--cacert: is for https://"),
@@ -151,6 +150,10 @@ def load(
             f"--load-on: nodes load with raw or aiohttp, not {client} (see scale --client wrk)",
         ),
         (nodes is not None and profile is not None, "--profile: does not go with --load-on"),
+        (
+            unix_socket is not None and profile is not None,
+            "--profile: does not go with --unix-socket, on which no Serve listens",
+        ),
     )
     if hgrm is not None:
         check_target(hgrm, "--hgrm")
@@ -163,7 +166,8 @@ def load(
             body=bodies[0] if len(bodies) == 1 else b"",
             bodies=tuple(bodies) if len(bodies) > 1 else (),
             paths=targets,
-            draw="random" if draw == "random" else choice_of("--draw", draw, "cycle"),  # type: ignore[arg-type]
+            header_sets=varied,
+            draw=draw_of(draw),
             expect_status=statuses_of(expect_status),
             expect_body=None if expect_body is None else content_of(expect_body, "--expect-body"),
             unix_socket=unix_socket,

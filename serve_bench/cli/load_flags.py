@@ -6,13 +6,15 @@ is, belongs to load.py, load_spec.py and request_spec.py.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from serve_bench.errors import BadInput
 from serve_bench.load_spec import MAX_DURATION_S, Stage
-from serve_bench.request_spec import path_fault
+from serve_bench.request_spec import Draw, Headers, path_fault
 
 #: Upper end of a file with a body or paths: each load worker holds all of it.
 MOST_BYTES = 256 << 20
@@ -31,6 +33,7 @@ FLAGS = {
     "method": "--method",
     "header": "--header",
     "client": "--client",
+    "header_sets:": "--headers:",
     "stages:": "--stages:",
     "paths:": "--paths:",
     "count": "--requests",
@@ -85,26 +88,50 @@ def content_of(text: str, flag: str) -> bytes:
     return _bytes_in(text[1:], flag)
 
 
-def paths_of(file: str | None) -> tuple[str, ...]:
+def paths_of(file: str | None, flag: str = "--paths") -> tuple[str, ...]:
     """The paths in a file, one a line; empty lines and those that begin with # are none."""
     if file is None:
         return ()
-    if file in ("", "-"):
-        raise BadInput(f"--paths: {file!r} is not allowed; it takes a file")
     found = []
-    # A byte that is no UTF-8 is kept, to be told with the line that it is on.
-    text = _bytes_in(file, "--paths").decode(errors="surrogateescape")
-    for number, line in enumerate(text.split("\n"), start=1):
-        path = line.strip()
-        if not path or path.startswith("#"):
-            continue
+    for where, path in _lines_of(file, flag):
         fault = path_fault(path)
         if fault is not None:
-            raise BadInput(f"--paths: {file}, line {number}: {fault}")
+            raise BadInput(f"{where}: {fault}")
         found.append(path)
     if not found:
-        raise BadInput(f"--paths: {file} holds no path; it takes one a line, such as /item?id=1")
+        raise BadInput(f"{flag}: {file} holds no path; it takes one a line, such as /item?id=1")
     return tuple(found)
+
+
+def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, ...]:
+    """The headers in a file: a JSON object of texts a line, each for one request of the turn."""
+    if file is None:
+        return ()
+    like = 'it takes an object of texts a line, such as {"x-user": "7"}'
+    found = []
+    for where, line in _lines_of(file, flag):
+        try:
+            one = json.loads(line)
+        except ValueError:
+            one = None
+        if not isinstance(one, dict) or not all(isinstance(value, str) for value in one.values()):
+            raise BadInput(f"{where}: is not allowed; {like}")
+        found.append(tuple(one.items()))
+    if not found:
+        raise BadInput(f"{flag}: {file} holds no headers; {like}")
+    return tuple(found)
+
+
+def _lines_of(file: str, flag: str) -> Iterator[tuple[str, str]]:
+    """What stands in a file, line by line, each with its place."""
+    if file in ("", "-"):
+        raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
+    # A byte that is no UTF-8 is kept, to be told with the line that it is on.
+    text = _bytes_in(file, flag).decode(errors="surrogateescape")
+    for number, line in enumerate(text.split("\n"), start=1):
+        content = line.strip()
+        if content and not content.startswith("#"):
+            yield f"{flag}: {file}, line {number}", content
 
 
 def _bytes_in(file: str, flag: str) -> bytes:
@@ -138,8 +165,8 @@ def statuses_of(text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def choice_of(flag: str, value: str, allowed: str) -> str:
-    """The value, if it is the one allowed."""
-    if value != allowed:
+def draw_of(value: str | None, flag: str = "--draw") -> Draw:
+    """How requests that differ follow one another; in turn unless told otherwise."""
+    if value not in (None, "cycle", "random"):
         raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
-    return value
+    return "random" if value == "random" else "cycle"

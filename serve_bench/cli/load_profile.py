@@ -23,7 +23,7 @@ from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.load_spec import Load, Timing
 from serve_bench.ports import port_owner
-from serve_bench.processes import ServeProcess, serve_processes
+from serve_bench.processes import ServeProcess, behind
 from serve_bench.profiling import Profiling, parse_targets, to_profile
 from serve_bench.pyspy import py_spy
 from serve_bench.report.inside import facts, profiling_costs
@@ -43,20 +43,19 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
     """
     names = parse_targets(targets, FLAG)
     py_spy()
-    parts = urlsplit(url)
-    port = parts.port or {"https": 443}.get(parts.scheme, 80)
-    owner = port_owner(port)
-    every = serve_processes()
-    clusters = {one.cluster for one in every if owner is not None and one.pid == owner.pid}
-    if not clusters:
+    every = behind(url)
+    if not every:
+        parts = urlsplit(url)
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        owner = port_owner(port)
         whose = f", {owner.name()} {owner.pid} does" if owner is not None else ""
         raise BadInput(
             f"{FLAG}: no Serve of this machine listens on port {port}{whose} "
             "(serve-bench profile --list shows what there is)"
         )
-    chosen = to_profile([one for one in every if one.cluster in clusters], names)
+    chosen = to_profile(every, names)
     if not chosen:
-        raise BadInput(f"{FLAG}: the Serve on port {port} has no {' or '.join(names)}")
+        raise BadInput(f"{FLAG}: the Serve behind {url} has no {' or '.join(names)}")
     for one in chosen:
         check_process(one.pid)
     return chosen

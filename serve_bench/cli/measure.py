@@ -19,16 +19,21 @@ from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import (
     FAILED,
+    again_of,
+    check_same,
     code_of,
+    must_name,
     next_launch,
     run_folder,
     run_mark,
     signals,
     tell_ignored,
+    whole_suite,
     work_off,
 )
 from serve_bench.errors import BadInput
 from serve_bench.inside import Inside
+from serve_bench.kept import kept_value
 from serve_bench.ladder import LEAST_GAIN
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
@@ -80,21 +85,27 @@ def fresh(command: str, suite_name: str, flags: Overrides, out: Path | None) -> 
     return Sitting(command, with_device(suite), out)
 
 
-def resumed(command: str, folder: Path, asked: list[str]) -> Sitting:
-    """The rest of a stored run of this command, by its own plan. Raises BadInput."""
-    if asked:
-        raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
+def resumed(command: str, folder: Path, asked: list[str], anew: Callable[[], Sitting]) -> Sitting:
+    """The rest of a stored run of this command, by its own plan. `asked`: flags of a plan that were
+    given; `anew`: the run that they ask for, where the stored one has to be named again. Raises
+    BadInput."""
     earlier = read(folder)
     if earlier.run.command != command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+    if must_name(folder, earlier, asked):
+        sitting = anew()
+        load_on = None if sitting.load_on is None else asdict(sitting.load_on)
+        check_same(folder, earlier, {**sitting.suite.to_json(), "load_on": load_on})
+        return replace(sitting, out=folder, earlier=earlier)
     if "urls" in earlier.run.suite:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
     told = dict(earlier.run.suite)
     load_on = told.pop("load_on", None)
-    suite = Suite.from_json(told)
-    place = None if load_on is None else LoadOn(**load_on)
+    with whole_suite():
+        suite = Suite.from_json(told)
+        place = None if load_on is None else LoadOn(**load_on)
     return Sitting(command, suite, folder, earlier, load_on=place)
 
 
@@ -142,7 +153,7 @@ def print_plan(sitting: Sitting) -> None:
     for launch in agenda.launches:
         say(f"launch {launch.variant.name}, round {launch.round}")
         for flag, value in launch.variant.env.items():
-            say(f"    {flag}={value}")
+            say(f"    {flag}={kept_value(flag, value)}")
         for cell, trials in launch.cells:
             say("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
             if suite.ladder is not None:
@@ -208,7 +219,7 @@ def run(sitting: Sitting, shown: Shown, *, log_requests: Path | None = None) -> 
         shown.show(outcome.result, outcome.folder)
         draw_profiles(outcome.folder, outcome.result.profiled)
         draw_plots(outcome.folder, outcome.result, published=shown.published)
-    again = f"serve-bench {sitting.command} --resume {outcome.folder}"
+    again = again_of(sitting.command, outcome.folder, outcome.result)
     again += f" --profile {','.join(sitting.profile)}" if sitting.profile else ""
     incomplete = outcome.failed or bool(outcome.result.missing)
     if incomplete and not outcome.interrupted and not outcome.result.trials:

@@ -89,12 +89,16 @@ def micro(
 
     shown = Shown(format, published, perf_metrics)
     shown.check()
-    if resume is not None:
-        sitting = measure.resumed("micro", resume, asked(given, "micro", but=LATER_TOO))
-    else:
+
+    def anew() -> measure.Sitting:
         sitting = measure.fresh("micro", suite, _overrides(given), out)
+        return measure.loading_on(sitting, load_on, load_nodes)
+
+    if resume is not None:
+        sitting = measure.resumed("micro", resume, asked(given, "micro", but=LATER_TOO), anew)
+    else:
+        sitting = anew()
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -124,24 +124,27 @@ def _wait_while_alive(serving: Serving) -> None:
 
 def latency_text(trial: Trial) -> str:
     """The latency of the warm-up queries in the shape of the published script, in ms."""
-    from serve_bench.histogram import Histogram
+    from serve_bench.report.texts import bound_sign
+    from serve_bench.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
 
-    encoded = trial.metrics["latency"].histogram
-    assert encoded is not None, "a trial always records its latency"
-    latency = Histogram.decode(encoded)
-    figures: list[tuple[str, float | None]] = [
-        ("mean", latency.mean),
-        ("std", latency.std),
-        ("min", latency.min),
-        *((f"p{q}", latency.percentile(q / 100)) for q in (50, 90, 95, 99)),
-        ("max", latency.max),
-    ]
+    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
+    figures: dict[str, float | None] = {}
+    if answered.count or given_up.count:
+        whole = distribution(trial.metrics[LATENCY], answered, given_up)
+        shares = (0.5, 0.9, 0.95, 0.99)
+        figures = {"mean": whole.mean, "std": whole.std, "min": answered.joined(given_up).min}
+        figures |= zip(("p50", "p90", "p95", "p99"), latency_figures([trial], shares), strict=True)
+        figures["max"] = whole.max
     lines = [
         f"warm-up queries: 1 aiohttp client, sequential, variant {trial.variant}, "
         f"{trial.counts.failed_total} errors",
-        f"    count {latency.count}",
+        f"    count {answered.count}",
     ]
-    lines += [f"    {name:5} {value / 1e6:8.3f} ms" for name, value in figures if value is not None]
+    lines += [
+        f"    {name:5} {bound_sign(value) + format(value / 1e6, '.3f'):>8} ms"
+        for name, value in figures.items()
+        if value is not None
+    ]
     return "\n".join(lines)
 
 

@@ -34,6 +34,19 @@ Launches: TypeAlias = Annotated[
     int | None, typer.Option(help="Fresh clusters of each variant, each the whole plan [1].")
 ]
 
+# What is asked, where requests differ.
+Paths: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Paths with queries, one a line, asked for in turn."),
+]
+HeaderSets: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--headers", metavar="FILE", help="JSON objects, one a line: headers in turn."),
+]
+Draw: TypeAlias = Annotated[
+    str | None, typer.Option(help="Several bodies, paths or headers: cycle or random [cycle].")
+]
+
 # Rows and their length.
 Windows: TypeAlias = Annotated[int | None, typer.Option(help="Windows a row [10].")]
 WindowSeconds: TypeAlias = Annotated[float | None, typer.Option(help="Seconds a window [1].")]

@@ -15,15 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.app_spec import AppSpec, own_spec
-from serve_bench.cli.load_flags import content_of, header_of, in_flags, statuses_of
+from serve_bench.cli.load_flags import (
+    content_of,
+    draw_of,
+    header_of,
+    header_sets_of,
+    in_flags,
+    paths_of,
+    statuses_of,
+)
 from serve_bench.errors import BadInput
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_spec import MAX_TIMEOUT_S
-from serve_bench.own_app import Asked, Option, OwnApp, option_values, read_options
-from serve_bench.own_app_facts import check_options, is_own, own_app, place_of
+from serve_bench.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
+from serve_bench.own_app_facts import (
+    app_of_config,
+    check_options,
+    is_own,
+    own_app,
+    place_of,
+    read_config,
+)
 from serve_bench.own_suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
-from serve_bench.request_spec import Request, SpecError, path_fault
+from serve_bench.request_spec import Headers, SpecError, path_fault
 from serve_bench.scenario import Suite
+from serve_bench.serve_config import ServeConfig
 from serve_bench.shipped import read_toml
 from serve_bench.suite import Overrides, read_suite, variants_of
 
@@ -40,6 +56,10 @@ class OwnFlags:
     body: str | None = None
     expect_status: str | None = None
     request_timeout_s: float | None = None
+    app_name: str | None = None
+    paths: str | None = None
+    header_sets: str | None = None
+    draw: str | None = None
     overrides: Overrides = field(default_factory=Overrides)
 
 
@@ -49,6 +69,9 @@ def own_suite(target: str, flags: OwnFlags) -> Suite | None:
     Raises BadInput before anything starts.
     """
     file = Path(target)
+    if is_config(target):
+        config, parts = _read_config(target, "TARGET", flags), OwnParts(rest=_bare(target))
+        return _suite_of(target, "TARGET", parts, target, flags, config)
     if not target.endswith(".toml"):
         return _suite_of(target, "TARGET", OwnParts(rest=_bare(target)), target, flags)
     data = read_toml(file)
@@ -61,36 +84,76 @@ def own_suite(target: str, flags: OwnFlags) -> Suite | None:
     return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags)
 
 
+def is_config(target: str) -> bool:
+    """Whether a word names a config file of Serve."""
+    return target.endswith((".yaml", ".yml"))
+
+
+def _read_config(target: str, where: str, flags: OwnFlags) -> ServeConfig:
+    """A config file, read by the interpreter of the first variant; this one's where none is named.
+
+    Raises BadInput."""
+    variants = variants_of({}, target, flags.overrides.variants, {})
+    check_interpreter(variants[0])
+    if not Path(target).is_file():
+        raise BadInput(f"{where}: {target}: there is no such file")
+    return read_config(target, where, variants[0].python)
+
+
 def _bare(target: str) -> dict[str, Any]:
     return dict(parts_of({"name": target}, target).rest)
 
 
-def _suite_of(app: str, where: str, parts: OwnParts, file: str, flags: OwnFlags) -> Suite:
+def _suite_of(
+    app: str,
+    where: str,
+    parts: OwnParts,
+    file: str,
+    flags: OwnFlags,
+    config: ServeConfig | None = None,
+) -> Suite:
     overrides = flags.overrides
     if parts.env:
         overrides = replace(overrides, env={**parts.env, **overrides.env})
     variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
     for variant in variants:
         check_interpreter(variant)
-    asked = asked_of(parts.request, Path(file), flags)
+    name = flags.app_name or parts.app_name
+    told = dict(parts.request)
+    http: dict[str, Any] = {}
+    if config is not None:
+        paths = paths_of(flags.paths)
+        chosen = config.choose(name, flags.route or next(iter(paths), None))
+        by_flag = bool(name or flags.route or paths)
+        for line in config.said(chosen, by_flag):
+            print(line, file=sys.stderr, flush=True)
+        told.setdefault("route", chosen.prefix or "/")
+        name, http = chosen.name, dict(config.http_options)
+    asked = asked_of(told, Path(file), flags)
     wished = [_option(text) for text in flags.options] or parts.options
-    timeout_s = parts.request_timeout_s
+    timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
     if flags.request_timeout_s is not None:
         timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
     if timeout_s is not None:
+        http["request_timeout_s"] = timeout_s
         client_s = max(30.0, timeout_s + BEYOND_TIMEOUT_S, overrides.timeout_s or 0.0)
         overrides = replace(
             overrides,
-            http_options={"request_timeout_s": timeout_s},
             timeout_s=min(client_s, MAX_TIMEOUT_S),
         )
-    found = _imported(app, where, variants[0].python, asked)
+    overrides = replace(overrides, http_options=http)
+    if config is not None:
+        print(f"importing the applications of {app}", file=sys.stderr, flush=True)
+        found = app_of_config(config, name or "", where, variants[0].python, asked)
+    else:
+        found = _imported(app, where, variants[0].python, asked, name or APP_NAME)
     options_where = "--option" if flags.options else f"{file}: options"
     options = read_options(found, wished, options_where)
     suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(found), options=options))
     if options:
         for variant in {one.python: one for one in variants}.values():
             check_options(found, suite.cells, options_where, variant.python)
+    found.check_room(suite.cells, where)
     return suite
 
 
@@ -99,10 +162,12 @@ def app_of(word: str, where: str, python: str | None = None, asked: Asked | None
     return own_spec(_imported(word, where, python, asked))
 
 
-def _imported(app: str, where: str, python: str | None, asked: Asked | None) -> OwnApp:
+def _imported(
+    app: str, where: str, python: str | None, asked: Asked | None, name: str = APP_NAME
+) -> OwnApp:
     place_of(app, where)  # a word that names none needs no interpreter
     print(f"importing {app}", file=sys.stderr, flush=True)
-    return own_app(app, where, python=python, asked=asked)
+    return own_app(app, where, python=python, asked=asked, name=name)
 
 
 def _option(text: str) -> tuple[str, Sequence[Option]]:
@@ -127,7 +192,11 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
     headers = headers or [(str(k), str(v)) for k, v in told.get("headers", {}).items()]
     if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
         headers.append(("content-type", "application/json"))
+    paths, sets = _varied(told, file, flags)
+    if flags.paths is not None and flags.route is not None:
+        raise BadInput("--paths: is asked for instead of --route: give one of them")
     route = told.get("route", "/") if flags.route is None else flags.route
+    route = paths[0] if paths else route
     fault = path_fault(route)
     if fault is not None:
         raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
@@ -135,9 +204,12 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
     if flags.expect_status is None:
         statuses = tuple(int(one) for one in told.get("expect_status", ()))
     method = (flags.method or told.get("method") or ("POST" if body else "GET")).upper()
-    asked = Asked(route, method, tuple(headers), body, statuses)
+    draw = draw_of(flags.draw or told.get("draw"), "--draw" if flags.draw else f"{file}: draw")
+    if (flags.draw or told.get("draw")) and max(len(paths), len(sets)) < 2:
+        raise BadInput("--draw: give --paths or --headers with two or more lines")
+    asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw)
     try:
-        Request("http://127.0.0.1" + route, method, asked.headers, body, expect_status=statuses)
+        asked.request("http://127.0.0.1")
     except SpecError as error:
         field = str(error).partition(" ")[0]
         by_flag = {
@@ -149,6 +221,19 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
             raise BadInput(f"{file}: request: {error}") from None
         raise BadInput(in_flags(str(error))) from None
     return asked
+
+
+def _varied(
+    told: Mapping[str, Any], file: Path, flags: OwnFlags
+) -> tuple[tuple[str, ...], tuple[Headers, ...]]:
+    """The paths and the headers that are used in turn: of the flags, else of the file."""
+    paths, sets = paths_of(flags.paths), header_sets_of(flags.header_sets)
+    if not paths and flags.route is None and "paths_file" in told:
+        paths = paths_of(str(file.parent / told["paths_file"]), f"{file}: request.paths_file")
+    if not sets and "headers_file" in told:
+        of_file = str(file.parent / told["headers_file"])
+        sets = header_sets_of(of_file, f"{file}: request.headers_file")
+    return paths, sets
 
 
 def _is_json(body: bytes) -> bool:

@@ -3,6 +3,7 @@ the extra `plot` is there."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,7 +21,8 @@ def draw_plots(
     four metrics over the x axis, for one of rpc, and each quantity over replicas, for a curve.
 
     Without matplotlib, or where nothing was measured, one line says so; of a run that has no plot
-    only if one was asked for. Raises RunFailed when a file cannot be written.
+    only if one was asked for. Raises RunFailed when a file cannot be written,
+    BadInput where the record names no command.
     """
     if not _has_plot(result) or not result.trials:
         if asked:
@@ -32,10 +34,13 @@ def draw_plots(
     from serve_bench.errors import BadInput, RunFailed
     from serve_bench.files import why, write_whole
 
+    command = result.run.command
+    if not re.fullmatch("[a-z-]+", command):  # the record may come from elsewhere: it is no path
+        raise BadInput(f"{folder}: {command!r} is no command of serve-bench")
     draw = _draw_of(result, published)
     places = []
     for kind in ("png", "svg"):
-        place = folder / f"{result.run.command}.{kind}"
+        place = folder / f"{command}.{kind}"
         try:
             write_whole(place, draw(kind))
         except OSError as error:

@@ -141,11 +141,16 @@ def press(
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         return press_urls(given, shown)
-    if resume is not None:
-        sitting = measure.resumed("press", resume, asked(given, "press", but=LATER_TOO))
-    else:
+
+    def anew() -> measure.Sitting:
         named = "press_noop" if app == "noop" and suite == "press" else suite
         sitting = measure.fresh("press", named, _overrides(given), out)
+        return measure.loading_on(sitting, load_on, load_nodes)
+
+    if resume is not None:
+        sitting = measure.resumed("press", resume, asked(given, "press", but=LATER_TOO), anew)
+    else:
+        sitting = anew()
         if sitting.suite.app.bodies is None or sitting.suite.requests_per_client is None:
             raise BadInput(
                 f'--suite: {suite} needs app = "press" or "press_noop", and requests_per_client '
@@ -153,7 +158,6 @@ def press(
             )
     check_reach(sitting.suite.ladder, "--clients")
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
-from serve_bench.histogram import Histogram
+from serve_bench.errors import visible
+from serve_bench.kept import kept_text
+from serve_bench.report.texts import bound_sign
 from serve_bench.result import Failure, Trial
 from serve_bench.runner import Observer, Step
 from serve_bench.scenario import label_of
+from serve_bench.statistics import latency_figures
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -74,17 +77,15 @@ def step_text(step: Step) -> str:
         parts.append(step.row.label)
     rate = f" {step.rate:,.0f} req/s" if step.rate is not None else ""
     parts.append(f"{step.phase}{rate}")
-    return " | ".join(parts)
+    return visible(" | ".join(parts))
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
     """One line on a measured trial."""
     rates = trial.metrics["throughput"].windows or (0.0,)
     spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
-    told = trial.metrics.get("latency")  # wrk tells none
-    histogram = None if told is None else told.histogram
-    p50 = Histogram.decode(histogram).percentile(0.5) if histogram else None
-    latency = f", p50 {p50 / 1e6:.2f} ms" if p50 is not None else ""
+    (p50,) = latency_figures([trial], (0.5,))  # wrk tells none
+    latency = f", p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms" if p50 is not None else ""
     errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
     if trial.flags.get("invalid"):
         errors += ", INVALID"
@@ -93,7 +94,7 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     elif trial.flags.get("cut"):
         errors += ", cut off"
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
-    return (
+    return visible(
         f"[{number}/{of}] {place} "
         f"({trial.row.client}{', profiled' if trial.profiled else ''}): "
         f"{statistics.fmean(rates):,.1f}{spread} req/s{latency}{errors}"
@@ -110,7 +111,7 @@ def failure_text(failure: Failure) -> str:
     """A failure with the lines that explain it."""
     where = failure.key or failure.variant or ""
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
-    return "\n".join([head, *(f"    {line}" for line in failure.detail)])
+    return visible(kept_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
 
 class PlainLines:

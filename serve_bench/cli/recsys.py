@@ -91,14 +91,18 @@ def recsys(
             load_on=read_load_on(load_on, load_nodes),
         )
         return run_urls(wish, shown)
-    if resume is not None:
-        sitting = measure.resumed("recsys", resume, asked(given, "recsys", but=LATER_TOO))
-    else:
+
+    def anew() -> measure.Sitting:
         sitting = measure.fresh("recsys", suite, _overrides(given), out)
+        return measure.loading_on(sitting, load_on, load_nodes)
+
+    if resume is not None:
+        sitting = measure.resumed("recsys", resume, asked(given, "recsys", but=LATER_TOO), anew)
+    else:
+        sitting = anew()
         if sitting.suite.app.name != "recsys" or sitting.suite.ladder is None:
             raise BadInput(f'--suite: {suite} needs app = "recsys", and users in its [load]')
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

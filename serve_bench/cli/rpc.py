@@ -116,12 +116,8 @@ def measure(
     shown = Shown(format, published, perf_metrics)
     shown.check()
     if resume is not None:
-        wrong = asked(given, "rpc", but=LATER_TOO)
-        if wrong:
-            raise BadInput(
-                f"--resume follows the stored plan; it does not go with {', '.join(wrong)}"
-            )
-        asked_for, earlier = resumed(resume)
+        flags = asked(given, "rpc", but=LATER_TOO)
+        asked_for, earlier = resumed(resume, flags, lambda: _suite(given))
         return run(checked(asked_for), resume, shown, earlier=earlier, dry_run=dry_run)
     if output_file_path is not None:
         check_target(output_file_path, "--output-file-path")

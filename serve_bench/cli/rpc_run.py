@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target
 from serve_bench.cli.sitting import (
     FAILED,
+    again_of,
+    check_same,
     code_of,
+    must_name,
     next_launch,
     run_folder,
     run_mark,
     signals,
+    whole_suite,
     work_off,
 )
 from serve_bench.errors import BadInput, RunFailed
@@ -33,12 +38,21 @@ from serve_bench.store import check_new, read
 LARGEST_REPORT = 64 * 1024 * 1024
 
 
-def resumed(folder: Path) -> tuple[RpcSuite, Result]:
-    """The plan of a stored run, and what is measured of it. Raises BadInput."""
+def resumed(
+    folder: Path, asked: Sequence[str], anew: Callable[[], RpcSuite]
+) -> tuple[RpcSuite, Result]:
+    """The plan of a stored run, and what is measured of it. `asked`: flags of a plan that were
+    given; `anew`: the plan that they ask for, where the record names what we would write to or
+    listen on. Raises BadInput."""
     earlier = read(folder)
     if earlier.run.command != "rpc":
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    return RpcSuite.from_json(earlier.run.suite), earlier
+    if must_name(folder, earlier, asked):
+        suite = anew()
+        check_same(folder, earlier, {**suite.to_json(), "sample": earlier.run.suite.get("sample")})
+        return suite, earlier
+    with whole_suite():
+        return RpcSuite.from_json(earlier.run.suite), earlier
 
 
 def run(
@@ -65,7 +79,7 @@ def run(
             print(f"serve-bench: {trouble}", file=sys.stderr)
         shown.show(result, folder)
         draw_plots(folder, result, published=shown.published)
-    again = f"serve-bench rpc --resume {folder}"
+    again = again_of("rpc", folder, result)
     incomplete = failed or bool(result.missing)
     code = code_of(again, interrupted=interrupted, incomplete=incomplete)
     return code or (FAILED if troubles else 0)

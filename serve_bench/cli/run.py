@@ -20,23 +20,38 @@ LATER_TOO = (
 )
 
 #: Flags of text that may not be empty.
-TEXTS = ("route", "method", "expect_status", "clients", "variant")
+TEXTS = ("app_name", "route", "method", "expect_status", "clients", "variant")
+
+#: Flags that say something of an app of one's own alone.
+OF_OWN_APPS = (
+    *("option", "app_name", "route", "paths", "method", "header", "headers", "draw", "body"),
+    "expect_status",
+)
 
 
 def run(
     target: Annotated[
         str | None,
-        typer.Argument(help="module:app, path/file.py:app, or a suite file (.toml)."),
+        typer.Argument(
+            help="module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml)."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="Deployment.option=values, with commas; repeatable: all combinations."),
     ] = None,
+    app_name: Annotated[
+        str | None,
+        typer.Option(help="Name of the app within Serve [default]; of a config file, which one."),
+    ] = None,
     route: Annotated[str | None, typer.Option(help="Path that the load asks for [/].")] = None,
+    paths: options.Paths = None,
     method: Annotated[str | None, typer.Option(help="HTTP method [GET; POST with a body].")] = None,
     header: Annotated[
         list[str] | None, typer.Option("-H", "--header", help="'Name: value'; repeatable.")
     ] = None,
+    headers: options.HeaderSets = None,
+    draw: options.Draw = None,
     body: Annotated[str | None, typer.Option(help="Request body: text, or @FILE.")] = None,
     expect_status: Annotated[
         str | None, typer.Option(help="Status codes that are no failure, with commas [any 2xx].")
@@ -78,11 +93,10 @@ def run(
     shown = Shown(format, perf_metrics=perf_metrics)
     shown.check()
     check_texts({name: given[name] for name in TEXTS})
-    if resume is not None:
-        sitting = measure.resumed("run", resume, _with_resume(given))
-    elif target is None:
-        raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
-    else:
+
+    def anew() -> measure.Sitting:
+        if target is None:
+            raise BadInput("TARGET: name an app (module:app, path/file.py:app) or a suite file")
         flags = OwnFlags(
             options=tuple(option or ()),
             route=route,
@@ -91,22 +105,28 @@ def run(
             body=body,
             expect_status=expect_status,
             request_timeout_s=request_timeout_s,
+            app_name=app_name,
+            paths=paths,
+            header_sets=headers,
+            draw=draw,
             overrides=_overrides(given),
         )
         suite = own_suite(target, flags)
         if suite is None:
-            wrong = [
-                name.replace("_", "-")
-                for name in ("option", "route", "method", "header", "body", "expect_status")
-                if given[name]
-            ]
+            wrong = [name.replace("_", "-") for name in OF_OWN_APPS if given[name]]
             if wrong:
                 raise BadInput(f"--{wrong[0]}: {target} measures an app that comes with the tool")
-            sitting = measure.fresh("run", target, flags.overrides, out)
-        else:
-            sitting = measure.Sitting("run", suite, out)
+            return measure.fresh("run", target, flags.overrides, out)
+        return measure.Sitting("run", suite, out)
+
+    def placed() -> measure.Sitting:
+        return measure.loading_on(anew(), load_on, load_nodes)
+
+    if resume is not None:
+        sitting = measure.resumed("run", resume, _with_resume(given), placed)
+    else:
+        sitting = placed()
     sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

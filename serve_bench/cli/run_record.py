@@ -1,22 +1,31 @@
 """The first record of a run: what was asked for, by which tool, on which host.
 
-Rule: the values of headers are not kept, since a token may be one of them.
+Rule: the command line is made anew from the options as they were parsed, however they were spelt
+and joined; what of a value is kept is kept.py's affair.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+import typer
 
 from serve_bench import __version__
 from serve_bench.clock import now_iso
 from serve_bench.host import fingerprint, git_commit
+from serve_bench.kept import kept_body, kept_header, kept_pair, kept_suite, kept_text
 from serve_bench.result import PlannedTrial, Run
 from serve_bench.store import RunFolder
 
-HEADER_FLAGS: Final = ("--header", "-H")
-NOT_KEPT: Final = "(not kept)"
+#: How the values of an option are kept; of all others as a text in which an address may stand.
+KEPT: Final[Mapping[str, Callable[[str], str]]] = {
+    "header": kept_header,
+    "body": kept_body,
+    "expect_body": kept_body,
+    **dict.fromkeys(("env", "a_env", "b_env", "option", "a_option", "b_option"), kept_pair),
+}
 
 
 def run_record(
@@ -28,33 +37,47 @@ def run_record(
     """The record of a run that begins now."""
     return Run(
         id=folder.path.name,
-        argv=recorded(sys.argv[1:]),
+        argv=command_line(),
         command=command,
         started_at=now_iso(),
         tool_version=__version__,
         git_commit=git_commit(),
-        suite=suite or {},
+        suite=kept_suite(suite or {}),
         plan=plan,
         host=fingerprint(),
     )
 
 
-def recorded(argv: Sequence[str]) -> tuple[str, ...]:
-    """The arguments as they may be kept: of a header its name alone."""
-    out: list[str] = []
-    for at, text in enumerate(argv):
-        flag, equals, value = text.partition("=")
-        if at and argv[at - 1] in HEADER_FLAGS:
-            out.append(_named(text))
-        elif flag in HEADER_FLAGS and equals:
-            out.append(f"{flag}={_named(value)}")
-        elif text.startswith("-H") and len(text) > 2:
-            out.append(f"-H{_named(text[2:])}")
-        else:
-            out.append(text)
-    return tuple(out)
+def command_line() -> tuple[str, ...]:
+    """The command that runs, as words that may be kept: options that were given, by their long
+    names. Empty outside of a command."""
+    # typer has brought its own click since 0.16, and used the package click before.
+    click = typer.Context.__mro__[1].__module__.rpartition(".")[0]
+    context = importlib.import_module(f"{click}.globals").get_current_context(silent=True)
+    chain = []
+    while context is not None:
+        chain.append(context)
+        context = context.parent
+    words: list[str] = []
+    for one in reversed(chain):
+        words += [*([one.info_name] if one.parent is not None else []), *_given(one)]
+    return tuple(words)
 
 
-def _named(header: str) -> str:
-    name, colon, _ = header.partition(":")
-    return f"{name}{colon} {NOT_KEPT}" if colon else NOT_KEPT
+def _given(context: Any) -> Iterator[str]:
+    """The parameters of one command that stood on its command line."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params.get(parameter.name)
+        if isinstance(value, bool):
+            yield max(parameter.opts if value else parameter.secondary_opts, key=len)
+            continue
+        kept = KEPT.get(parameter.name, kept_text)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if parameter.param_type_name == "argument":
+                yield kept(str(each))
+                continue
+            flag, text = max(parameter.opts, key=len), kept(str(each))
+            yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from serve_bench.cli import options
 from serve_bench.scale_keys import KEYS
+
+if TYPE_CHECKING:
+    from serve_bench.scale_request import ScaleSuite
 
 scale = typer.Typer(
     rich_markup_mode=None,
@@ -124,7 +127,6 @@ def _command(workload: str, keys: tuple[str, ...]) -> Callable[..., int]:
 def _run(workload: Any, keys: tuple[str, ...], given: dict[str, Any]) -> int:
     from serve_bench.cli.matrix_flags import asked, names
     from serve_bench.cli.show import Shown
-    from serve_bench.errors import BadInput
     from serve_bench.scale_needs import checked
     from serve_bench.scale_suite import read_scale
     from serve_bench.shipped import read_toml, suite_file
@@ -132,31 +134,31 @@ def _run(workload: Any, keys: tuple[str, ...], given: dict[str, Any]) -> int:
 
     shown = Shown(given["format"], given["published"], given["perf_metrics"])
     shown.check()
+
+    def planned() -> ScaleSuite:
+        file = suite_file(given["suite"])
+        suite = read_scale(
+            workload,
+            read_toml(file),
+            file.name,
+            {name: str(given[name]) for name in keys if given[name] is not None},
+            quick=given["quick"],
+            variants=names(given["variant"]),
+            env=parse_env(given["env"] or (), "--env"),
+            address=given["address"],
+            sample=not given["no_sample"],
+        )
+        return checked(suite)
+
     folder: Path | None = given["resume"]
     if folder is not None:
-        wrong = asked(given, f"scale_{workload}", but=LATER_TOO)
-        if wrong:
-            raise BadInput(
-                f"--resume follows the stored plan; it does not go with {', '.join(wrong)}"
-            )
         from serve_bench.cli.scale_run import resumed, run
 
-        suite, earlier = resumed(folder, workload)
+        flags = asked(given, f"scale_{workload}", but=LATER_TOO)
+        suite, earlier = resumed(folder, workload, flags, planned)
         dry_run = bool(given["dry_run"])
         return run(checked(suite), folder, shown, earlier=earlier, dry_run=dry_run)
-    file = suite_file(given["suite"])
-    planned = read_scale(
-        workload,
-        read_toml(file),
-        file.name,
-        {name: str(given[name]) for name in keys if given[name] is not None},
-        quick=given["quick"],
-        variants=names(given["variant"]),
-        env=parse_env(given["env"] or (), "--env"),
-        address=given["address"],
-        sample=not given["no_sample"],
-    )
-    suite = checked(planned)
+    suite = planned()
     from serve_bench.cli.scale_run import run  # what drives loads is loaded once all is well
 
     return run(suite, given["out"], shown, dry_run=given["dry_run"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from serve_bench.cli.plots import draw_plots
@@ -9,12 +10,16 @@ from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import (
+    again_of,
+    check_same,
     code_of,
+    must_name,
     next_launch,
     run_folder,
     run_mark,
     signals,
     tell_ignored,
+    whole_suite,
     work_off,
 )
 from serve_bench.errors import BadInput
@@ -24,12 +29,21 @@ from serve_bench.scale_runner import ScaleRunner
 from serve_bench.store import check_new, read
 
 
-def resumed(folder: Path, workload: str) -> tuple[ScaleSuite, Result]:
-    """The plan of a stored run, and what is measured of it. Raises BadInput."""
+def resumed(
+    folder: Path, workload: str, asked: Sequence[str], anew: Callable[[], ScaleSuite]
+) -> tuple[ScaleSuite, Result]:
+    """The plan of a stored run, and what is measured of it. `asked`: flags of a plan that were
+    given; `anew`: the plan that they ask for, where the record names what we would run or connect
+    to. Raises BadInput."""
     earlier = read(folder)
     if earlier.run.command != "scale":
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    suite = ScaleSuite.from_json(earlier.run.suite)
+    if must_name(folder, earlier, asked):
+        suite = anew()
+        check_same(folder, earlier, suite.to_json())
+    else:
+        with whole_suite():
+            suite = ScaleSuite.from_json(earlier.run.suite)
     if suite.workload != workload:
         raise BadInput(f"--resume: {folder} holds a run of scale {suite.workload}")
     return suite, earlier
@@ -56,7 +70,7 @@ def run(
         result = read(folder)
         shown.show(result, folder)
         draw_plots(folder, result, published=shown.published)
-    again = f"serve-bench scale {suite.workload} --resume {folder}"
+    again = again_of(f"scale {suite.workload}", folder, result)
     incomplete = failed or bool(result.missing)
     return code_of(again, interrupted=interrupted, incomplete=incomplete)
 

@@ -49,9 +49,11 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     Where there is no room memory goes and names are folded; the last column is there to be copied.
     """
     from serve_bench.cli.say import width_here
+    from serve_bench.errors import visible
     from serve_bench.report.columns import fitted
 
-    names, *others = rows
+    # Titles are what processes of any user call themselves.
+    names, *others = (tuple(visible(cell) for cell in row) for row in rows)
     last = len(names) - 1
     width = width_here()
     table = fitted(names, others, range(last + 1), width, spare=("MB",), fold=(2, 3))

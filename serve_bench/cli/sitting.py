@@ -7,6 +7,7 @@ says whether anything failed; Ctrl-C and a full disk end it, and what it has is 
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +17,17 @@ from types import FrameType
 from typing import Any, Final, Protocol
 
 from serve_bench import __version__
-from serve_bench.cli.run_record import recorded, run_record
+from serve_bench.cli.run_record import command_line, run_record
 from serve_bench.clock import now_iso
+from serve_bench.errors import BadInput
 from serve_bench.host import fingerprint
+from serve_bench.kept import differs, named_by
 from serve_bench.launch_spec import ignored_environment
 from serve_bench.marked import Marked
-from serve_bench.result import PlannedTrial, Resume
+from serve_bench.result import PlannedTrial, Result, Resume
 from serve_bench.store import RunFolder, StoreError
 from serve_bench.strays import sweep
+from serve_bench.variants import BUILT_IN_VARIANTS
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -52,7 +56,7 @@ def run_folder(
     """
     if resumes and out is not None:
         folder, _ = RunFolder.resume(out)
-        folder.append(Resume(recorded(sys.argv[1:]), now_iso(), __version__, fingerprint()))
+        folder.append(Resume(command_line(), now_iso(), __version__, fingerprint()))
     else:
         folder = RunFolder.create(out, now=datetime.now(UTC))
         folder.append(run_record(folder, command, tuple(plan), told))
@@ -60,10 +64,59 @@ def run_folder(
         yield folder
 
 
+def must_name(folder: Path, earlier: Result, asked: Sequence[str]) -> bool:
+    """Whether a run that is gone on with has to be made anew from its flags: where its record names
+    what we would run, write to or connect to. Raises BadInput where `asked`, the flags that were
+    given, are none then, or some without need."""
+    named = _named(earlier)
+    if named and not asked:
+        raise BadInput(
+            f"--resume: the record in {folder} names {', '.join(named)}; that is used only when "
+            "you name it again: give the command line of the run, --resume in the place of --out"
+        )
+    if asked and not named:
+        raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
+    if "--out" in asked:
+        raise BadInput("--out: a run that is gone on with stays in its folder: leave it out")
+    return bool(named)
+
+
+def _named(result: Result) -> list[str]:
+    flags = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
+    with whole_suite():
+        return named_by(result.run.suite, flags)
+
+
+@contextlib.contextmanager
+def whole_suite() -> Iterator[None]:
+    """BadInput where a stored suite is not made as suites are: a hand has changed it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+
+
+def again_of(command: str, folder: Path, result: Result) -> str:
+    """How to go on with a run, in words for a person."""
+    if _named(result):
+        return f"the same command line, with --resume {folder} in the place of --out"
+    return f"serve-bench {command} --resume {folder}"
+
+
+def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
+    """BadInput where a run that was named again is not the stored one."""
+    with whole_suite():
+        other = differs(earlier.run.suite, suite)
+    if other is not None:
+        raise BadInput(f"--resume: this is not the run in {folder}: {other}")
+
+
 def next_launch(folder: Path) -> int:
     """Launch logs are never overwritten, so the next number is one above the highest."""
-    numbers = [int(log.stem.removeprefix("launch-")) for log in folder.glob("logs/launch-*.log")]
-    return max(numbers, default=0) + 1
+    logs = (re.fullmatch("launch-([0-9]+)", log.stem) for log in folder.glob("logs/launch-*.log"))
+    return max((int(log[1]) for log in logs if log is not None), default=0) + 1
 
 
 def work_off(runner: Working) -> bool:

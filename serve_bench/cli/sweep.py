@@ -90,12 +90,16 @@ def sweep(
             load_on=read_load_on(load_on, load_nodes),
         )
         return run_urls(wish, shown)
-    if resume is not None:
-        sitting = measure.resumed("sweep", resume, asked(given, "micro", but=LATER_TOO))
-    else:
+
+    def anew() -> measure.Sitting:
         sitting = measure.fresh("sweep", suite, _overrides(given), out)
+        return measure.loading_on(sitting, load_on, load_nodes)
+
+    if resume is not None:
+        sitting = measure.resumed("sweep", resume, asked(given, "micro", but=LATER_TOO), anew)
+    else:
+        sitting = anew()
     sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
     if dry_run:
         measure.print_plan(sitting)
         return 0

@@ -30,7 +30,7 @@ Pairs = list[str] | None
 def versus(
     a: Annotated[Text, typer.Option(help="First side: VARIANT, APP or VARIANT,APP.")] = None,
     b: Annotated[Text, typer.Option(help="Second side, compared with the first.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Fresh launches of both sides [6].")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Fresh launches of both sides [8].")] = None,
     app: Annotated[Text, typer.Option(help="A built-in app for both sides [noop].")] = None,
     clients: Annotated[
         Text, typer.Option(help="Rows: N aiohttp clients, raw:N connections [raw:100].")
@@ -51,7 +51,7 @@ def versus(
     aa: Annotated[
         bool, typer.Option("--aa", help="A against itself, or default: the noise floor.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="3 rounds of 2 s a side.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="3 rounds of 4 s a side.")] = False,
     threshold: gate_flags.Threshold = None,
     gate: gate_flags.GateMetrics = None,
     fail_on: gate_flags.FailOn = None,
@@ -65,7 +65,10 @@ def versus(
     b_python: Annotated[Text, typer.Option(help="Interpreter of B.")] = None,
     a_option: Annotated[Pairs, typer.Option(help="num_replicas=2 for A; repeatable.")] = None,
     b_option: Annotated[Pairs, typer.Option(help="The same for B; repeatable.")] = None,
-    slice: Annotated[Text, typer.Option(help="Length of a slice, 10ms to 2s [chosen].")] = None,
+    slice: Annotated[Text, typer.Option(help="Length of a slice, 10ms to 2s [7 drains].")] = None,
+    pairing: Annotated[
+        Text, typer.Option(help="slices in turn, or duet: at once, on half the cores [slices].")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the order in every pair.")] = 1,
     suite: options.Suite = SUITE,
     out: options.Out = None,
@@ -93,12 +96,10 @@ def versus(
 
     if resume is not None:
         given["seed"] = None if seed == 1 else seed
-        wrong = asked(given, SUITE, but=LATER_TOO)
-        if wrong:
-            raise BadInput(
-                f"--resume follows the stored plan; it does not go with {', '.join(wrong)}"
-            )
-        stored, earlier = versus_run.resumed(resume)
+        flags = asked(given, SUITE, but=LATER_TOO)
+        stored, earlier = versus_run.resumed(
+            resume, flags, lambda: _suite({**given, "seed": seed}, wish)[0]
+        )
         return versus_run.run(stored, resume, format, wish, earlier=earlier, dry_run=dry_run)
     planned, services = _suite(given, wish)
     return versus_run.run(planned, out, format, wish, services=services, dry_run=dry_run)
@@ -126,6 +127,7 @@ def _suite(
         seed=_whole(given["seed"]) or 0,
         slice_s=None if slice_ is None else seconds_of(slice_, "--slice"),
         budget_s=None if budget is None else seconds_of(budget, "--budget"),
+        pairing=_text(given["pairing"]) or "slices",
         aa=bool(given["aa"]),
         quick=bool(given["quick"]),
         sample=not given["no_sample"],

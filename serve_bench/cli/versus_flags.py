@@ -16,7 +16,9 @@ from serve_bench.app_spec import AppSpec
 from serve_bench.axes import MODEL_APPS, Value, axis_named
 from serve_bench.cli.matrix_flags import check_number, names
 from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
+from serve_bench.duet import halves
 from serve_bench.errors import BadInput
+from serve_bench.kept import kept_option
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_spec import MAX_RATE
 from serve_bench.model_needs import with_device
@@ -25,12 +27,13 @@ from serve_bench.own_app_facts import check_options
 from serve_bench.result import Row, VariantUsed
 from serve_bench.scenario import Suite
 from serve_bench.shipped import read_toml, suite_file
-from serve_bench.slicing import LONGEST_S
+from serve_bench.slicing import LONGEST_S, PAIRINGS
 from serve_bench.suite import Overrides, read_suite, variants_of
 from serve_bench.url_runner import Service
 from serve_bench.variants import parse_env, with_env
 from serve_bench.versus_budget import fit
 from serve_bench.versus_request import (
+    DUET_SIDE_S,
     GATE,
     QUICK_ROUNDS,
     QUICK_SIDE_S,
@@ -39,6 +42,7 @@ from serve_bench.versus_request import (
     SIDE_S,
     STEADY_S,
     THRESHOLD,
+    URL_GATE,
     Side,
     VersusSuite,
     check_apart,
@@ -73,6 +77,7 @@ class Asked:
     rounds: int | None = None
     seed: int = 1
     slice_s: float | None = None
+    pairing: str = PAIRINGS[0]
     budget_s: float | None = None
     aa: bool = False
     quick: bool = False
@@ -137,9 +142,14 @@ def with_urls(
     first, second = services[0], services[-1]
     sides = sides_of(Side(first.name), Side(second.name))
     common = _common(asked)
+    if asked.pairing != PAIRINGS[0]:
+        raise BadInput("--pairing duet: nothing is known of the processes of --url; leave it out")
+    if asked.gate is not None and "cpu" in asked.gate:
+        raise BadInput("--gate: cpu: nothing is known of the processes of --url; leave it out")
     suite = replace(
         _suite(asked, common, sides),
         cells=({},),
+        gate=URL_GATE if asked.gate is None else asked.gate,
         urls={
             side.label: one.request.url for side, one in zip(sides, (first, second), strict=True)
         },
@@ -168,16 +178,17 @@ def _suite(asked: Asked, common: Suite, sides: tuple[Side, Side]) -> VersusSuite
     if asked.slice_s is not None and asked.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
     quick = asked.quick
+    cores_each = _cores_each(asked)
+    side_s = SIDE_S if cores_each is None else DUET_SIDE_S
     return VersusSuite(
         common.name,
         sides,
         common.cells,
-        tuple(_row(row, asked.rate) for row in common.rows),
+        tuple(_row(row, asked.rate, cores_each) for row in common.rows),
         rounds=asked.rounds or (QUICK_ROUNDS if quick else ROUNDS),
-        side_s=QUICK_SIDE_S if quick else SIDE_S,
+        side_s=QUICK_SIDE_S if quick else side_s,
         steady_s=QUICK_STEADY_S if quick else STEADY_S,
         slice_s=asked.slice_s,
-        named=asked.clients is not None or asked.suite != SHIPPED,
         aa=asked.aa,
         seed=asked.seed,
         threshold=THRESHOLD if asked.threshold is None else asked.threshold,
@@ -186,10 +197,30 @@ def _suite(asked: Asked, common: Suite, sides: tuple[Side, Side]) -> VersusSuite
         noise=asked.noise,
         sample=asked.sample,
         timeout_s=common.timeout_s,
+        pairing=asked.pairing,
+        cores_each=cores_each,
     )
 
 
-def _row(row: Row, rate: float | None) -> Row:
+def _cores_each(asked: Asked) -> int | None:
+    """The cores that a duet gives each side; None without one. Raises BadInput."""
+    if asked.pairing not in PAIRINGS:
+        raise BadInput(f"--pairing: {asked.pairing!r} is not allowed; it takes slices or duet")
+    if asked.pairing == PAIRINGS[0]:
+        return None
+    for flag, value in (("--slice", asked.slice_s), ("--rate", asked.rate)):
+        if value is not None:
+            raise BadInput(f"--pairing duet: it does not go with {flag}")
+    each = len(halves()[0])
+    if not each:
+        raise BadInput("--pairing duet: takes 2 cores or more, one half of them for each side")
+    return each
+
+
+def _row(row: Row, rate: float | None, cores_each: int | None) -> Row:
+    if cores_each is not None:
+        words = f"{cores_each} core{'' if cores_each == 1 else 's'} each"
+        return replace(row, label=f"{row.label}, {words}")
     if rate is None:
         return row
     return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
@@ -228,7 +259,7 @@ def _side(asked: Asked, number: int, common: Suite) -> Side:
     settings = _settings(asked.option[number], f"{flag}-option", app)
     words = [variant.name] if its_app is None or name else []
     label = ",".join([*words, *([] if its_app is None else [app.name])])
-    label += "".join(f"+{key}={value}" for key, value in settings.items())
+    label += "".join(f"+{key}={kept_option(key, value)}" for key, value in settings.items())
     return Side(label, variant, app, settings)
 
 
@@ -258,9 +289,12 @@ def _variant(name: str, flag: str, asked: Asked) -> VariantUsed:
 def _check_options(suite: VersusSuite) -> None:
     """Has each side's Serve look at its options. Raises BadInput."""
     for number, side in enumerate(suite.sides):
-        if side.app.own is not None and side.settings:
+        if side.app.own is None:
+            continue
+        if side.settings:
             flag = f"--{FLAGS[number]}-option"
             check_options(side.app.own, [side.settings], flag, side.variant.python)
+        side.app.own.check_room([side.settings], f"--{FLAGS[number]}")
 
 
 def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.sitting import (
     FAILED,
     INTERRUPTED,
+    again_of,
+    check_same,
+    must_name,
     next_launch,
     run_folder,
     run_mark,
     signals,
     tell_ignored,
+    whole_suite,
     work_off,
 )
+from serve_bench.duet import halves
 from serve_bench.errors import BadInput
+from serve_bench.kept import kept_setting, kept_text, kept_value
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.result import Result
+from serve_bench.slicing import turns_words
 from serve_bench.store import read
 from serve_bench.url_runner import Service
 from serve_bench.versus_budget import duration, expected_s
-from serve_bench.versus_request import RoundPlan, VersusSuite, versus_plan
+from serve_bench.versus_request import RoundPlan, VersusSuite, misleading, versus_plan
 from serve_bench.versus_rows import chosen_of
 from serve_bench.versus_runner import VersusRunner
 
@@ -38,19 +46,47 @@ OVERRUN: Final = 1.1
 """A budget is planned with, not enforced: beyond so many times of it that is said."""
 
 
-def resumed(folder: Path) -> tuple[VersusSuite, Result]:
-    """The plan of a stored run, and what is measured of it. Raises BadInput."""
+def resumed(
+    folder: Path, asked: Sequence[str], anew: Callable[[], VersusSuite]
+) -> tuple[VersusSuite, Result]:
+    """The plan of a stored run, and what is measured of it. `asked`: flags of a plan that were
+    given; `anew`: the plan that they ask for, where the record names what we would run. Raises
+    BadInput."""
     earlier = read(folder)
     if earlier.run.command != COMMAND:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    suite = VersusSuite.from_json(earlier.run.suite)
+    if must_name(folder, earlier, asked):
+        suite = anew()
+        check_same(folder, earlier, {**suite.to_json(), **_judged(earlier)})
+        return suite, earlier
+    with whole_suite():
+        suite = VersusSuite.from_json(earlier.run.suite)
     if suite.urls is not None:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
+    if suite.cores_each is not None and suite.cores_each != len(halves()[0]):
+        raise BadInput(f"--resume: {folder} is a duet of {suite.cores_each} cores a side")
     for side in suite.sides:
         check_interpreter(side.variant)
     return suite, earlier
+
+
+def _check_load(suite: VersusSuite, earlier: Result) -> None:
+    """BadInput where what is measured would be loaded otherwise than its row says."""
+    every = [one for plan in versus_plan(suite) for one in plan.pairings]
+    for place, how in chosen_of(every, earlier.trials).items():
+        if how.connections != how.asked_connections:
+            raise BadInput(
+                f"--resume: {place} of this run was loaded with {how.connections} connections, as "
+                "version 0.1 did: start a new one"
+            )
+
+
+def _judged(earlier: Result) -> dict[str, Any]:
+    """What verdicts were held against, which may be another the next time."""
+    names = ("threshold", "gate", "floors", "noise")
+    return {name: earlier.run.suite[name] for name in names if name in earlier.run.suite}
 
 
 def run(
@@ -68,11 +104,15 @@ def run(
     gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
     done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
     rounds = versus_plan(suite, done)
+    if earlier is not None and rounds:
+        _check_load(suite, earlier)
     if dry_run:
         print_plan(suite, rounds)
         return 0
     for line in suite.gave_up:
         print(f"note: to fit into {duration(suite.budget_s or 0.0)}: {line}", file=sys.stderr)
+    for line in misleading(suite):
+        print(f"note: {line}", file=sys.stderr)
     if services is not None:
         print(
             "note: rounds of services that are up already are repetitions alone: how far one "
@@ -91,7 +131,7 @@ def run(
             )
         result = read(folder)
         code = _show(result, folder, format, gate)
-    again = f"serve-bench {COMMAND} --resume {folder}"
+    again = again_of(COMMAND, folder, result)
     kept = "what was measured is kept and shown; a run of --url cannot be gone on with"
     how = f"go on with: {again}" if services is None else kept
     if interrupted:
@@ -158,21 +198,22 @@ def print_plan(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> None:
     """The plan, and about how long it takes. Starts nothing."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
-            say(f"{letter}: {side.label}, {suite.urls[side.label]}")
+            say(f"{letter}: {side.label}, {kept_text(suite.urls[side.label])}")
             continue
         say(f"{letter}: {side.label}, app {side.app.name}")
         for flag, value in side.variant.env.items():
-            say(f"    {flag}={value}")
+            say(f"    {flag}={kept_value(flag, value)}")
         if side.variant.python is not None:
             say(f"    python {side.variant.python}")
         for name, setting in side.settings.items():
-            say(f"    {name}={setting}")
+            say(f"    {name}={kept_setting(name, setting)}")
     for cell in suite.cells:
         label = suite.label(cell)
         if label:
             say("cell: " + ", ".join(f"{name}={value}" for name, value in label.items()))
         for row in suite.rows:
-            say(f"    {row.label} ({row.client})")
+            turns = turns_words(suite.pairing, row.loop == "open", suite.side_s, suite.slice_s)
+            say(f"    {row.label} ({row.client}): {turns}")
     if not rounds:
         say("nothing is left to be measured")
         return
@@ -180,10 +221,14 @@ def print_plan(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> None:
         first, second = (suite.sides[number].label for number in plan.order)
         how = "loaded" if suite.urls is not None else "launched"
         say(f"round {plan.round}: {first} is {how} first, then {second}")
+    for line in misleading(suite):
+        say(f"note: {line}")
     for line in suite.gave_up:
         say(f"to fit into {duration(suite.budget_s or 0.0)}: {line}")
     count = len(rounds)
+    loads = f"in turn and {suite.steady_s:g} s alone"
+    loads = loads if suite.pairing != "duet" else "at once, pinned"
     say(
-        f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row in turn and "
-        f"{suite.steady_s:g} s alone; about {duration(expected_s(suite, rounds))} in all"
+        f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row {loads}; "
+        f"about {duration(expected_s(suite, rounds))} in all"
     )

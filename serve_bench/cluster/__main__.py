@@ -5,12 +5,14 @@ out on the descriptor that stdout was; end of stdin means stop. Ray's own chatte
 which the parent points at a log. The folder is started by path under the interpreter of the
 variant: its modules know each other by their plain names, and import beside that only the standard
 library, ray and starlette. It does not tear down what it launched: the parent ends the whole launch
-by its mark, because `serve.shutdown()` can take 30 s (Ray 2.60 with HAProxy). A cluster that it
+by its mark, because `serve.shutdown()` can take 30 s (Ray 2.60 with HAProxy). Where the parent is
+gone (stdin ends), it becomes the program ending.py, which ends the launch. A cluster that it
 attached to it leaves as it was, whether it is told to or its stdin ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -22,7 +24,9 @@ from queue import Queue
 from typing import Any, TextIO
 
 import asking
+import ending
 import routes
+import waiting
 from attaching import LEAVE_TIMEOUT_S, Attached
 from deploying import Deployer
 from graphs import Graphs
@@ -94,16 +98,26 @@ class Cluster:
         """What Serve tells about its controller."""
         return {"controller": asking.controller()}
 
+    def look(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Without moments: starts to look at what replicas wait in. With them: what they saw."""
+        if "from_ns" in spec:
+            return {"replicas": waiting.end(spec["from_ns"], spec["to_ns"])}
+        waiting.begin()
+        return {}
+
     def leave(self) -> dict[str, Any]:
         """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
         return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
 
 
 def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Cluster) -> None:
-    """Ends the process at once when stdin ends: the parent is dead, and the warden reaps. A cluster
-    of others is left as it was first: nobody else would."""
+    """When stdin ends, the parent is dead: what was launched is ended, since the warden may be dead
+    too. A cluster of others is left as it was first: nobody else would."""
     for line in source:
-        commands.put(json.loads(line))
+        try:
+            commands.put(json.loads(line))
+        except ValueError:  # the parent died in the middle of it
+            break
     if cluster.attached is not None:
         end = threading.Timer(LEAVE_TIMEOUT_S + 2.0, os._exit, (1,))
         end.daemon = True
@@ -112,6 +126,8 @@ def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Clu
             cluster.attached.leave()
         except Exception:  # noqa: BLE001 - nobody is left to be told, but the log
             traceback.print_exc()
+    else:
+        ending.become()
     os._exit(0)
 
 
@@ -121,8 +137,9 @@ def main() -> None:
     os.dup2(2, 1)  # Ray prints to stdout: to the log with it
 
     def say(**message: Any) -> None:
-        protocol.write(json.dumps(message) + "\n")
-        protocol.flush()
+        with contextlib.suppress(BrokenPipeError):  # the parent is dead: `_read_commands` ends us
+            protocol.write(json.dumps(message) + "\n")
+            protocol.flush()
 
     commands: Queue[dict[str, Any]] = Queue()
     cluster = Cluster(say)
@@ -133,7 +150,7 @@ def main() -> None:
     actions: dict[str, Callable[..., dict[str, Any]]] = {
         name: getattr(cluster, name)
         for name in """launch attach deploy proof put remove proxies handle_load controller
-        leave""".split()
+        look leave""".split()
     }
     while True:
         command = commands.get()

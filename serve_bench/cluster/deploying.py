@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 from asking import ask_replicas, serve_client
 from log_levels import set_system_log_level, wait_system_log_level
-from refusal import ANSI, Refused, last_raised, one_line
+from refusal import ANSI, Refused, last_raised, one_line, traceback_in
 
 POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
@@ -30,6 +32,12 @@ _ADVICE = {
     405: ": the path takes another --method",
     422: ": the path takes another query (--route) or --body",
 }
+
+#: What a path that takes websockets answers to a plain request: unknown, or upgrade required.
+_NOT_HTTP = (404, 405, 426)
+
+#: Lines that the end of what a dead replica wrote is told with.
+LAST_LINES = 10
 
 #: Paths of the app that are told.
 MOST_PATHS = 8
@@ -78,12 +86,14 @@ class Deployer:
             "http_options": self.http,
             "applications": [
                 {
+                    **spec.get("config", {}),  # of a config file of Serve
                     "name": spec["name"],
-                    "route_prefix": spec["route_prefix"],
+                    "route_prefix": spec["route_prefix"] or None,
                     "import_path": spec["import_path"],
                     "args": spec["args"],
                     "deployments": deployments,
-                }
+                },
+                *spec.get("beside", ()),
             ],
         }
         parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
@@ -92,27 +102,37 @@ class Deployer:
     def _wait_running(self, spec: dict[str, Any]) -> None:
         from ray import serve
 
-        wanted = {d["name"]: d["num_replicas"] for d in spec["deployments"] if "num_replicas" in d}
+        wanted = {
+            d["name"]: d["num_replicas"]
+            for d in spec["deployments"]
+            if isinstance(d.get("num_replicas"), int)
+        }
+        names = [spec["name"], *(one["name"] for one in spec.get("beside", ()))]
         deadline = time.monotonic() + float(spec["timeout_s"])
-        status = "not seen by the controller"
-        while time.monotonic() < deadline:
-            app = serve.status().applications.get(spec["name"])
-            if app is not None:
-                status = str(getattr(app.status, "value", app.status))
+        waited = time.time()
+        while True:
+            every = serve.status().applications
+            waiting = ""
+            said: list[str] = []
+            for name in names:
+                app: Any = every.get(name)
+                status = str(getattr(app.status, "value", app.status)) if app else "not seen"
                 # The same once more is asked for when a replica was killed: Serve calls the app
                 # unhealthy until it has replaced it.
                 if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
-                    told = [app.message, *(one.message for one in app.deployments.values())]
-                    why = [line for text in told for line in ANSI.sub("", text).splitlines()]
-                    raised = last_raised(why)
-                    because = f": {raised}" if raised else ""
-                    raise Refused(f"the app {spec['name']!r} is {status}{because}", why)
-                if status == "RUNNING" and all(
-                    _settled(app.deployments.get(name), count) for name, count in wanted.items()
+                    raise _failed(name, status, _messages(app), waited)
+                if status != "RUNNING" or (
+                    name == spec["name"]
+                    and not all(_settled(app.deployments.get(d), n) for d, n in wanted.items())
                 ):
-                    return
+                    waiting = waiting or f"the app {name!r} is {status}"
+                    said += _messages(app) if app else []
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                because = f": {' '.join(said[-1].split())}" if said else ""
+                raise Refused(f"{waiting} after {spec['timeout_s']:.0f} s{because}", said)
             time.sleep(POLL_S)
-        raise Refused(f"the app {spec['name']!r} is {status} after {spec['timeout_s']:.0f} s")
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Until the HTTP port answers for the app: a deployment can run before it is routed to.
@@ -123,7 +143,7 @@ class Deployer:
         """
         ready = spec["ready"]
         first: dict[str, Any] | None = None
-        began_all = time.monotonic()
+        began_all, since = time.monotonic(), time.time()
         polls = 0
         routed = False
         while (left_s := began_all + PROXY_TIMEOUT_S - time.monotonic()) > 0:
@@ -146,19 +166,37 @@ class Deployer:
         asked = f"{ready['method']} {ready['path']}"
         waited_s = time.monotonic() - began_all
         said = f"{asked} on port {self.http['port']} answered {answer} for {waited_s:.0f} s"
-        raise Refused(said + (self._advice(status) if spec["own"] else ""))
+        if not spec["own"]:
+            raise Refused(said)
+        if status is not None and status >= 500:
+            trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
+            raise Refused(f"{said}: {trace[-1].strip()}" if trace else said, trace)
+        raise Refused(said + self._advice(status, ready))
 
     def _routed(self, spec: dict[str, Any]) -> bool:
         """Whether the proxy, or HAProxy, lists the app's prefix among its routes."""
         return spec["route_prefix"] in (self._told("/-/routes") or {})
 
-    def _advice(self, status: int | None) -> str:
+    def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
+        if status in _NOT_HTTP and self._upgrades(ready):
+            return ": the path takes websockets alone, and loads are of HTTP requests"
         if status not in _ADVICE:
             return ""
         paths = (self._told("/openapi.json") or {}).get("paths")
         shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
+
+    def _upgrades(self, ready: dict[str, Any]) -> bool:
+        """Whether the path answers the opening of a websocket (RFC 6455, 4.1)."""
+        opening = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode("ascii"),
+        }
+        asked = {**ready, "method": "GET", "body": None, "headers": ready["headers"] | opening}
+        return self._ask(asked, POLL_TIMEOUT_S)[0] == 101
 
     def _told(self, path: str) -> dict[str, Any] | None:
         """The JSON object at a path of the HTTP port; None where there is none."""
@@ -183,7 +221,8 @@ class Deployer:
         try:
             connection.request(ready["method"], ready["path"], body, ready["headers"])
             response = connection.getresponse()
-            content = response.read()
+            # After 101 comes what is no HTTP, for as long as both sides like.
+            content = b"" if response.status == 101 else response.read()
             return response.status, f"{response.status} {response.reason}", content
         except (OSError, http.client.HTTPException) as error:
             return None, one_line(error), b""
@@ -211,7 +250,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
             mine = [one for one in replicas if one["deployment"] == check["deployment"]]
             wrong += [
                 f"replica {replica['pid']} of {check['deployment']} uses "
-                f"{name}={replica.get(name)!r}, asked for {value!r}"
+                f"{_other(check, name, '=', replica.get(name), value)}"
                 for replica in mine
                 for name, value in check["expect"].items()
                 if replica.get(name) != value
@@ -229,6 +268,13 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
+def _other(check: dict[str, Any], name: str, verb: str, found: Any, asked: Any) -> str:
+    """An option that is not what was asked for; of what may be a secret no values."""
+    if name in check.get("hidden", ()):
+        return f"{name}{verb}something else than was asked for"
+    return f"{name}{verb}{found!r}, asked for {asked!r}"
+
+
 def _told_otherwise(spec: dict[str, Any]) -> list[str]:
     """Options that replicas cannot tell, and of which Serve tells something else."""
     if not any(check["told"] for check in spec["checks"]):
@@ -242,8 +288,8 @@ def _told_otherwise(spec: dict[str, Any]) -> list[str]:
             for part in name.split("."):
                 found = found.get(part) if isinstance(found, dict) else None
             if found != value:
-                told = f"{check['deployment']}.{name} is {found!r} by Serve's own word"
-                wrong.append(f"{told}, asked for {value!r}")
+                told = _other(check, name, " is ", found, value)
+                wrong.append(f"by Serve's own word {check['deployment']}.{told}")
     return wrong
 
 
@@ -256,6 +302,47 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         found += [{**one, "deployment": check["deployment"]} for one in replicas]
         silent += why
     return found, silent
+
+
+def _messages(app: Any) -> list[str]:
+    """What Serve says of an application and of its deployments."""
+    told = [app.message, *(one.message for one in app.deployments.values())]
+    return [ANSI.sub("", text) for text in told if text]
+
+
+def _failed(name: str, status: str, told: list[str], since: float) -> Refused:
+    """Why an application could not be deployed: what its code raised, with the lines that led
+    there, or what a replica wrote before it died."""
+    why = [line for text in told for line in text.splitlines()]
+    trace = traceback_in(why)
+    raised = last_raised(why) or (trace[-1].strip() if trace else None)
+    if trace or not any("ActorDied" in line for line in why):
+        because = f": {raised}" if raised else ""
+        return Refused(f"the app {name!r} is {status}{because}", trace or why)
+    wrote = [
+        line
+        for line in _logged(name, "worker-*.err", since)
+        if line.strip() and not line.startswith(":")
+    ]
+    trace = traceback_in(wrote) or wrote[-LAST_LINES:]
+    last = f"; its last line: {trace[-1].strip()}" if trace else ", and wrote nothing"
+    return Refused(f"the app {name!r} is {status}: the process of a replica ended{last}", trace)
+
+
+def _logged(app: str, pattern: str, since: float) -> list[str]:
+    """What the replica of an application that wrote last has in its log since an instant (s)."""
+    import ray
+
+    worker: Any = ray._private.worker  # without types
+    folder = Path(worker._global_node.get_logs_dir_path())
+    marks = (f"replica_{app}_", f":actor_name:ServeReplica:{app}:")
+    written = [(file.stat().st_mtime, file) for file in folder.glob(pattern)]
+    for _, file in sorted((one for one in written if one[0] >= since), reverse=True):
+        lines = ANSI.sub("", file.read_text(errors="replace")).splitlines()
+        mine = file.name.startswith(marks[0]) or any(line.startswith(marks[1]) for line in lines)
+        if mine and (file.suffix == ".err" or traceback_in(lines)):
+            return lines
+    return []
 
 
 def _settled(deployment: Any, count: int) -> bool:

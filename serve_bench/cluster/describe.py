@@ -1,9 +1,11 @@
 """A program by itself: imports an app of the user's and tells what it is made of, as one JSON line.
 
 It is started by path under the interpreter of a variant, with the app's folder on the path, reads
-what options are to be tried from stdin (`[[deployment, {option: value}], ...]`, nested as Serve
-takes them), and starts nothing. Rule: an error of the app is told as the app's: its kind, its text,
-and the line of the user's file that it came from.
+what is known of the app from stdin (`name`, `args` and `deployments` of a config file of Serve;
+`wishes`, options to be tried, as `[[deployment, {option: value}], ...]`, nested as Serve takes
+them), and starts nothing. With `file` on stdin it tells what that config file says. Rule: an error
+of the app is told as the app's: its kind, its text, and the line of the user's file that it came
+from.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ class NoApp(Exception):
     """What was named is no application; the message says what it is."""
 
 
+class NoConfig(Exception):
+    """What was named is no config file of Serve; the message says why."""
+
+
 class BuilderFailed(Exception):
     """The function that was named raised its cause."""
 
@@ -42,9 +48,10 @@ def hiding() -> str | None:
     return file if file is not None and not (Path(file).parent / "serve").is_dir() else None
 
 
-def application(target: str) -> Any:
-    """The application that `module:name` stands for. Raises what the module raises, or NoApp."""
-    module_name, _, name = target.partition(":")
+def application(target: str, args: dict[str, Any]) -> Any:
+    """The application that `module:name` stands for, or `module.name`, as Serve has it too. Raises
+    what the module raises, or NoApp."""
+    module_name, _, name = target.rpartition(":" if ":" in target else ".")
     module = importlib.import_module(module_name)
     found: Any = module
     for part in name.split("."):
@@ -55,7 +62,12 @@ def application(target: str) -> Any:
     if not hasattr(found, "_bound_deployment") and callable(found) and not hasattr(found, "bind"):
         takes = inspect.signature(found).parameters
         try:
-            found = found({}) if takes else found()  # a builder, as Serve would call it
+            if args:
+                from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+
+                found = call_user_app_builder_with_args_if_necessary(found, args)
+            else:
+                found = found({}) if takes else found()  # a builder, as Serve would call it
         except Exception as error:  # whatever the app raises is its own to tell
             raise BuilderFailed from error
     if hasattr(found, "_bound_deployment"):
@@ -65,20 +77,21 @@ def application(target: str) -> Any:
     raise NoApp(f"{name} ({type(found).__name__}) is not an application of Serve")
 
 
-def deployments(app: Any) -> list[Any]:
+def deployments(app: Any, name: str) -> list[Any]:
     """The deployments of an application, the ingress last, with the names that Serve gives them."""
     try:
         from ray.serve._private.build_app import build_app
     except ImportError:  # before Ray 2.38
         older = importlib.import_module("ray.serve._private.deployment_graph_build")
-        return list(older.build(app, "app"))
-    built = build_app(app, name="app")
+        return list(older.build(app, name))
+    built = build_app(app, name=name)
     last = built.ingress_deployment_name
     return sorted(built.deployments, key=lambda one: one.name == last)
 
 
-def facts(deployment: Any) -> dict[str, Any]:
-    """Name, replicas, CPUs and tables of a deployment."""
+def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
+    """Name, replicas, what Ray must give, and tables of a deployment. `over`: what a config file
+    says of it, which goes before its code, tables as a whole."""
     config = deployment._deployment_config
     actor = dict(deployment._replica_config.ray_actor_options or {})
     scaled = config.autoscaling_config is not None
@@ -87,12 +100,103 @@ def facts(deployment: Any) -> dict[str, Any]:
         "user_config": plain(config.user_config) if isinstance(config.user_config, dict) else {},
         "autoscaling_config": plain(_dumped(config.autoscaling_config)) if scaled else {},
     }
+    tables |= {name: over[name] for name in TABLES if isinstance(over.get(name), dict)}
+    actor = tables["ray_actor_options"]
+    replicas = None if scaled else config.num_replicas
+    if over.get("autoscaling_config") or over.get("num_replicas") == "auto":
+        replicas = None
+    elif over.get("num_replicas") is not None:
+        replicas = over["num_replicas"]
+    bundles = over.get("placement_group_bundles") or getattr(
+        deployment._replica_config, "placement_group_bundles", None
+    )
+    needs = {name: float(actor.get(f"num_{name}s") or 0) for name in ("cpu", "gpu")}
+    if "num_cpus" not in actor:
+        needs["cpu"] = 1.0
+    if bundles:  # the replica's own needs are part of the first
+        needs = {name: sum(float(one.get(name.upper(), 0)) for one in bundles) for name in needs}
     return {
         "name": deployment.name,
-        "num_replicas": None if scaled else config.num_replicas,
-        "num_cpus": float(actor.get("num_cpus", 1) or 0),
+        "num_replicas": replicas,
+        "num_cpus": needs["cpu"],
+        "num_gpus": needs["gpu"],
+        "resources": sorted([*(actor.get("resources") or {}), *_accelerator(actor)]),
         "tables": {name: table for name, table in tables.items() if table},
     }
+
+
+def _accelerator(actor: dict[str, Any]) -> list[str]:
+    """The resource by which Ray places a replica that asks for a kind of GPU."""
+    kind = actor.get("accelerator_type")
+    return [f"accelerator_type:{kind}"] if kind else []
+
+
+def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The deployments of an application, with what a config file says of them. Raises NoApp."""
+    built = deployments(app, name)
+    names = [one.name for one in built]
+    for one in of_file:
+        if one["name"] not in names:
+            raise NoApp(f"has no deployment {one['name']!r}; it has {', '.join(names)}")
+    over = {one["name"]: one for one in of_file}
+    return [facts(one, over.get(one.name, {})) for one in built]
+
+
+def gpus() -> float | None:
+    """GPUs that Ray would find here; None where this Ray does not tell."""
+    try:
+        from ray._private.accelerators import get_accelerator_manager_for_resource
+    except ImportError:
+        return None
+    manager = get_accelerator_manager_for_resource("GPU")
+    if manager is None:
+        return 0.0
+    ids = manager.get_current_process_visible_accelerator_ids()
+    count = manager.get_current_node_num_accelerators()
+    return float(count if ids is None else min(count, len(ids)))
+
+
+def config_of(file: str) -> dict[str, Any]:
+    """What a config file of Serve says. Raises NoConfig."""
+    import yaml  # type: ignore[import-untyped]  # comes with Ray, without types
+    from ray.serve import schema
+
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoConfig(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise NoConfig(f"is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("applications"), list):
+        raise NoConfig("is no config file of Serve: it has no list of applications")
+    for number, one in enumerate(content["applications"]):
+        env = one.get("runtime_env") if isinstance(one, dict) else None
+        inner = env.get("env_vars") if isinstance(env, dict) else None
+        for name, table in (("runtime_env", env), ("runtime_env.env_vars", inner)):
+            if table is not None and not isinstance(table, dict):
+                raise NoConfig(f"applications[{number}].{name}: {table!r} is no table")
+    # A folder of this machine is allowed here, and not by Serve: it is looked at elsewhere.
+    bare = [
+        {k: v for k, v in one.items() if k != "runtime_env"} if isinstance(one, dict) else one
+        for one in content["applications"]
+    ]
+    parse: Any = getattr(schema.ServeDeploySchema, "model_validate", None)
+    parse = parse or schema.ServeDeploySchema.parse_obj
+    try:
+        parse({**content, "applications": bare})
+    except (TypeError, ValueError) as error:  # pydantic's own is a ValueError
+        raise NoConfig(_first_fault(error)) from None
+    plain_content: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return plain_content
+
+
+def _first_fault(error: Exception) -> str:
+    """What a schema says against a value, with the place of it."""
+    if not hasattr(error, "errors"):
+        return " ".join(str(error).split())
+    first = error.errors()[0]
+    place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in first["loc"])
+    return f"{place.lstrip('.')}: {' '.join(str(first['msg']).split())}".lstrip(": ")
 
 
 def plain(table: dict[Any, Any]) -> dict[str, Any]:
@@ -174,7 +278,7 @@ def main() -> None:
     """Tells what the app named by the first argument is."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the app prints is not the answer
-    wishes = json.load(sys.stdin)
+    about = json.load(sys.stdin)
     try:
         import ray
 
@@ -185,8 +289,16 @@ def main() -> None:
         told["hidden_by"] = hiding()
     else:
         try:
-            told["deployments"] = [facts(one) for one in deployments(application(sys.argv[1]))]
-            told["refusals"] = refusals(wishes)
+            if "file" in about:
+                told["config"] = config_of(about["file"])
+            else:
+                app = application(sys.argv[1], about.get("args", {}))
+                of_file, name = about.get("deployments", []), about.get("name", "default")
+                told["deployments"] = described(app, name, of_file)
+                told["refusals"] = refusals(about.get("wishes", []))
+                told["gpus"] = gpus()
+        except NoConfig as error:
+            told["no_config"] = str(error)
         except NoApp as error:
             told["no_app"] = str(error)
         except BuilderFailed as error:

@@ -32,7 +32,10 @@ CLASSES = {
 
 @dataclass
 class Tally:
-    """What came of the requests of a measured part. A request counts when it ends."""
+    """What came of the requests of a measured part: those sent in it, whenever they end. The
+    windows count what ended in each; `late` ended behind the last. `flown_ns`: requests in flight
+    times ns, over the windows. `censored_ns`: how long those were waited for that had a time-out.
+    """
 
     begin_ns: int
     window_ns: int
@@ -40,7 +43,10 @@ class Tally:
     latencies_ns: list[int] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
-    in_flight: int = 0
+    censored_ns: list[int] = field(default_factory=list)
+    late: int = 0
+    late_failed: int = 0
+    flown_ns: int = 0
 
 
 class Handles:
@@ -73,16 +79,21 @@ async def _load(spec: dict[str, Any]) -> dict[str, Any]:
     else:
         tally = await _until(clients, spec, float(spec["window_s"]), int(spec["windows"]))
         began_ns = tally.begin_ns
-    seconds = (time.monotonic_ns() - began_ns) / 1e9
+    seconds, drained_s = (time.monotonic_ns() - began_ns) / 1e9, 0.0
     if tally.windows:
-        seconds = tally.window_ns * len(tally.windows) / 1e9
+        windows_s = tally.window_ns * len(tally.windows) / 1e9
+        seconds, drained_s = windows_s, max(0.0, seconds - windows_s)
     return {
         "seconds": seconds,
+        "drained_s": drained_s,
         "windows": tally.windows,
         "latencies_ns": tally.latencies_ns,
         "completed": len(tally.latencies_ns),
         "failed": dict(tally.failed),
-        "in_flight": tally.in_flight,
+        "censored_ns": tally.censored_ns,
+        "late": tally.late,
+        "late_failed": tally.late_failed,
+        "flown_ns": tally.flown_ns,
         "examples": tally.examples,
         "warmup_completed": len(warm.latencies_ns),
         "warmup_failed": sum(warm.failed.values()),
@@ -92,9 +103,8 @@ async def _load(spec: dict[str, Any]) -> dict[str, Any]:
 async def _until(
     clients: list[_Client], spec: dict[str, Any], window_s: float, windows: int
 ) -> Tally:
-    """All clients send for so many windows. A request that is under way at the end of them is in
-    flight, and is waited for, so that it does not meet what comes next. One that fails then counts
-    as failed: a call that is never answered would be told by nothing else."""
+    """All clients send for so many windows. A request that is under way at the end of them is
+    waited for, up to its time-out: it counts as any other, but in no window."""
     tally = Tally(time.monotonic_ns(), int(window_s * 1e9), [0] * windows)
     await asyncio.gather(*(client.until_the_end(tally) for client in clients))
     return tally
@@ -111,18 +121,19 @@ class _Client:
         for _ in range(count):
             began = time.monotonic_ns()
             failure = await self._ask()
-            _note(tally, failure, time.monotonic_ns() - began)
+            _note(tally, failure, began, time.monotonic_ns())
 
     async def until_the_end(self, tally: Tally) -> None:
         end_ns = tally.begin_ns + tally.window_ns * len(tally.windows)
         while (began := time.monotonic_ns()) < end_ns:
             failure = await self._ask()
             now = time.monotonic_ns()
-            if now >= end_ns and failure is None:
-                tally.in_flight += 1
-                return
-            _note(tally, failure, now - began)
-            if failure is None:
+            _note(tally, failure, began, now)
+            tally.flown_ns += min(now, end_ns) - began
+            if now >= end_ns:
+                tally.late += 1
+                tally.late_failed += failure is not None
+            elif failure is None:
                 tally.windows[(now - tally.begin_ns) // tally.window_ns] += 1
             else:  # one that fails at once must not keep the loop to itself
                 await asyncio.sleep(0)
@@ -142,11 +153,13 @@ class _Client:
         return "body", f"answered {answer!r}, expected {self._expect}"
 
 
-def _note(tally: Tally, failure: tuple[str, str] | None, took_ns: int) -> None:
+def _note(tally: Tally, failure: tuple[str, str] | None, began: int, now: int) -> None:
     if failure is None:
-        tally.latencies_ns.append(took_ns)
+        tally.latencies_ns.append(now - began)
         return
     named, line = failure
+    if named == "timeout":
+        tally.censored_ns.append(now - began)
     tally.failed[named] += 1
     if line not in tally.examples and len(tally.examples) < EXAMPLES:
         tally.examples.append(line)

@@ -67,8 +67,9 @@ def _wait_joined(process: subprocess.Popen[bytes], count: int) -> None:
 
 
 def joining_environment() -> dict[str, str]:
-    """What another driver needs in its environment to be let in."""
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    """What another driver needs in its environment to be let in, and to take loopback for it."""
+    loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", loopback)
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serve_bench.checks import Warning
-from serve_bench.comparing.doubts import Doubt, Letter, doubts_of, weighed, worse
+from serve_bench.comparing.doubts import Doubt, Letter, doubts_of, unlike_ways, weighed, worse
 from serve_bench.comparing.parts import Compared, ComparedRow, Effect, Slicing
 from serve_bench.comparing.values import MEASURES, SLICES, Measure, SideRow
 from serve_bench.comparison import FEWEST, Interval, Judged, judge, paired, unpaired
@@ -83,6 +83,7 @@ def _doubts(match: Match) -> tuple[Doubt, ...]:
     return (
         *doubts_of("A", match.a, match.known[0]),
         *doubts_of("B", match.b, match.known[1]),
+        *unlike_ways(match.a, match.b),
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from serve_bench.comparing.values import Place, SideRow
+from serve_bench.kept import kept_suite
 from serve_bench.result import JsonObject, Result
 
 SIZES_ALIKE: Final = 0.05
@@ -138,7 +139,7 @@ def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterato
 def _suites(a: Result, b: Result) -> Iterator[Difference]:
     if a.run.command != b.run.command:
         yield _difference("command", a.run.command, b.run.command)
-    mine, theirs = a.run.suite, b.run.suite
+    mine, theirs = kept_suite(a.run.suite), kept_suite(b.run.suite)  # earlier ones kept more
     for name in mine:
         if name not in theirs or name in NO_SETTING:
             continue

@@ -24,7 +24,7 @@ from serve_bench.result import (
     Trial,
     cell_slug,
 )
-from serve_bench.statistics import MAIN, merged
+from serve_bench.statistics import MAIN, LowerBound, latency_figures
 
 SLICES: Final = "slices"
 """In a trial's `client`: what a run of versus keeps of its slices, or of windows in their place."""
@@ -63,12 +63,14 @@ class Place:
 
 @dataclass(frozen=True)
 class SideRow:
-    """A row of a cell on one side. `planned`: its rounds; `values`: by metric, then by round."""
+    """A row of a cell on one side. `planned`: its rounds; `broken`: those with a trial that was
+    measured and dropped; `values`: by metric, then by round."""
 
     cell: JsonObject
     row: Row
     planned: tuple[int, ...] = ()
     trials: tuple[Trial, ...] = ()
+    broken: tuple[int, ...] = ()
     values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
@@ -78,27 +80,35 @@ class SideRow:
 
     @property
     def failed_share(self) -> float:
-        """Failed requests, as a share of those that ended; 0 where none did."""
-        failed = sum(trial.counts.failed_total for trial in self.trials)
+        """Failed requests and those that were never answered, as a share of all that ended or were
+        given up; 0 where none did."""
+        failed = sum(trial.counts.failed_total + trial.unanswered for trial in self.trials)
         ended = failed + sum(trial.counts.completed for trial in self.trials)
         return failed / ended if ended else 0.0
 
 
 def rows_of(result: Result, variant: str) -> dict[Place, SideRow]:
-    """The rows of a variant, in the order of the plan, those without a plan behind.
+    """The rows of a variant, in the order of the plan, those without a plan behind. What a broken
+    cluster measured is planned and not measured (Result.broken).
 
     Raises FormatError when a stored histogram cannot be read.
     """
     planned: dict[Place, list[PlannedTrial | Trial]] = {}
     measured: dict[Place, list[Trial]] = {}
+    dropped: dict[Place, list[Trial]] = {}
     every: list[PlannedTrial | Trial] = [*result.run.plan, *result.trials]
+    broken = result.broken
     for at in every:
         if at.variant == variant:
             planned.setdefault(place_of(at), []).append(at)
     for trial in result.trials:
         if trial.variant == variant:
-            measured.setdefault(place_of(trial), []).append(trial)
-    return {place: _row(every, measured.get(place, [])) for place, every in planned.items()}
+            found = dropped if trial.key in broken else measured
+            found.setdefault(place_of(trial), []).append(trial)
+    return {
+        place: _row(every, measured.get(place, []), dropped.get(place, []))
+        for place, every in planned.items()
+    }
 
 
 def place_of(at: PlannedTrial | Trial) -> Place:
@@ -107,7 +117,7 @@ def place_of(at: PlannedTrial | Trial) -> Place:
     return Place(cell_slug(at.cell), label, at.row.client)
 
 
-def _row(every: list[PlannedTrial | Trial], trials: list[Trial]) -> SideRow:
+def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[Trial]) -> SideRow:
     values: dict[str, dict[int, list[float]]] = {}
     for trial in trials:
         for name, value in values_of(trial).items():
@@ -117,6 +127,7 @@ def _row(every: list[PlannedTrial | Trial], trials: list[Trial]) -> SideRow:
         row=every[0].row,
         planned=tuple(sorted({at.round for at in every})),
         trials=tuple(sorted(trials, key=lambda one: (one.round, one.row.run))),
+        broken=tuple(sorted({one.round for one in dropped})),
         values={
             name: {round_: statistics.median(found) for round_, found in sorted(by_round.items())}
             for name, by_round in values.items()
@@ -125,7 +136,8 @@ def _row(every: list[PlannedTrial | Trial], trials: list[Trial]) -> SideRow:
 
 
 def values_of(trial: Trial) -> dict[str, float]:
-    """The value of a trial for each metric that it has: requests/s, and ns for the others."""
+    """The value of a trial for each metric that it has: requests/s, and ns for the others. A lower
+    bound is no value: what was given up would make a side look faster than it is."""
     if trial.counts.completed <= 0:
         return {}
     try:
@@ -133,18 +145,23 @@ def values_of(trial: Trial) -> dict[str, float]:
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"trial {trial.key}: its {SLICES} cannot be read: {error!r}") from None
     if "latency" in trial.metrics and trial.metrics["latency"].unit == "ns":
-        p50, p99 = merged([trial], "latency").percentiles((0.5, 0.99))
+        p50, p99 = latency_figures([trial], (0.5, 0.99))
         found |= {"p50": p50, "p99": p99}
     return {
         name: float(value)
         for name, value in found.items()
         if value is not None and math.isfinite(value) and value > 0
+        if not isinstance(value, LowerBound)
     }
 
 
 def _throughput(trial: Trial) -> float | None:
     sliced = trial.client.get(SLICES)
     if sliced:
+        windows = list(zip(sliced["completed"], sliced["length_s"], strict=True))
+        served = windows and all(done and seconds > 0 for done, seconds in windows)
+        if sliced.get("method") == "duet" and served:  # each on other cores: so much as they differ
+            return statistics.geometric_mean(done / seconds for done, seconds in windows)
         seconds = sum(sliced["length_s"])
         return sum(sliced["completed"]) / seconds if seconds > 0 else None
     metric = trial.metrics.get(MAIN)
@@ -155,12 +172,14 @@ def _cpu_ns(trial: Trial) -> float | None:
     """CPU of the processes on a request's way, for one request; None where it was not sampled."""
     metric, sliced = trial.metrics.get("server_cpu"), trial.client.get(SLICES)
     if metric is not None and metric.windows and sliced:
-        return 1e9 * sum(metric.windows) / (sum(sliced["completed"]) or math.inf)
+        requests = sliced.get("requests") or sum(sliced["completed"])
+        return 1e9 * sum(metric.windows) / (requests or math.inf)
     if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
         return None
     shares = [share for one in _processes(trial) if (share := one.get("cpu_percent")) is not None]
     measured_s = measured_seconds(trial)
-    return 1e9 * sum(shares) / 100 * measured_s / trial.counts.completed if shares else None
+    completed = trial.completed_in_windows
+    return 1e9 * sum(shares) / 100 * measured_s / completed if shares and completed else None
 
 
 def _processes(trial: Trial) -> Iterable[Mapping[str, Any]]:

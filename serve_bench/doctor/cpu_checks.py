@@ -173,16 +173,18 @@ def read_load(place: Place) -> Finding:
         averages = os.getloadavg()
     except OSError:
         return Finding("load", "unknown", "the system tells no load average")
-    return load(averages, os.cpu_count() or 1)
+    return load(averages, os.cpu_count() or 1, host.busy_cores())
 
 
-def load(averages: Sequence[float], logical: int) -> Finding:
-    """Is the machine used by others? The same threshold as the check `busy-host` of a report."""
-    value = f"{averages[0]:.2f} in the last minute on {logical} cores"
+def load(averages: Sequence[float], logical: int, busy: float | None = None) -> Finding:
+    """Is the machine used by others? `busy`: cores in use now. The same threshold as the check
+    `busy-host` of a report, which looks at what runs just before."""
+    value = "" if busy is None else f"{busy:.2f} cores in use now, load average "
+    value += f"{averages[0]:.2f} in the last minute on {logical} cores"
     if len(averages) == 3:
         value += f" ({averages[1]:.2f} in 5, {averages[2]:.2f} in 15)"
-    detail = {"averages": list(averages), "cores": logical}
-    if averages[0] <= BUSY_SHARE * logical:
+    detail = {"averages": list(averages), "cores": logical, "busy": busy}
+    if (averages[0] if busy is None else busy) <= BUSY_SHARE * logical:
         return Finding("load", "ok", value, detail=detail)
     advice = "other work takes the cores: `top` names it; wait for it to end"
     return Finding("load", "warning", value, advice, detail)

@@ -22,6 +22,7 @@ from serve_bench.doctor.place import Place, listed, plural
 from serve_bench.doctor.programs import said_by
 from serve_bench.errors import BadInput
 from serve_bench.fitness import Finding
+from serve_bench.own_module import NOT_FROM_HERE
 from serve_bench.strays import RUN_MARK, KnownRun, find, known_runs, owner_alive
 from serve_bench.variants import BUILT_IN_VARIANTS
 
@@ -40,11 +41,13 @@ HAPROXY_PATH: Final = "RAY_SERVE_HAPROXY_BINARY_PATH"
 CLUSTER: Final = Path(__file__).parent.parent / "cluster"
 ASK_TIMEOUT_S: Final = 30.0
 
-_ASK: Final = """
-import importlib.util, json, platform, sys, sysconfig
+_ASK: Final = (
+    NOT_FROM_HERE
+    + """
+sys.path.insert(0, sys.argv[1])
+import importlib.util, json, platform, sysconfig
 from importlib import metadata
 from pathlib import Path
-sys.path[:] = [sys.argv[1], *[place for place in sys.path if place]]
 def version(name):
     try:
         return metadata.version(name)
@@ -66,10 +69,11 @@ if serve is not None and serve.is_dir():
     told["flags"] = sorted(known_flags(serve))
 print(json.dumps(told))
 """
+)
 
 
 LOAD_TIMEOUT_S: Final = 60.0
-_LOAD: Final = "import sys; sys.path[:] = filter(None, sys.path); from ray import serve"
+_LOAD: Final = NOT_FROM_HERE + "from ray import serve"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from serve_bench.doctor.place import plural
 from serve_bench.doctor.programs import said_by, where
 from serve_bench.errors import BadInput
 from serve_bench.fitness import Finding, Status
+from serve_bench.own_module import NOT_FROM_HERE
 from serve_bench.perf import PACKAGE, PerfUnusable, record
 from serve_bench.pyspy import ProfileFailed, dump, py_spy
 from serve_bench.rights import ptrace_scope, why_not_allowed
@@ -74,7 +75,7 @@ def library(name: str, use: str, missing: Status = "absent") -> Finding:
 
 def why_not_imported(module: str) -> str | None:
     """Why this interpreter, in a process of its own, cannot import a module; None where it can."""
-    code = f"import sys; sys.path[:] = filter(None, sys.path); import {module}"
+    code = f"{NOT_FROM_HERE}import {module}"
     try:
         told = subprocess.run(
             [sys.executable, "-c", code],

@@ -64,6 +64,9 @@ def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[To
 
 def _why_empty(result: Result) -> str:
     """Why a run has no figure."""
+    if any(one.counts.completed for one in result.trials):
+        told = f": {result.failures[0].message}" if result.failures else ""
+        return f"every row of it broke{told}"
     failed = sum(trial.counts.failed_total for trial in result.trials)
     if failed:
         return f"no request succeeded: all {failed:,} failed"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import socket
 import time
 from collections import deque
@@ -21,11 +22,13 @@ from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, cla
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address, tls_context
 from serve_bench.load.failures import reason_of
+from serve_bench.load.http1 import MAX_HEAD
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
 from serve_bench.load.turns import next_turn
 from serve_bench.load_spec import Load
+from serve_bench.request_spec import Headers
 
 PAUSE_S = 0.05
 """As in the raw client: wait after a failed connect."""
@@ -33,18 +36,23 @@ PAUSE_S = 0.05
 FOREVER_S = 1e9
 """Idle connections are kept as long as the server keeps them."""
 
+_LONG_HEADS: dict[str, Any] = {"max_line_size": MAX_HEAD, "max_field_size": MAX_HEAD}
+if "max_headers" in inspect.signature(aiohttp.ClientSession).parameters:  # aiohttp 3.14 has it
+    _LONG_HEADS["max_headers"] = MAX_HEAD // 4  # the shortest line of a head: "a:\r\n"
+
 perf = time.perf_counter_ns
 
 
 class Client:
     """One session, its connection, and whether it has a request in flight."""
 
-    __slots__ = ("busy", "session", "task", "wire")
+    __slots__ = ("busy", "due", "session", "task", "wire")
 
     def __init__(self, session: aiohttp.ClientSession, wire: Wire) -> None:
         self.session = session
         self.wire = wire
         self.busy = False
+        self.due = 0
         self.task: asyncio.Task[None] | None = None
 
 
@@ -62,7 +70,10 @@ class AiohttpEngine:
         self._loop = asyncio.new_event_loop()
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         self._url = URL(load.request.url, encoded=True)
-        turns = [(URL(url, encoded=True), body) for url, body in load.request.turns]
+        turns = [
+            (URL(url, encoded=True), body, named if load.request.header_sets else None)
+            for url, body, named in load.request.turns
+        ]
         self._draw = next_turn(load, share, turns)
         self._clients: list[Client] = []
         self._free: list[tuple[Client, asyncio.Future[int]]] = []
@@ -76,9 +87,9 @@ class AiohttpEngine:
         """Call `call` when the descriptor is readable."""
         self._loop.add_reader(fd, call)
 
-    def count_in_flight(self) -> tuple[int, int]:
-        """Clients with a request in flight, and due requests not sent yet."""
-        return sum(1 for client in self._clients if client.busy), len(self._backlog)
+    def open_requests(self) -> tuple[list[int], list[int]]:
+        """The due times of requests in flight, and of those not sent yet."""
+        return [client.due for client in self._clients if client.busy], list(self._backlog)
 
     # -- connecting ---------------------------------------------------------------------------
 
@@ -115,7 +126,8 @@ class AiohttpEngine:
         session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
-            headers=list(self.load.request.headers),
+            **_LONG_HEADS,
+            headers=[] if self.load.request.header_sets else list(self.load.request.headers),
             timeout=aiohttp.ClientTimeout(
                 total=self.load.timeout_s,
                 sock_connect=self.load.connect_timeout_s,
@@ -143,19 +155,20 @@ class AiohttpEngine:
 
     # -- one request --------------------------------------------------------------------------
 
-    def _begin(self, client: Client) -> None:
+    def _begin(self, client: Client, due: int) -> None:
         """A request is begun the moment a client is given it, before its task runs."""
         client.busy = True
-        self.tally.sent += 1
+        client.due = due
+        self.tally.begun(due)
 
     async def _request(self, client: Client, due: int, sent_at: int) -> None:
         """Send a request that has been begun, and account for how it ended."""
         tally, wire = self.tally, client.wire
-        url, body = self._draw()
+        turn = self._draw()
         attempts = 0
         while True:
             wire.clear()
-            failure, status = await self._attempt(client, url, body)
+            failure, status = await self._attempt(client, *turn)
             now = perf()
             if now >= tally.edge:
                 self._turn(now)
@@ -180,18 +193,20 @@ class AiohttpEngine:
         if failure == "connect":
             await asyncio.sleep(PAUSE_S)
 
-    async def _attempt(self, client: Client, url: URL, body: bytes) -> tuple[str | None, int]:
+    async def _attempt(
+        self, client: Client, url: URL, body: bytes, headers: Headers | None
+    ) -> tuple[str | None, int]:
         """One try: (class of failure or None, status or 0)."""
         request = self.load.request
         try:
             async with client.session.request(
-                request.method, url, data=body or None, allow_redirects=False
+                request.method, url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
                 got = await response.read()
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             return classify(error, client.wire), 0
-        if client.wire.messages > 1:
+        if client.wire.surplus():
             return "malformed", status
         return judge(request, status, got), status
 
@@ -250,7 +265,10 @@ class AiohttpEngine:
         """Closed loop: the next request when the last one has ended."""
         while self.tally.may_send():
             now = perf()
-            self._begin(client)
+            if now >= self.tally.edge:  # it is sent in the window in which it is counted
+                self._turn(now)
+                continue
+            self._begin(client, now)
             await self._request(client, now, now)
 
     async def _serve(self, client: Client, due: int | None) -> None:
@@ -259,16 +277,16 @@ class AiohttpEngine:
         `due` is that of a request begun already.
         """
         while True:
-            if due is None and self._backlog and self.tally.refill:
+            if due is None and self._backlog:  # in the drain too
                 due = self._backlog.popleft()
-                self.tally.waited += 1
-                self._begin(client)
+                self._begin(client, due)
+                self.tally.had_waited(due)
             if due is None:
                 turn: asyncio.Future[int] = self._loop.create_future()
                 self._free.append((client, turn))
                 due = await turn
             now = perf()
-            self.tally.record("send_lag", now - due)
+            self.tally.record_of(due, "send_lag", now - due)
             await self._request(client, due, now)
             due = None
 
@@ -303,12 +321,12 @@ class AiohttpEngine:
     def _launch(self, due: int) -> None:
         if self._free:
             client, turn = self._free.pop()
-            self._begin(client)
+            self._begin(client, due)
             turn.set_result(due)
         elif len(self._clients) < self.share.limit:
             client = self._make_client()
             self._clients.append(client)
-            self._begin(client)
+            self._begin(client, due)
             client.task = self._loop.create_task(self._serve(client, due))
         else:
             self._backlog.append(due)
@@ -335,7 +353,8 @@ class AiohttpEngine:
         if not tally.refill:
             if tally.aborted or self._drain_until == NEVER:
                 self._drain_until = now if tally.aborted else now + self._drain_ns
-            if now >= self._drain_until or not any(client.busy for client in self._clients):
+            left = bool(self._backlog) or any(client.busy for client in self._clients)
+            if now >= self._drain_until or not left:
                 self._over.set()
 
     def close(self) -> None:

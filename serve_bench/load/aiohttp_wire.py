@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 
 from serve_bench.load import http1
 from serve_bench.load.connect import Address
@@ -21,18 +22,30 @@ from serve_bench.request_spec import Request
 class Wire:
     """What happened on the wire of one client during its request."""
 
-    __slots__ = ("bytes", "ended", "error", "messages", "opened", "started")
+    __slots__ = ("awaited", "bytes", "ended", "error", "handler", "messages", "opened", "started")
 
     def __init__(self) -> None:
         self.bytes = 0
         self.opened = 0
+        self.handler: NotedHandler | None = None
         self.clear()
+        self.awaited = False
 
     def clear(self) -> None:
         """A new request begins."""
         self.started = self.ended = False
+        self.awaited = True
         self.messages = 0
         self.error: BaseException | None = None
+
+    def surplus(self) -> bool:
+        """Whether more came than the one whole response that was taken; its connection is then
+        closed, and bytes that come before the next request end it too."""
+        self.awaited = False
+        more = self.messages > 1 or (self.handler is not None and self.handler.within())
+        if more and self.handler is not None:
+            self.handler.close()
+        return more
 
 
 class NotedHandler(ResponseHandler):
@@ -44,9 +57,25 @@ class NotedHandler(ResponseHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire.opened += 1
+        self._wire.handler = self
         super().connection_made(transport)
 
+    def within(self) -> bool:
+        """Whether the parser is behind the beginning of a message. aiohttp would drop what that is
+        of with its next request; between messages empty lines mean nothing (RFC 9112, 2.2)."""
+        parser: Any = self._parser
+        if parser is None or not self.is_connected():
+            return False
+        try:
+            messages, _, _ = parser.feed_data(b"\r\n\r\n")
+        except HttpProcessingError:  # what is there already is no whole, sound message
+            return True
+        return bool(messages)
+
     def data_received(self, data: bytes) -> None:
+        if not self._wire.awaited:
+            self.close()  # as the raw client does with bytes on an idle connection
+            return
         self._wire.bytes += len(data)
         self._wire.started = True
         super().data_received(data)

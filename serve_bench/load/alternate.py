@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from serve_bench.load.tally import Tally
+from serve_bench.load.tally import LATE_NS, Tally
 from serve_bench.load_result import Slice
 from serve_bench.load_spec import Slices
 
@@ -33,7 +33,9 @@ class Alternation:
         self._plan = plan
         self._draw = random.Random(f"{plan.seed}/slices")
         self._length_ns = int(plan.slice_s * 1e9)
-        self._drain_ns = int(plan.drain_s * 1e9)
+        drain_s = max(one.load.timeout_s for one in engines)
+        drain_s = drain_s if plan.drain_s is None else plan.drain_s
+        self._drain_ns = int(drain_s * 1e9) + LATE_NS
         self.slices: list[Slice] = []
 
     def run(self, start: int) -> None:

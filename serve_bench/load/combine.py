@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from serve_bench.histogram import Histogram
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.merge import highest
+from serve_bench.load.merge import check_counts, highest
 from serve_bench.load_result import HISTOGRAMS, ClientVerdict, Counts, LoadResult, Warmup
 from serve_bench.load_spec import Load
 
@@ -36,7 +36,9 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     merged = {name: _merged(getattr(one, name) for one in results) for name in HISTOGRAMS}
     measured = _counts([one.measured for one in results])
     total = _counts([one.total for one in results])
-    _check(measured, total, merged)
+    _check((measured, total), merged)
+    within = [one.in_windows for one in results if one.in_windows is not None]
+    flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
     shortest = min(len(one.windows) for one in results)
     return replace(
@@ -48,12 +50,16 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
             max(one.warmup.seconds for one in results),
             all(one.warmup.steady for one in results),
             sum(one.warmup.completed for one in results),
+            None if first.warmup.judged is None else all(one.warmup.judged for one in results),
         ),
         latency=merged["latency"],
         service_time=merged["service_time"],
         send_lag=merged["send_lag"],
         pickup=merged["pickup"],
         failed_latency=merged["failed_latency"],
+        censored=merged["censored"],
+        in_windows=_counts(within) if len(within) == len(results) else None,
+        mean_in_flight=sum(flying) if len(flying) == len(results) else None,
         measured=measured,
         total=total,
         status_codes=dict(sorted(_added(one.status_codes for one in results).items())),
@@ -96,15 +102,12 @@ def _counts(every: Sequence[Counts]) -> Counts:
     )
 
 
-def _check(measured: Counts, total: Counts, merged: Mapping[str, Histogram]) -> None:
-    for name, counts in (("measured", measured), ("total", total)):
+def _check(accounts: tuple[Counts, Counts], merged: Mapping[str, Histogram]) -> None:
+    for counts in accounts:
         if not counts.balanced:
-            raise BrokenAccount(f"the {name} account of all nodes does not balance: {counts}")
-    latencies, failures = merged["latency"].count, merged["failed_latency"].count
-    if latencies != measured.completed or failures != measured.failed_total:
-        raise BrokenAccount(
-            f"{latencies} latencies and {failures} of failures on all nodes for {measured}"
-        )
+            raise BrokenAccount(f"an account of all nodes does not balance: {counts}")
+    measured, _ = accounts
+    check_counts(measured, merged["latency"], merged["failed_latency"], merged["censored"])
 
 
 def _verdict(results: Sequence[LoadResult], merged: Mapping[str, Histogram]) -> ClientVerdict:
@@ -116,7 +119,7 @@ def _verdict(results: Sequence[LoadResult], merged: Mapping[str, Histogram]) -> 
         non_idle=highest(one.non_idle for one in verdicts),
         run_queue_wait=highest(one.run_queue_wait for one in verdicts),
         pickup_p50_ns=merged["pickup"].percentile(0.5),
-        latency_p50_ns=merged["latency"].percentile(0.5),
+        latency_p50_ns=merged["latency"].joined(merged["censored"]).percentile(0.5),
     )
 
 

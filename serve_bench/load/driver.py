@@ -17,9 +17,9 @@ from serve_bench.load.merge import losses, merge
 from serve_bench.load.progress import Watch
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.share import shares
-from serve_bench.load.shared import ABORT, COMPLETED, MEASURE, START, Shared
+from serve_bench.load.shared import ABORT, COMPLETED, FAILED, MEASURE, SENT, START, Shared
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
-from serve_bench.load.warmup import SAMPLE_S, is_steady
+from serve_bench.load.warmup import SAMPLE_S, enough_to_judge, is_steady
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
 from serve_bench.load_result import Counts, LoadResult, Progress, Warmup
 from serve_bench.load_spec import Load, Timing
@@ -29,8 +29,7 @@ START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""
 
 CALL_OFF_S = 1.0
-"""How long an interrupted load waits for what its workers have measured, beyond a drain that may
-have begun: a worker that drains looks up only at its end."""
+"""How long an interrupted load waits for what its workers have measured. A drain ends at once."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -151,7 +150,7 @@ class _Drive:
     def _called_off(self) -> bool:
         """Ask the workers for what they have; whether all had begun to measure, and answered."""
         self.shared.words[ABORT] = 1
-        deadline = perf() + int((CALL_OFF_S + self.timing.drain_s) * 1e9)
+        deadline = perf() + int(CALL_OFF_S * 1e9)
         while any("done" not in w.said for w in self.crew.alive) and perf() < deadline:
             self.crew.listen(0.05)
         reports = [
@@ -168,7 +167,7 @@ class _Drive:
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` says yes; returns the warm-up and the
         first window's start."""
-        counts, warm, steady = [0], False, False
+        counts, warm, steady, judged = [0], False, False, False
         sample = int(SAMPLE_S * 1e9)
         due = start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
@@ -181,19 +180,28 @@ class _Drive:
             counts.append(self.shared.total(COMPLETED))
             self.watch.look("warmup")
             if not warm:
-                steady = is_steady(counts)
+                judged = enough_to_judge(counts[-1], self._at_once())
+                steady = judged and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
             if not self.crew.alive or (warm and self.may_measure()):
                 break
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure
-        return Warmup((measure - start) / 1e9, steady, 0), measure
+        return Warmup((measure - start) / 1e9, steady, 0, judged), measure
+
+    def _at_once(self) -> float:
+        """Requests that are served at one time: of an open loop those in flight."""
+        if not self.load.open_loop:
+            return self.load.connections
+        shared = self.shared
+        return shared.total(SENT) - shared.total(COMPLETED) - shared.total(FAILED)
 
     def _measure(self, measure: int) -> None:
         """Wait for the workers' reports; kills one that is silent long after its end."""
         end = measure + int(self.timing.measured_s * 1e9)
-        self.watch.measure_from(measure, end)
-        deadline = end + int((self.timing.drain_s + STUCK_S) * 1e9)
+        drained = end + int(self.timing.drain_at_most_s(self.load) * 1e9)
+        self.watch.measure_from(measure, end, drained)
+        deadline = drained + int(STUCK_S * 1e9)
         while pending := [w for w in self.crew.alive if "done" not in w.said]:
             self.crew.listen(0.25)
             self.watch.look("measure" if perf() < end else "drain")

@@ -12,23 +12,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from serve_bench.histogram import Histogram
 from serve_bench.load_result import ClientVerdict, WorkerReport
 
 NON_IDLE_LIMIT = 0.85
 """A thread that ran or waited for a CPU for more of the time had no slack left. CPU time alone
 misses it: with two hogs on its core a saturated client shows 0.33 of a core (measured)."""
 
-PICKUP_SHARE = 0.10
-"""Responses that lie in the kernel for more than this share of their latency (medians) wait for
-the client. With one connection there is nothing to wait behind, so it does not count there."""
+ADDED_SHARE = 0.10
+"""The client adds to the latency what responses lie in the kernel before it reads them, and what it
+sends late. It is a limit when that is more than this share of the whole latency: of the sums over
+all requests, so that a tail that the server made weighs as much as it took. With one connection
+there is nothing to wait behind in the kernel, so that does not count there."""
+
+ADDED_P50_NS = 200_000
+ADDED_P99_SHARE = 0.01
+"""What is added is no limit while its median is less than the first and its p99 less than this
+share of the latency's p99, however short the latency: a timer is late by 50 us on an idle host."""
 
 RUN_QUEUE_LIMIT = 0.05
 """For a spinning client, which is never idle: waiting for a CPU so much of the time delays its
 sends; its non-idle share says nothing."""
-
-LAG_SHARE = 0.10
-"""Sends that are late by more than this share of the latency (medians) are the client's doing,
-unless they waited for a free connection: the send lag then is the server's."""
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
 
@@ -78,16 +82,25 @@ def shares_between(begin: Usage, end: Usage) -> tuple[float | None, float | None
     return (end.run_ns - begin.run_ns + wait) / wall, wait / wall
 
 
+def added_share(added: Histogram, latency: Histogram) -> float | None:
+    """Which share of the latency the client added, in the mean; None where that is no limit."""
+    (p50, p99), whole = added.percentiles((0.5, 0.99)), latency.percentile(0.99)
+    if p50 is None or p99 is None or not whole or not latency.mean:
+        return None
+    if p50 < ADDED_P50_NS and p99 < ADDED_P99_SHARE * whole:
+        return None
+    share = (added.mean or 0.0) / latency.mean
+    return share if share > ADDED_SHARE else None
+
+
 def client_verdict(
-    workers: Sequence[WorkerReport],
-    pickup_p50_ns: int | None,
-    latency_p50_ns: int | None,
-    lag_p50_ns: int | None = None,
-    waited: bool = False,
+    workers: Sequence[WorkerReport], pickup: Histogram, latency: Histogram, lag: Histogram
 ) -> ClientVerdict:
     """Whether the client set the figures, and why.
 
-    `waited`: due requests had to wait for a free connection, so the send lag is not the client's.
+    `latency`: of all requests, each without an answer as long as it was waited for: what the client
+    adds is no limit beside a server that answers no more. `lag`: how late requests were sent,
+    without those that had to wait for a free connection, which is the server's doing.
     """
     reasons = []
     spinning = any(worker.timer == "spin" for worker in workers)
@@ -101,19 +114,15 @@ def client_verdict(
     if spinning and wait is not None and wait > RUN_QUEUE_LIMIT:
         reasons.append(f"a spinning load worker waited for a CPU {100 * wait:.0f} % of the time")
     several = sum(worker.connections for worker in workers) > 1
-    if several and pickup_p50_ns and latency_p50_ns:
-        share = pickup_p50_ns / latency_p50_ns
-        if share > PICKUP_SHARE:
-            waited_for = f"{100 * share:.0f} % of their latency"
-            reasons.append(f"responses waited in the client for {waited_for}")
-    if lag_p50_ns and latency_p50_ns and not waited and lag_p50_ns > LAG_SHARE * latency_p50_ns:
-        share = lag_p50_ns / latency_p50_ns
+    if several and (share := added_share(pickup, latency)) is not None:
+        reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
+    if (share := added_share(lag, latency)) is not None:
         reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
     return ClientVerdict(
         client_bound=bool(reasons),
         reasons=tuple(reasons),
         non_idle=non_idle,
         run_queue_wait=wait,
-        pickup_p50_ns=pickup_p50_ns,
-        latency_p50_ns=latency_p50_ns,
+        pickup_p50_ns=pickup.percentile(0.5),
+        latency_p50_ns=latency.percentile(0.5),
     )

@@ -79,29 +79,39 @@ class Exchanges:
         )
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._notes = notes
-        self._note: Callable[[int, int, int, int, str | None], None] | None = None
         self.connecting = (0, 0)
         self.connect_error: str | None = None
 
-    def count_in_flight(self) -> tuple[int, int]:
-        """Requests in flight, counted from the connections' states, and those not sent yet."""
-        return sum(1 for conn in self.connections if conn.in_flight), len(self._backlog)
+    def open_requests(self) -> tuple[list[int], list[int]]:
+        """The due times of requests in flight, by the connections' states, and of those not sent
+        yet."""
+        return [conn.due for conn in self.connections if conn.in_flight], list(self._backlog)
 
     def _measuring(self, which: str) -> None:
-        """Notes and rates are of the measured part; what is in flight at its end was cut."""
+        """Measuring begins or ends. What is in flight then belongs to no window: the short path,
+        which counts all that it sees for the windows, must not see its end."""
+        if which == "begin":
+            for conn in self.connections:
+                if conn.state == FAST:
+                    conn.sent_at = conn.due
+                    conn.state = BUSY
         if self._rates is not None:
             if which == "begin":
                 self._rates.begin(self.tally.measure_ns)
             else:
                 self._rates.end()
-        if self._notes is None:
-            return
-        if which == "begin":
-            self._note = self._notes.add
-            return
-        self._note = None
+
+    def _note(
+        self, conn: Connection, notes: Notes, now: int, status: int, failure: str | None
+    ) -> None:
+        """Into the log: a request of the windows has ended."""
+        if self.tally.in_cohort(conn.due):
+            notes.add(conn.number, conn.due, now, status, failure)
+
+    def note_cut(self) -> None:
+        """Into the log: the requests of the windows that never ended."""
         for conn in self.connections:
-            if conn.in_flight:
+            if self._notes is not None and conn.in_flight and self.tally.in_cohort(conn.due):
                 self._notes.add_cut(conn.number, conn.due)
 
     # -- connecting ---------------------------------------------------------------------------
@@ -171,11 +181,10 @@ class Exchanges:
     def _resume(self, conn: Connection, now: int) -> None:
         """A pause is over: connect again, for the request at hand or for a new one."""
         if not conn.waiting:
-            if not self.tally.refill or not conn.left:
-                return
             if self._backlog:
-                self._assign(conn, self._backlog.popleft())
-                self.tally.waited += 1
+                self._assign_oldest(conn)
+            elif not self.tally.refill or not conn.left:
+                return
             elif not self.load.open_loop and self.tally.may_send():
                 self._assign(conn, now)
         self._reopen(conn, now)
@@ -190,7 +199,13 @@ class Exchanges:
         conn.left -= 1
         conn.request = self._draw()
         self._flying += 1
-        self.tally.sent += 1
+        self.tally.begun(due)
+
+    def _assign_oldest(self, conn: Connection) -> None:
+        """Begin the request that has waited longest for a connection, in the drain too."""
+        due = self._backlog.popleft()
+        self._assign(conn, due)
+        self.tally.had_waited(due)
 
     def _send(self, conn: Connection, now: int) -> None:
         """Send the request that waits on an open connection."""
@@ -198,7 +213,7 @@ class Exchanges:
         conn.sent_at = now
         conn.state = FAST if self._hot and conn.due == now else BUSY
         if self.load.open_loop and not conn.attempts:
-            self.tally.record("send_lag", now - conn.due)
+            self.tally.record_of(conn.due, "send_lag", now - conn.due)
         try:
             conn.transmit()
         except OSError as error:
@@ -207,9 +222,8 @@ class Exchanges:
     def _next(self, conn: Connection, now: int) -> None:
         """An open connection is free: give it something to do."""
         conn.state = IDLE
-        if self._backlog and self.tally.refill:
-            self._assign(conn, self._backlog.popleft())
-            self.tally.waited += 1
+        if self._backlog:
+            self._assign_oldest(conn)
             self._send(conn, perf())
         elif self.load.open_loop:
             self._free.append(conn)
@@ -221,9 +235,8 @@ class Exchanges:
         """The connection cannot be used again: open another in its place, if it is needed."""
         if not self.load.open_loop and conn.left and self.tally.may_send():
             self._assign(conn, now)
-        elif self._backlog and self.tally.refill:
-            self._assign(conn, self._backlog.popleft())
-            self.tally.waited += 1
+        elif self._backlog:
+            self._assign_oldest(conn)
         elif self._over or self.tally.finished or not conn.left:
             self._by_fd.pop(conn.fd, None)
             conn.close()
@@ -246,8 +259,8 @@ class Exchanges:
         self._flying -= 1
         conn.ended_well += 1
         self.tally.success(conn.due, conn.sent_at, now, status)
-        if self._note is not None:
-            self._note(conn.number, conn.due, now, status, None)
+        if self._notes is not None:
+            self._note(conn, self._notes, now, status, None)
         if reusable:
             self._next(conn, now)
         else:
@@ -281,5 +294,5 @@ class Exchanges:
         """The request on this connection has failed, for good."""
         self._flying -= 1
         self.tally.failure(failure, conn.due, now, status)
-        if self._note is not None:
-            self._note(conn.number, conn.due, now, status or 0, failure)
+        if self._notes is not None:
+            self._note(conn, self._notes, now, status or 0, failure)

@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import serve_bench
+from serve_bench.kept import kept_header, kept_text
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
 from serve_bench.load_spec import Load, Timing
+from serve_bench.own_module import finding_ours, own_module
 from serve_bench.request_spec import SpecError
 
 TIME_UNITS: Mapping[str, float] = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
@@ -81,7 +82,10 @@ class ExternalResult:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON content."""
         out = asdict(self)
-        out["argv"] = list(self.argv)
+        out["argv"] = [
+            kept_header(word) if at and self.argv[at - 1] == "-H" else kept_text(word)
+            for at, word in enumerate(self.argv)
+        ]
         out["percentiles_ns"] = {str(q): v for q, v in self.percentiles_ns.items()}
         return out
 
@@ -215,7 +219,7 @@ def wrk_argv(load: Load, timing: Timing, script: str | None = None) -> list[str]
 
 def _headers(load: Load) -> dict[str, str]:
     own = {name for name, _ in load.request.headers}
-    every = request_headers(load.request, load.keepalive)
+    every = request_headers(load.request, load.request.headers, load.keepalive)
     return {name: value for name, value in every.items() if name in own or name == "Connection"}
 
 
@@ -252,10 +256,12 @@ def drive_external(
     timing: Timing,
     *,
     mark: Mapping[str, str] | None = None,
+    place: Path | None = None,
     called_off: Callable[[], bool] = lambda: False,
 ) -> ExternalResult:
     """Run the program that `load.client` names and return what it said.
 
+    `place`: a folder for its files, a body among them, that goes with the run however that ends.
     `called_off` is asked about 5 times a second; once it says yes, wrk is told to end and to say
     what it has by then. The program ends with the thread that drives it, however that ends (Linux).
     Raises ExternalError when it is not on PATH or fails, LoadError when it cannot reach the target.
@@ -264,7 +270,7 @@ def drive_external(
     if program not in ("wrk", "ab"):
         raise SpecError(f"client {program} is not an external program")
     program_path(program)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         argv = _argv(load, timing, folder)
         limit_s = (load.count or 0) * load.timeout_s + timing.measured_s
         limit_s = min(limit_s, 24 * 3600) + load.timeout_s + EXTRA_S
@@ -283,10 +289,8 @@ def _run(
     argv: list[str], limit_s: float, mark: Mapping[str, str], called_off: Callable[[], bool]
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end, or until called off. Raises ExternalError when it takes too long."""
-    home = str(Path(serve_bench.__file__).parents[1])
-    env = os.environ | dict(mark)
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, env.get("PYTHONPATH"))))
-    tied = [sys.executable, "-m", "serve_bench.load.tied", str(os.getpid()), *argv]
+    env = finding_ours({**os.environ, **mark})
+    tied = [sys.executable, *own_module("load.tied"), str(os.getpid()), *argv]
     deadline = time.monotonic() + limit_s
     told = False
     with subprocess.Popen(

@@ -38,17 +38,18 @@ def drive_windows(
             result = drive_load(loads[side], timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
-            slices.append(_slice(result, side, pair, began_ns))
+            slices.append(as_slice(result, side, pair, began_ns))
     return SlicedResult((joined(loads[0], results[0]), joined(loads[1], results[1])), tuple(slices))
 
 
-def _slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
+def as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
+    """A load of one window in the form of a slice."""
     return Slice(
         side=side,
         pair=pair,
         begun_s=(result.started_at_ns - began_ns) / 1e9,
         length_s=result.duration_s,
-        completed=result.measured.completed,
+        completed=result.completed_in_windows,
         failed=result.measured.failed_total,
         cpu_s=result.cpu_s,
     )
@@ -58,6 +59,8 @@ def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     """The results of one load that was driven several times, as one that lasted as long as all."""
     return replace(
         combine(load, results),
+        warmup=results[0].warmup,  # each window has one of its own, all alike
         windows=tuple(count for one in results for count in one.windows),
         duration_s=sum(one.duration_s for one in results),
+        mean_in_flight=None,  # the sum over windows that came one after the other is none
     )

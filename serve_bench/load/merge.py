@@ -7,7 +7,7 @@ it is a defect of the engine and must not be printed as a measurement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +25,6 @@ from serve_bench.load_result import (
     WorkerReport,
 )
 from serve_bench.load_spec import Load, Timing
-
-WAITED_SHARE = 0.1
-"""When more of the requests than this had to wait for a free connection, the median send lag may
-be the server's doing, and is no evidence against the client."""
 
 Snapshot = dict[str, Any]
 
@@ -93,21 +89,24 @@ def result_of(
     begin = _sum_of([r["snapshots"]["begin"] for r in reports])
     end = _sum_of([r["snapshots"]["end"] for r in reports])
     final = _sum_of([r["snapshots"]["final"] for r in reports])
-    measured, total = _counts(begin, end), _counts(None, final)
+    cohort = _sum_of([r["cohort"] for r in reports])
+    measured, total, in_windows = _counts(None, cohort), _counts(None, final), _counts(begin, end)
     latency, service_time = Histogram(), Histogram()
     for whole, part in ((latency, "latency"), (service_time, "service_time")):
         whole.merge(histograms["equal"])
         whole.merge(histograms[part])
-    _check(measured, total, latency, histograms["failed_latency"])
+    _check((measured, total, in_windows), latency, histograms)
     measure_ns = min(r["measure_ns"] for r in reports)
     duration_s = (max(r["end_ns"] for r in reports) - measure_ns) / 1e9
     by_count = load.total is not None and len(reports[0]["windows"]) == 1
     lag, pickup = histograms["send_lag"], histograms["pickup"]
+    sent_late = lag.without_highest(cohort["waited"])
+    flying = [r["mean_in_flight"] for r in reports]
     return LoadResult(
         windows=_windows(reports),
         window_s=duration_s if by_count else timing.window_s,
         duration_s=duration_s,
-        warmup=Warmup(warmup.seconds, warmup.steady, begin["completed"]),
+        warmup=replace(warmup, completed=begin["completed"]),
         latency=latency,
         service_time=service_time,
         send_lag=lag,
@@ -115,20 +114,17 @@ def result_of(
         failed_latency=histograms["failed_latency"],
         measured=measured,
         total=total,
-        status_codes=_difference(end["codes"], begin["codes"]),
+        status_codes={int(code): n for code, n in sorted(cohort["codes"].items())},
         bytes_received=end["bytes"] - begin["bytes"],
         retried=end["retried"] - begin["retried"],
         reconnects=end["reconnects"] - begin["reconnects"],
         workers=workers,
-        waited=end["waited"] - begin["waited"],
-        verdict=client_verdict(
-            workers,
-            pickup.percentile(0.5),
-            latency.percentile(0.5),
-            lag.percentile(0.5),
-            waited=end["waited"] - begin["waited"] > WAITED_SHARE * measured.sent,
-        ),
+        waited=cohort["waited"],
+        verdict=client_verdict(workers, pickup, latency.joined(histograms["censored"]), sent_late),
         connection_rate_max=highest(r["connection_rate_max"] for r in reports),
+        in_windows=in_windows,
+        mean_in_flight=None if None in flying else sum(flying),
+        censored=histograms["censored"],
     )
 
 
@@ -168,15 +164,27 @@ def _counts(begin: Snapshot | None, end: Snapshot) -> Counts:
     )
 
 
-def _difference(end: Counter[str], begin: Counter[str]) -> dict[int, int]:
-    return {int(code): n - begin[code] for code, n in sorted(end.items()) if n > begin[code]}
-
-
-def _check(measured: Counts, total: Counts, latency: Histogram, failed: Histogram) -> None:
-    for name, counts in (("measured", measured), ("total", total)):
+def _check(
+    accounts: tuple[Counts, ...], latency: Histogram, histograms: Mapping[str, Histogram]
+) -> None:
+    """`accounts`: of the requests of the windows, then all others."""
+    measured = accounts[0]
+    for counts in accounts:
         if not counts.balanced:
-            raise BrokenAccount(f"the {name} account does not balance: {counts}")
-    if latency.count != measured.completed or failed.count != measured.failed_total:
+            raise BrokenAccount(f"an account does not balance: {counts}")
+    check_counts(measured, latency, histograms["failed_latency"], histograms["censored"])
+
+
+def check_counts(
+    measured: Counts, latency: Histogram, failed: Histogram, censored: Histogram
+) -> None:
+    """Raises BrokenAccount unless every request of the windows has its one time."""
+    given_up = measured.failed.get("timeout", 0) + measured.in_flight + measured.unsent
+    if (latency.count, failed.count, censored.count) != (
+        *(measured.completed, measured.failed_total),
+        given_up,
+    ):
         raise BrokenAccount(
-            f"{latency.count} latencies and {failed.count} of failures for {measured}"
+            f"{latency.count} latencies, {failed.count} of failures and {censored.count} of what "
+            f"was given up, for {measured}"
         )

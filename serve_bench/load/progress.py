@@ -7,7 +7,7 @@ from collections.abc import Callable
 from operator import add
 
 from serve_bench.histogram import Histogram
-from serve_bench.load.shared import COMPLETED, FAILED, Shared
+from serve_bench.load.shared import COMPLETED, FAILED, LEFT, Shared
 from serve_bench.load_result import Phase, Progress
 from serve_bench.load_spec import Timing
 
@@ -29,13 +29,16 @@ class Watch:
         self._begun = self._last = perf()
         self._last_completed = 0
         self._end = 0
+        self._drained = 0
         self._base = (0, 0)
         self._measure = 0
 
-    def measure_from(self, measure: int, end: int) -> None:
-        """The first window's start and the last one's end are known now."""
+    def measure_from(self, measure: int, end: int, drained: int = 0) -> None:
+        """The first window's start and the last one's end are known now, and the latest end of the
+        drain."""
         self._measure = measure
         self._end = end
+        self._drained = drained
 
     def look(self, phase: Phase) -> None:
         """Tell the caller how the load stands, if a quarter of a second has passed."""
@@ -55,7 +58,8 @@ class Watch:
             Progress(
                 phase=phase,
                 elapsed_s=(now - self._begun) / 1e9,
-                remaining_s=self._remaining_s(now),
+                remaining_s=self._remaining_s(now, phase),
+                left=self._shared.total(LEFT) if phase == "drain" else 0,
                 rate=rate,
                 completed=completed - base[0],
                 failed=failed - base[1],
@@ -64,9 +68,10 @@ class Watch:
             )
         )
 
-    def _remaining_s(self, now: int) -> float:
+    def _remaining_s(self, now: int, phase: Phase) -> float:
         if self._end:
-            return max(0.0, (self._end - now) / 1e9)
+            until = self._drained if phase == "drain" else self._end
+            return max(0.0, (until - now) / 1e9)
         warmup_left = max(0.0, self._timing.warmup_min_s - (now - self._begun) / 1e9)
         return warmup_left + self._timing.measured_s
 

@@ -67,6 +67,7 @@ class RawEngine(Reactions):
 
     def connect(self) -> int:
         """Open all connections; returns how many are open after the connect time-out."""
+        self.tally.on_measure.append(self._measuring)
         begun = perf()
         deadline = begun + self._connect_timeout_ns
         wanted = self.share.connections
@@ -92,13 +93,13 @@ class RawEngine(Reactions):
         """Load the target from `start` (perf_counter_ns) to the tally's end, then drain."""
         self._running = True
         self._drain_ns = drain_ns
-        self.tally.on_measure.append(self._measuring)
         if self.load.open_loop:
             share, known = self.share, self.tally.measure_known
             self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
         self.tally.advance(perf())
         self._fill()
         self._loop()
+        self.note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
         """Load for a slice of time, drain, and keep the connections; returns when it began.
@@ -148,9 +149,10 @@ class RawEngine(Reactions):
         if not tally.refill:
             if tally.aborted or self._drain_until == NEVER:
                 self._drain_until = now if tally.aborted else now + self._drain_ns
-            self._over = not self._flying or now >= self._drain_until
-        left = tally.left_to_send
-        if not tally.refill or (left is not None and left < self._margin):
+            left = self._flying + len(self._backlog)
+            self._over = not left or now >= self._drain_until
+        may_send = tally.left_to_send
+        if not tally.refill or (may_send is not None and may_send < self._margin):
             return 0
         return tally.edge
 

@@ -71,7 +71,8 @@ class Reactions(Exchanges):
 
     def _trouble(self, conn: Connection, error: Exception, now: int) -> None:
         """Reading or parsing raised."""
-        if isinstance(error, HttpParserUpgrade):
+        switched = conn.framer.done and conn.framer.status == 101  # without naming a protocol
+        if isinstance(error, HttpParserUpgrade) or switched:
             conn.framer.upgraded()
             self._complete(conn, now)
         elif isinstance(error, OSError):

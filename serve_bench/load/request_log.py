@@ -33,7 +33,7 @@ ROW_BYTES = sum(array(code).itemsize for code in COLUMNS)
 class LoggedRequest(NamedTuple):
     """One request. `client`: the number of its connection over all workers, from 0.
 
-    `start_ns`: when it was due, since the first window's start (below 0: before it).
+    `start_ns`: when it was due, since the first window's start.
     `latency_ns`: from then to its end; None for a `cut` one, which had none. `status`: of a whole
     response, else 0. `error`: None for a completed request, one of ERROR_CLASSES, or `cut`.
     """
@@ -78,10 +78,10 @@ class Notes:
 class RequestLog:
     """Each request of the measured part of one load; given to `drive_load`, read when it is over.
 
-    The rows are those that the result's `measured` account counts: completed, failed, and in
-    flight at the end (`cut`, also when the drain saw their response). Requests that ended before
-    the first window (the warm-up's) are not in it, nor are those of a worker that was lost. A log
-    given to another load begins anew.
+    The rows are those that the result's `measured` account counts: requests of the windows that
+    completed or failed, in the drain too, and those that had not ended when it was over (`cut`).
+    Requests of the warm-up are not in it, nor are those of a worker that was lost. A log given to
+    another load begins anew.
     """
 
     def __init__(self) -> None:

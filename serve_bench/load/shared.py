@@ -19,17 +19,18 @@ one clock for all processes on Linux; 0 means not known yet), and 1 to end at on
 
 CONTROL_WORDS = 8
 
-SENT, COMPLETED, FAILED, MEASURING = 0, 1, 2, 3
-"""Live counters of a board, brought up to date every few milliseconds."""
+SENT, COMPLETED, FAILED, MEASURING, LEFT = 0, 1, 2, 3, 4
+"""Live counters of a board, brought up to date every few milliseconds. LEFT: in the drain, the
+requests that have not ended."""
 
 LIVE_WORDS = 8
 
-KINDS = ("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency")
+KINDS = ("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored")
 """Histograms of a board. `equal` holds the values that are latency and service time alike, so that
 the closed loop records one value a request; the parent adds it to both."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
-"""Each histogram exists twice: before and after the windows, and within them."""
+"""Each histogram exists twice: of the requests of the windows, and of all others."""
 
 HISTOGRAM_WORDS = 1 + SLOTS
 """The exact maximum, then the slots."""

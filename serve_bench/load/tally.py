@@ -1,9 +1,11 @@
 """A worker's account of one target: what was sent, how it ended, when, and in which window.
 
 Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that
-an event is counted in the window in which it happened, to the nanosecond. Both clients count
-through this class; only the raw client's inner loop keeps counters of its own, and brings
-them here (`add_plain`) before each `advance`.
+an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
+time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
+sent then in a closed loop, whenever they end. So nobody is left out because he waited too long.
+Both clients count through this class; only the raw client's inner loop keeps counters of its own,
+and brings them here (`add_plain`) before each `advance`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from serve_bench.load.shared import (
     COMPLETED,
     FAILED,
     KINDS,
+    LEFT,
     MEASURE,
     MEASURING,
     PARTS,
@@ -30,19 +33,41 @@ from serve_bench.load_result import ERROR_CLASSES
 TICK_NS = 10_000_000
 """How often live counters are brought up to date and the control words are read."""
 
+SEEN_NS = 10 * TICK_NS
+"""A load that is shorter was seen too seldom for a mean of what was in flight."""
+
+REST, MEASURED = PARTS
+TIMEOUT = "timeout"
+
 NEVER = 1 << 62
 """An instant that does not come."""
+
+LATE_NS = 250_000_000
+"""A drain lasts so long beyond the time-out: time-outs are looked for every 0.1 s, and a request
+sent at the very end must meet its own."""
 
 PUBLISH_AHEAD_NS = 50_000_000
 """The parent names the first window's start at least so long before it. It must exceed TICK_NS:
 then every worker has read it before any event at or after it is counted."""
 
 
+class Cohort:
+    """What became of the requests that were due, or sent in a closed loop, within the windows."""
+
+    __slots__ = ("codes", "completed", "failed", "sent", "waited")
+
+    def __init__(self) -> None:
+        self.sent = self.completed = self.waited = 0
+        self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
+        self.codes: dict[int, int] = {}
+
+
 class Tally:
     """Counters, histograms and windows of one board.
 
     `edge` is the next instant at which `advance` must be called. `refill` says whether new
-    requests may still be sent. `finished` is set when only the drain is left.
+    requests may still fall due. `finished` is set when only the drain is left. `open_requests`
+    tells the due times of the requests in flight, and of those that are due and not sent yet.
     """
 
     def __init__(
@@ -52,11 +77,11 @@ class Tally:
         windows: int,
         window_ns: int,
         count: int | None,
-        in_flight: Callable[[], tuple[int, int]],
+        open_requests: Callable[[], tuple[list[int], list[int]]],
     ) -> None:
         self._control = shared.words
         self._live = shared.live(board)
-        self._in_flight = in_flight
+        self._open_requests = open_requests
         self._window_ns = window_ns
         self._windows_wanted = windows
         self._count = count
@@ -64,11 +89,12 @@ class Tally:
             part: {kind: shared.histogram(board, part, kind) for kind in KINDS} for part in PARTS
         }
         self._slots = {part: self._parts[part]["equal"][1:] for part in PARTS}
-        self._use("rest")
+        self._use(REST)
         self.sent = self.completed = self.bytes = 0
-        self.retried = self.reconnects = self.waited = 0
+        self.retried = self.reconnects = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
-        self.codes: dict[int, int] = {}
+        self.cohort = Cohort()
+        self._cohort_from = NEVER
         self.edge = 0
         self.refill = True
         self.aborted = False
@@ -82,6 +108,9 @@ class Tally:
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.on_measure: list[Callable[[str], None]] = []
         self.last_ns = 0
+        self._now = 0
+        self._flown_ns = 0  # requests in flight times ns, over the windows so far
+        self._flown_until = NEVER
         self.connection_rate_max: float | None = None  # the raw client sets it, where it is asked
 
     # -- time ---------------------------------------------------------------------------------
@@ -96,6 +125,10 @@ class Tally:
             measure = self._control[MEASURE]
             if measure and now >= measure:
                 self._begin(measure)
+        self._now = now
+        if self._flown_until < now and not self.finished:
+            self._flown_ns += (self.sent - self._ended) * (now - self._flown_until)
+            self._flown_until = now
         while self.measure_ns and not self.finished and now >= self._window_end:
             self._close_window()
         if now >= self._hold_at:
@@ -117,11 +150,16 @@ class Tally:
         self.finished = True
 
     def _begin(self, measure: int) -> None:
-        self.measure_ns = measure
+        self.measure_ns = self._cohort_from = self._flown_until = measure
+        # What was begun after that instant and before this call is due in the windows already: an
+        # event may take a later time than the edge was looked at with (TLS), and the parent may
+        # name the instant late. Those of them that have ended too were counted as of the warm-up.
+        in_flight, _ = self._open_requests()
+        self.cohort.sent = sum(due >= measure for due in in_flight)
         self._window_end = measure + self._window_ns
         self._window_base = self.completed
         self.snapshots["begin"] = self.snapshot()
-        self._use("measured")
+        self._use(MEASURED)
         self._tell("begin")
 
     def open_slice(self, now: int, length_ns: int) -> None:
@@ -165,7 +203,7 @@ class Tally:
         self._tell("end")
         self.refill = False
         self.finished = True
-        self._use("rest")
+        self._use(REST)
 
     def _tell(self, which: str) -> None:
         """Measuring began or ended (`begin`, `end`): the snapshot of that instant is made."""
@@ -183,8 +221,13 @@ class Tally:
         live[COMPLETED] = self.completed
         live[FAILED] = sum(self.failed.values())
         live[MEASURING] = 1 if self.measure_ns else 0
+        live[LEFT] = sum(map(len, self._open_requests())) if self.finished else 0
 
     # -- events -------------------------------------------------------------------------------
+
+    @property
+    def _ended(self) -> int:
+        return self.completed + sum(self.failed.values())
 
     def may_send(self) -> bool:
         """Whether one more request may be begun now."""
@@ -198,42 +241,75 @@ class Tally:
     @property
     def count_done(self) -> bool:
         """Whether a load with a count has seen the end of every request."""
-        ended = self.completed + sum(self.failed.values())
-        return self._count is not None and ended >= self._count
+        return self._count is not None and self._ended >= self._count
+
+    def begun(self, due: int) -> None:
+        """A request is in flight from now on."""
+        self.sent += 1
+        if due >= self._cohort_from:
+            self.cohort.sent += 1
+
+    def in_cohort(self, due: int) -> bool:
+        """Whether a request that was due then is one of the windows'."""
+        return due >= self._cohort_from
+
+    def had_waited(self, due: int) -> None:
+        """A request gets the free connection that it had to wait for (open loop)."""
+        if due >= self._cohort_from:
+            self.cohort.waited += 1
 
     def record(self, kind: str, value: int) -> None:
-        """Count a value (ns) in a histogram of the current part."""
-        words = self.hist[kind]
-        words[1 + slot(value)] += 1
-        if value > words[0]:
-            words[0] = value
+        """Count a value (ns) in a histogram of the current part: that of the present time."""
+        _count(self.hist[kind], value)
+
+    def record_of(self, due: int, kind: str, value: int) -> None:
+        """Count a value (ns) of the request that was due then."""
+        _count(self._parts[MEASURED if due >= self._cohort_from else REST][kind], value)
 
     def success(self, due: int, sent: int, now: int, status: int) -> None:
         """A request ended well."""
         self.completed += 1
         self.last_ns = now
-        self.codes[status] = self.codes.get(status, 0) + 1
+        part = self._parts[REST]
+        if due >= self._cohort_from:
+            part, cohort = self._parts[MEASURED], self.cohort
+            cohort.completed += 1
+            cohort.codes[status] = cohort.codes.get(status, 0) + 1
         if due == sent:
-            self.record("equal", now - due)
+            _count(part["equal"], now - due)
         else:
-            self.record("latency", now - due)
-            self.record("service_time", now - sent)
+            _count(part["latency"], now - due)
+            _count(part["service_time"], now - sent)
 
     def failure(self, error_class: str, due: int, now: int, status: int | None = None) -> None:
-        """A request failed, for good. `status` is given when a whole response came."""
+        """A request failed, for good. `status` is given when a whole response came.
+
+        One that was given up for its time is known to take at least so long: it is censored.
+        """
         self.failed[error_class] += 1
         self.last_ns = now
-        if status is not None:
-            self.codes[status] = self.codes.get(status, 0) + 1
-        self.record("failed_latency", now - due)
+        self.record_of(due, "failed_latency", now - due)
+        if error_class == TIMEOUT:
+            self.record_of(due, "censored", now - due)
+        if due >= self._cohort_from:
+            cohort = self.cohort
+            cohort.failed[error_class] += 1
+            if status is not None:
+                cohort.codes[status] = cohort.codes.get(status, 0) + 1
 
     def add_plain(self, n: int, size: int, longest: int) -> None:
-        """Bring in `n` requests sent and `n` completed with status 200, recorded elsewhere."""
+        """Bring in `n` requests sent and `n` completed with status 200, recorded elsewhere.
+
+        Once measuring has begun all of them are the cohort's.
+        """
         self.sent += n
         self.completed += n
         self.bytes += size
-        if n:
-            self.codes[200] = self.codes.get(200, 0) + n
+        if n and self.measure_ns:
+            cohort = self.cohort
+            cohort.sent += n
+            cohort.completed += n
+            cohort.codes[200] = cohort.codes.get(200, 0) + n
         words = self.hist["equal"]
         if longest > words[0]:
             words[0] = longest
@@ -242,24 +318,41 @@ class Tally:
 
     def snapshot(self) -> dict[str, Any]:
         """All counters as they are, with what is in flight and what waits to be sent."""
-        in_flight, unsent = self._in_flight()
+        in_flight, unsent = self._open_requests()
         return {
             "sent": self.sent,
             "completed": self.completed,
             "failed": dict(self.failed),
-            "codes": {str(code): n for code, n in self.codes.items()},
             "bytes": self.bytes,
             "retried": self.retried,
             "reconnects": self.reconnects,
-            "waited": self.waited,
-            "in_flight": in_flight,
-            "unsent": unsent,
+            "in_flight": len(in_flight),
+            "unsent": len(unsent),
+        }
+
+    def _close_cohort(self) -> dict[str, Any]:
+        """The drain is over: what has not ended is known to take at least until now."""
+        cohort = self.cohort
+        in_flight, unsent = (
+            [due for due in dues if due >= self._cohort_from] for dues in self._open_requests()
+        )
+        for due in (*in_flight, *unsent):
+            self.record_of(due, "censored", max(0, self._now - due))
+        return {
+            "sent": cohort.sent,
+            "completed": cohort.completed,
+            "failed": dict(cohort.failed),
+            "codes": {str(code): n for code, n in cohort.codes.items()},
+            "waited": cohort.waited,
+            "in_flight": len(in_flight),
+            "unsent": len(unsent),
         }
 
     def report(self) -> dict[str, Any]:
         """The account for the parent. Raises BrokenAccount when it does not add up."""
         self.snapshots["final"] = self.snapshot()
-        for name, at in self.snapshots.items():
+        cohort = self._close_cohort()
+        for name, at in (*self.snapshots.items(), ("cohort", cohort)):
             ended = at["completed"] + sum(at["failed"].values())
             if at["sent"] != ended + at["in_flight"]:
                 raise BrokenAccount(f"{name}: sent {at['sent']} is not the sum of its ends: {at}")
@@ -270,12 +363,28 @@ class Tally:
             raise BrokenAccount(f"{recorded} latencies for {self.completed} completed requests")
         return {
             "snapshots": self.snapshots,
+            "cohort": cohort,
+            "mean_in_flight": self._mean_in_flight(),
             "windows": self.windows,
             "measure_ns": self.measure_ns,
             "end_ns": self.end_ns,
             "aborted": self.aborted,
             "connection_rate_max": self.connection_rate_max,
         }
+
+    def _mean_in_flight(self) -> float | None:
+        """Over the windows, as seen every 10 ms; None where slices took their place, and where it
+        was seen too seldom: one look at the start, or at the end, finds nothing in flight."""
+        lasted = self._flown_until - self.measure_ns
+        in_slices = self._window_end == NEVER
+        return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted
+
+
+def _count(words: memoryview[int], value: int) -> None:
+    """Count a value (ns) in a histogram."""
+    words[1 + slot(value)] += 1
+    if value > words[0]:
+        words[0] = value
 
 
 def started_at(shared: Shared) -> int:

@@ -20,11 +20,12 @@ _R = TypeVar("_R")
 def next_turn(load: Load, share: Share, requests: Sequence[_R]) -> Callable[[], _R]:
     """A function that gives the next of `requests`, which stand for `load.request.turns`.
 
-    Workers that cycle through paths begin as far from one another as they can: one that follows
-    close behind another would find in the server's caches what that one has just asked for.
+    Workers that cycle through paths or headers begin as far from one another as they can: one that
+    follows close behind another would find in the server's caches what that one has just asked for.
     """
     if load.request.draw == "random":
         draw = random.Random(f"{load.seed}/body/{share.worker}").choice
         return lambda: draw(requests)
-    first = len(requests) * share.worker // share.workers if load.request.paths else 0
+    apart = load.request.paths or load.request.header_sets
+    first = len(requests) * share.worker // share.workers if apart else 0
     return cycle([*requests[first:], *requests[:first]]).__next__

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
+from serve_bench.load_result import REQUESTS_EACH
+
 SAMPLE_S = 0.05
 """The parent notes the count of completed requests so often during the warm-up."""
 
@@ -15,6 +17,11 @@ HALF_SAMPLES = 4
 
 TOLERANCE = 0.05
 """Two halves whose rates differ by no more than this share of their mean are alike."""
+
+
+def enough_to_judge(completed: int, connections: float) -> bool:
+    """Whether so many completed requests tell how fast `connections` of them at once are served."""
+    return completed >= REQUESTS_EACH * max(1.0, connections)
 
 
 def is_steady(completed: Sequence[int]) -> bool:

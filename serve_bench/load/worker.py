@@ -24,7 +24,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.shared import ABORT, START, Shared
-from serve_bench.load.tally import Tally
+from serve_bench.load.tally import LATE_NS, Tally
 from serve_bench.load.timer import Timer
 from serve_bench.load_spec import Load, Slices, Timing
 
@@ -44,7 +44,7 @@ class Engine(Protocol):
     connecting: tuple[int, int]
     """When `connect` began with the first and was done with the last (perf_counter_ns)."""
 
-    def count_in_flight(self) -> tuple[int, int]: ...
+    def open_requests(self) -> tuple[list[int], list[int]]: ...
     def watch(self, fd: int, call: Callable[[], None]) -> None: ...
     def connect(self) -> int: ...
     def run(self, start: int, drain_ns: int) -> None: ...
@@ -168,7 +168,7 @@ def prepare(
     engine.watch(STDIN, stop_if_alone)
     window_ns = int(timing.window_s * 1e9)
     engine.tally = Tally(
-        shared, board, timing.windows, window_ns, share.count, engine.count_in_flight
+        shared, board, timing.windows, window_ns, share.count, engine.open_requests
     )
     return engine
 
@@ -178,7 +178,7 @@ def load_all(
 ) -> list[dict[str, Any]]:
     """Run the load, or the slices of both loads; returns the slices."""
     if plan is None:
-        engines[0].run(start, int(timing.drain_s * 1e9))
+        engines[0].run(start, int(timing.drain_at_most_s(engines[0].load) * 1e9) + LATE_NS)
         return []
     alternation = Alternation(engines, plan)
     alternation.run(start)

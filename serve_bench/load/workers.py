@@ -14,15 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
-import serve_bench
 from serve_bench.load.failures import LoadError
 from serve_bench.load.share import Share
 from serve_bench.load.shared import Shared
 from serve_bench.load_result import WorkerFailure
 from serve_bench.load_spec import Load, Slices, Timing
+from serve_bench.own_module import finding_ours, own_module
 
 STUCK_S = 10.0
 """How long after its last deadline a worker may stay silent before it counts as failed."""
@@ -71,9 +70,7 @@ class Crew:
     def __init__(self, orders: list[dict[str, Any]], mark: Mapping[str, str]) -> None:
         self.workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
-        env = os.environ | dict(mark)
-        home = str(Path(serve_bench.__file__).parents[1])
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, env.get("PYTHONPATH"))))
+        env = finding_ours({**os.environ, **mark})
         try:
             for index, order in enumerate(orders):
                 self._start(index, order, env)
@@ -84,7 +81,7 @@ class Crew:
     def _start(self, index: int, order: dict[str, Any], env: dict[str, str]) -> None:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench.load.worker"],
+            [sys.executable, *own_module("load.worker")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

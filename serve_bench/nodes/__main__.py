@@ -98,7 +98,10 @@ class Program:
 def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
     """Ends the process at once when stdin ends: the parent is dead, and Ray ends the actors."""
     for line in source:
-        commands.put(json.loads(line))
+        try:
+            commands.put(json.loads(line))
+        except ValueError:  # the parent died in the middle of it
+            break
     os._exit(0)
 
 

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import serve_bench
@@ -24,7 +25,8 @@ from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.load_result import LoadResult, Progress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.nodes.watching import processes_here
-from serve_bench.sampler import Sampler, Watched
+from serve_bench.sampler import sampler_of
+from serve_bench.strays import DIRECTORY_MARK
 
 
 class Drive:
@@ -98,7 +100,7 @@ class LoadActor:
         """Drive a load to its end. What came of it, as plain content; nothing is raised."""
         drive = self._drive = Drive(number)
         spec, times = Load.from_json(load), Timing(**timing)
-        sampler = _sampler() if sample else None
+        sampler = sampler_of(processes_here()) if sample else None
         try:
             with sampler or nullcontext():
                 told, began_ns, seconds = _carry_out(drive, spec, times, mark)
@@ -144,7 +146,9 @@ def _carry_out(
         while not drive.may_measure():  # these programs have no warm-up of ours
             time.sleep(0.005)
         began_ns = time.time_ns()
-        told = drive_external(load, timing, mark=mark, called_off=drive.called_off)
+        place = Path(mark.get(DIRECTORY_MARK, ""))  # of the run, where this node is its host
+        here = place if place.is_absolute() and place.is_dir() else None
+        told = drive_external(load, timing, mark=mark, place=here, called_off=drive.called_off)
         out = {"kind": "external", "result": told.to_json(), "interrupted": drive.called_off()}
         return out, began_ns, told.seconds
     interrupted = False
@@ -156,9 +160,3 @@ def _carry_out(
         result, interrupted = early.result, True
     out = {"kind": "load", "result": result.to_json(), "interrupted": interrupted}
     return out, result.started_at_ns, result.duration_s
-
-
-def _sampler() -> Sampler:
-    watched = [Watched(one.pid, one.role, one.title) for one in processes_here()]
-    managers = {one.pid: "haproxy" for one in watched if one.role == "haproxy_manager"}
-    return Sampler(watched, parents=managers)

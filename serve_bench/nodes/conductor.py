@@ -26,7 +26,7 @@ GATE_S: Final = 30.0
 """How long beyond its warm-up and its connecting a node may take to be ready."""
 
 CALL_OFF_S: Final = 8.0
-"""How long nodes may take, beyond a drain, to say what they have once a load is called off."""
+"""How long nodes may take to say what they have once a load is called off."""
 
 TICK_S: Final = 0.25
 
@@ -78,7 +78,6 @@ class Conductor:
         self._skew_s: float | None = None
         self._opened = False
         self._gate_deadline = 0.0
-        self._drain_s = 0.0
 
     def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
@@ -131,7 +130,6 @@ class Conductor:
         self._opened = False
         connect_s = max(load["connect_timeout_s"] for load in loads.values())
         self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
-        self._drain_s = timing["drain_s"]
         self._hands = []
         for node, load in loads.items():
             actor = self._actors[node]
@@ -180,7 +178,7 @@ class Conductor:
                 if not self._opened:
                     self._open_gate()
                 if self._off.is_set() and deadline is None:
-                    deadline = now() + CALL_OFF_S + self._drain_s
+                    deadline = now() + CALL_OFF_S
                     for hand in self._working:
                         hand.actor.call_off.remote(self._numbers)
                 if deadline is not None and now() > deadline:

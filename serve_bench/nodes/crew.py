@@ -17,7 +17,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
-import serve_bench
 from serve_bench.child import Child, ChildError, last_lines
 from serve_bench.errors import RunFailed
 from serve_bench.load import LoadError
@@ -25,6 +24,7 @@ from serve_bench.load_result import Progress
 from serve_bench.load_spec import Load, Timing
 from serve_bench.node_result import Lost, Node
 from serve_bench.nodes.result import NodesResult, part_of, summed
+from serve_bench.own_module import finding_ours, own_module
 from serve_bench.strays import marks
 
 REACH_S: Final = 5.0
@@ -91,14 +91,11 @@ class NodeCrew:
     def start(self) -> None:
         """Join the cluster and list its nodes. Raises NodesFailed within 25 s."""
         reach(self.address)
-        home = str(Path(serve_bench.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (home, self._env.get("PYTHONPATH"))))
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = Child(
-            [self._python, "-u", "-m", "serve_bench.nodes"],
+            [self._python, "-u", *own_module("nodes")],
             log=self.log,
-            cwd=self.log.parent,
-            env={**self._env, **self._marks, "PYTHONPATH": path},
+            cwd=Path("/"),  # Ray has its workers look for modules in the current folder too
+            env=finding_ours({**self._env, **self._marks}),
             name="the program of the nodes",
         )
         body = {"address": self.address, "namespace": self._namespace}
@@ -214,7 +211,7 @@ class NodeCrew:
     def _called_off(self, timing: Timing, lost: Mapping[str, Lost]) -> NodesResult:
         """What the nodes have, after Ctrl-C."""
         self._ask("call_off", {}, ASK_S)
-        deadline = time.monotonic() + CALL_OFF_S + timing.drain_s
+        deadline = time.monotonic() + CALL_OFF_S
         while not self._ask("status", {}, ASK_S)["ended"] and time.monotonic() < deadline:
             time.sleep(0.1)
         answer = self._ask("collect", {}, ASK_S)

@@ -94,6 +94,7 @@ def summed(states: Iterable[Mapping[str, Any]]) -> Progress | None:
         phase=phase,
         elapsed_s=max(one["elapsed_s"] for one in known),
         remaining_s=max(one["remaining_s"] for one in known),
+        left=sum(one["left"] for one in known),
         rate=sum(one["rate"] for one in known),
         completed=sum(one["completed"] for one in same),
         failed=sum(one["failed"] for one in same),

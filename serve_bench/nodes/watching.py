@@ -21,6 +21,7 @@ import psutil
 
 import serve_bench
 from serve_bench.errors import BadInput, RunFailed
+from serve_bench.own_module import finding_ours, own_module
 from serve_bench.processes import ServeProcess, in_use, serve_processes
 from serve_bench.profiler import READY_S, STOP_S, Recording
 from serve_bench.proof import role_of
@@ -57,14 +58,11 @@ class Tied(Recording):
             self._place = Path(name)
 
     def _command(self) -> list[str]:
-        tied = [sys.executable, "-m", "serve_bench.load.tied", str(os.getpid())]
+        tied = [sys.executable, *own_module("load.tied"), str(os.getpid())]
         return [*tied, *super()._command()]
 
     def _environment(self) -> dict[str, str]:
-        env = super()._environment()
-        home = str(Path(serve_bench.__file__).parents[1])
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (home, env.get("PYTHONPATH"))))
-        return env
+        return finding_ours(super()._environment())
 
     def _keep(self, content: bytes) -> None:
         self.content = content

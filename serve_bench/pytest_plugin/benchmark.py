@@ -20,7 +20,6 @@ from serve_bench.host import fingerprint
 from serve_bench.load_spec import Load
 from serve_bench.own_app import Asked, Option
 from serve_bench.pytest_plugin.target import ServeTarget, asked_of, one_line
-from serve_bench.request_spec import Request
 from serve_bench.scenario import parse_row
 
 WHERE: Final = "serve_benchmark"
@@ -83,7 +82,7 @@ class ServeBenchmark:
             if not 0 < round_timeout_s < MOST_S:
                 raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
             asked = asked_of(route, method, headers, body, expect_status)
-            made = _load(NOWHERE + asked.route, load, asked, requests, timeout_s)
+            made = _load(load, asked, requests, timeout_s)
             url = self._url(target, asked, route, options)
             made = replace(made, request=replace(made.request, url=url))
             counted = CountedRounds(
@@ -183,14 +182,9 @@ def _check_kinds(
             raise BadInput(f"{WHERE}: {name}: {value!r} is not allowed; it takes {words}")
 
 
-def _load(url: str, text: str, asked: Asked, requests: int, timeout_s: float) -> Load:
+def _load(text: str, asked: Asked, requests: int, timeout_s: float) -> Load:
     row = parse_row(text, "small", f"{WHERE}: load")
-    request = Request(
-        url,
-        method=asked.method,
-        headers=asked.headers,
-        body=asked.body,
-        expect_status=asked.expect_status,
-    )
     client: Any = row.client  # parse_row knows raw and aiohttp alone
-    return Load(request, client, row.connections, count=requests, timeout_s=timeout_s)
+    return Load(
+        asked.request(NOWHERE), client, row.connections, count=requests, timeout_s=timeout_s
+    )

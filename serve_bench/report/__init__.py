@@ -127,7 +127,7 @@ def render_comparing(
     if format not in COMPARED:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
     if format == "json":
-        return versus_json(comparing, where)
+        return visible(versus_json(comparing, where))
     if format == "csv":
         return visible(versus_csv(comparing))
     if format == "markdown":

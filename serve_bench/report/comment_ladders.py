@@ -45,7 +45,6 @@ from serve_bench.report.page import Entry, Page, page_of
 from serve_bench.report.page_found import broken_off, split
 from serve_bench.report.texts import latency, number
 from serve_bench.result import Result
-from serve_bench.statistics import MAIN, Line
 
 NS_PER_MS = 1e6
 
@@ -95,7 +94,7 @@ def _table(page: Page, pairs: Sequence[tuple[str, LadderLine]]) -> list[str]:
         rows.append(
             [
                 name,
-                *best_texts(ladder.best),
+                *best_texts(ladder),
                 *([word] if several else []),
                 *_knee(ladder),
                 _collapse(ladder),
@@ -107,11 +106,12 @@ def _table(page: Page, pairs: Sequence[tuple[str, LadderLine]]) -> list[str]:
     return markdown_table(names, rows, left)
 
 
-def best_texts(best: Line | None) -> tuple[str, str]:
+def best_texts(ladder: LadderLine) -> tuple[str, str]:
     """The highest requests/s and its users."""
+    best = ladder.best
     if best is None:
-        return ("no sound step", "-")
-    return (number(best.spreads[MAIN].mean), f"{best.row.connections:,}")
+        return (ladder.without, "-")
+    return (number(ladder.rate(best)), f"{best.row.connections:,}")
 
 
 def _knee(ladder: LadderLine) -> tuple[str, str]:

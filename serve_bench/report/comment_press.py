@@ -95,7 +95,7 @@ def _table(page: Page, settings: Sequence[Setting], published: bool) -> list[str
     for one in settings:
         best, knee = one.best, one.knee
         row = [one.name]
-        row += ["no sound row" if best is None else rate(one.best_qps)]
+        row += [one.ladder.without if best is None else rate(one.best_qps)]
         row += ["-" if best is None else f"{best.clients:,}"]
         row += [_published(one)] if published else []
         row += ["-" if knee is None else f"{knee.clients:,}"]
@@ -137,7 +137,7 @@ def _doubts(setting: Setting, page: Page) -> str:
     rows = []
     for row in setting.rows:
         codes = row_codes(entries[row.line.row], BY_NATURE)
-        codes += ["cut by time"] if row.cut else []
+        codes += ["cut by time"] if row.ended_by_time else []
         codes += ["accounting"] if row.unaccounted else []
         rows.append(codes)
     return doubts([*counted(rows, "row"), *variant_codes(page, setting.variant)])

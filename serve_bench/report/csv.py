@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.errors import visible
 from serve_bench.report.page import Entry, Page
+
+FORMULA: Final = ("=", "+", "-", "@", "\t")
+"""What a cell begins with that a spreadsheet calculates (OWASP, CSV injection)."""
 
 LATENCIES: Final = ("mean", "p50", "p90", "p99", "max")
 
@@ -23,12 +27,33 @@ Further = Callable[[Entry], Mapping[str, Any]]
 def csv_text(page: Page, further: Further = lambda _: {}) -> str:
     """The run as CSV, a header first; the columns `further` stand at the end."""
     rows = [{**_row(entry, page), **further(entry)} for entry in page.entries]
+    return csv_of(list(rows[0]) if rows else ["run", "variant", "row", "status"], rows)
+
+
+def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV, a header first, as every kind of run writes it.
+
+    Text that a spreadsheet would take for a formula has a `'` before it, which makes it text there;
+    numbers stay numbers, also where they are negative. Control characters are written out.
+    """
     out = io.StringIO()
-    names = list(rows[0]) if rows else ["run", "variant", "row", "status"]
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_text_cell(name) for name in names])
+    writer.writerows([_text_cell(row.get(name)) for name in names] for row in rows)
     return out.getvalue()
+
+
+def _text_cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    if not text.startswith(FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _row(entry: Entry, page: Page) -> dict[str, Any]:
@@ -61,4 +86,5 @@ def _row(entry: Entry, page: Page) -> dict[str, Any]:
         "limited_by_runner_up": limited and limited.runner_up,
         "remarks": "; ".join(entry.remarks),
         "host": page.host,
+        "latency_lower_bounds": " ".join(entry.lower_bounds),
     }

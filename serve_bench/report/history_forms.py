@@ -6,14 +6,13 @@ each run of each series, not rounded.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any, Final
 
 from serve_bench.errors import BadInput, visible
 from serve_bench.history.parts import Group, History, Series
 from serve_bench.report.columns import markdown_table
+from serve_bench.report.csv import csv_of
 from serve_bench.report.history_json import history_json, level_of
 from serve_bench.report.history_text import history_text
 from serve_bench.report.history_words import (
@@ -45,7 +44,7 @@ def render_history(history: History, format: str = "table", width: int = 80) -> 
 
         return history_html(history)
     if format == "json":
-        return history_json(history)
+        return visible(history_json(history))
     if format == "csv":
         return history_csv(history)
     markdown = format == "markdown"
@@ -99,13 +98,8 @@ _COLUMNS: Final = (
 def history_csv(history: History) -> str:
     """The history as CSV, a header first. `level` counts from 1; `spread` is a standard deviation
     of logarithms."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for group in history.groups:
-        for series in group.series:
-            writer.writerows(_rows(group, series))
-    return out.getvalue()
+    every = [(group, series) for group in history.groups for series in group.series]
+    return csv_of(_COLUMNS, (row for group, series in every for row in _rows(group, series)))
 
 
 def _rows(group: Group, series: Series) -> Iterator[dict[str, Any]]:

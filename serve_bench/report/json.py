@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.report.page import CellPart, Entry, Page, VariantPart
+from serve_bench.result import Trial
 
 
 def json_text(page: Page) -> str:
@@ -57,6 +58,31 @@ def _cell(part: CellPart) -> dict[str, Any]:
     }
 
 
+def _requests(trial: Trial) -> dict[str, Any]:
+    """The account of the requests of a trial's windows, each followed to its end: carried_in (0 but
+    in records of 0.1) + sent = completed + failed + in_flight.
+
+    `in_flight`: without an answer when the drain ended; `not_sent`: due, and still waiting for a
+    free connection then; `unanswered`: both. `in_windows`: what happened within the windows
+    (carried_in + sent = completed + failed + in_flight when the last of them ended), null in
+    records of 0.1, and `mean_in_flight` over them. `status_codes`: of whole responses. What wrk and
+    ab do not tell is null.
+    """
+    counts, told = trial.counts, trial.row.client not in ("wrk", "ab")
+    return {
+        "carried_in": counts.carried_in,
+        "sent": counts.sent if told else None,
+        "completed": counts.completed,
+        "failed": dict(counts.failed),
+        "in_flight": counts.in_flight if told else None,
+        "not_sent": counts.unsent if told else None,
+        "unanswered": trial.unanswered if told else None,
+        "in_windows": trial.in_windows,
+        "mean_in_flight": trial.client.get("mean_in_flight"),
+        "status_codes": trial.client.get("status_codes"),
+    }
+
+
 def _row(entry: Entry) -> dict[str, Any]:
     line = entry.line
     return {
@@ -67,6 +93,15 @@ def _row(entry: Entry) -> dict[str, Any]:
         "distributions": {name: asdict(figures) for name, figures in line.distributions.items()},
         "completed": line.completed,
         "failed": line.failed,
+        "requests": {trial.launch: _requests(trial) for trial in line.trials},
+        "windows": {
+            trial.launch: {
+                name: list(metric.windows)
+                for name, metric in trial.metrics.items()
+                if metric.windows is not None
+            }
+            for trial in line.trials
+        },
         "ratio": line.ratio,
         "published": None if entry.published is None else asdict(entry.published),
         "warnings": [asdict(one) for one in entry.warnings],

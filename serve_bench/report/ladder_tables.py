@@ -73,22 +73,22 @@ SATURATED: Final = ("", "req/s", "p50", "p90", "p99", "users", "errors", "best",
 def saturated(ladder: LadderLine, first: LadderLine) -> Sequence[str]:
     """Figures of the knee in ms; errors are of the whole ladder; ratio is of the best req/s."""
     if ladder.knee is None or ladder.best is None:
-        return ("no sound step", *["-"] * 4, str(ladder.errors), "-", "-")
-    spread = ladder.best.spreads[MAIN]
-    base = None if first.best is None else first.best.spreads[MAIN].mean
+        return (ladder.without, *["-"] * 4, str(ladder.errors), "-", "-")
+    most = ladder.rate(ladder.best)
+    base = None if first.best is None else first.rate(first.best)
     return (
-        mean_and_std(ladder.knee.spreads[MAIN]),
+        mean_and_std(ladder.spread(ladder.knee)),
         *(_latency(ladder.knee, name) for name in ("p50", "p90", "p99")),
         str(ladder.knee.row.connections),
         str(ladder.errors),
-        number(spread.mean),
-        "1" if ladder is first else f"{spread.mean / base:.2f}" if base else "-",
+        number(most),
+        "1" if ladder is first else f"{most / base:.2f}" if base else "-",
     )
 
 
 def _latency(line: Line, name: str) -> str:
     found = line.distributions.get("latency")
-    return "-" if found is None else latency(float(getattr(found, name)) / 1e6)
+    return "-" if found is None else latency(getattr(found, name) / 1e6)
 
 
 # ----------------------------------------------------------------------------------- inside

@@ -28,7 +28,7 @@ from serve_bench.report.page import Page, page_of
 from serve_bench.report.published import RECSYS, reference
 from serve_bench.report.texts import remark
 from serve_bench.result import Result
-from serve_bench.statistics import MAIN, Line
+from serve_bench.statistics import Line
 
 
 def ladder_text(result: Result, published: bool, where: str | None, width: int = 80) -> str:
@@ -113,7 +113,7 @@ def _as_json(ladder: LadderLine) -> dict[str, Any]:
         "at_knee": None
         if ladder.knee is None
         else {
-            "requests_per_s": ladder.knee.spreads[MAIN].mean,
+            "requests_per_s": ladder.rate(ladder.knee),
             "latency_ns": asdict(ladder.knee.distributions["latency"]),
             "forward_ns_per_batch": mean_forward_ns(t.forward for t in ladder.knee.trials),
         },

@@ -10,12 +10,14 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from serve_bench.checks import unanswered
 from serve_bench.failed_requests import failures_of
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
-from serve_bench.report.texts import limited_line
+from serve_bench.report.texts import limited_line, used_words
 from serve_bench.report.widths import wrapped
 from serve_bench.result import Result, Trial
+from serve_bench.statistics import CENSORED, LowerBound, distribution, latency_figures, merged
 from serve_bench.verdict import limited_by
 
 #: Characters of a line's label; the values stand right of it.
@@ -45,9 +47,10 @@ def _summary(trial: Trial, width: int) -> Iterator[str]:
     yield from _asked(trial, width)
     yield ""
     received = int(trial.client.get("bytes_received") or 0)
+    done = trial.completed_in_windows
     yield from _wrapped(
-        f"{trial.counts.completed:,} requests in {duration_s:.2f} s, {_bytes(received)} read, "
-        f"{_per_s(trial.counts.completed, duration_s):,.1f} requests/s, "
+        f"{done:,} requests in {duration_s:.2f} s, {_bytes(received)} read, "
+        f"{_per_s(done, duration_s):,.1f} requests/s, "
         f"{_bytes(_per_s(received, duration_s))}/s",
         width,
         indent=0,
@@ -99,8 +102,10 @@ def _asked(trial: Trial, width: int) -> Iterator[str]:
     )
     rates = trial.metrics["throughput"].windows or ()
     windows = f"{len(rates)} windows of {trial.window_s:g} s" if len(rates) > 1 else "one window"
-    steady = "steady" if trial.warmup.steady else "NOT steady"
-    before = f"a warm-up of {trial.warmup.seconds:.1f} s, {steady} at its end"
+    steady = f"{'steady' if trial.warmup.steady else 'NOT steady'} at its end"
+    if trial.warmup.judged is False:
+        steady = f"NOT judged: {trial.warmup.completed:,} requests of {row.label}"
+    before = f"a warm-up of {trial.warmup.seconds:.1f} s, {steady}"
     yield from _wrapped(
         f"{windows} after {before}" if trial.warmup.seconds else f"{windows}, no warm-up",
         width,
@@ -118,8 +123,9 @@ def _spreads(trial: Trial, rates: Sequence[float], width: int) -> Iterator[str]:
     last = size + 3
     yield f"{'':{LABEL}}{'avg':>{size}}{'stdev':>{size}}{'max':>{size}}{'within stdev':>{last}}"
     latency = _histogram(trial, "latency")
-    if latency is not None and latency.count:
-        figures = (_time(latency.mean), _time(latency.std), _time(latency.max))
+    if latency is not None and (latency.count or CENSORED in trial.metrics):
+        all_of = distribution(trial.metrics["latency"], latency, merged([trial], CENSORED))
+        figures = (_time(all_of.mean), _time(all_of.std), _time(all_of.max))
         share = f"{100 * (latency.share_within_std() or 0):.1f} %"
         texts = "".join(f"{text:>{size}}" for text in figures)
         yield f"{'latency':{LABEL}}{texts}{share:>{last}}"
@@ -139,8 +145,11 @@ def _percentiles(trial: Trial, width: int) -> Iterator[str]:
     yield f"{'':{LABEL}}" + "".join(f"{f'p{q:g}':>{size}}" for q in PERCENTILES)
     for name in names:
         histogram = _histogram(trial, name)
-        if histogram is not None and histogram.count:
-            values = histogram.percentiles([q / 100 for q in PERCENTILES])
+        if histogram is not None and (histogram.count or name == "latency"):
+            shares = [q / 100 for q in PERCENTILES]
+            values: Sequence[float | None] = histogram.percentiles(shares)
+            if name == "latency":
+                values = latency_figures([trial], shares)
             label = name.replace("_", " ")
             yield f"{label:{LABEL}}" + "".join(f"{_time(value):>{size}}" for value in values)
     told = [
@@ -170,16 +179,22 @@ def _counts(trial: Trial, width: int) -> Iterator[str]:
     for note in trial.client.get("notes") or ():
         yield from _wrapped(f"{'NOTE':{LABEL}}{note}", width)
     if trial.client.get("external"):
+        yield from _wrapped(f"{'in flight':{LABEL}}at its end: in none of its figures", width)
         return
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
+    open_ = "in flight" if trial.in_windows is None else "unanswered"
     yield from _wrapped(
         f"{'accounting':{LABEL}}{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
-        f"{counts.failed_total:,} failed + {counts.in_flight:,} in flight",
+        f"{counts.failed_total:,} failed + {counts.in_flight:,} {open_}",
         width,
     )
+    if (late := ended_late(trial)) is not None:
+        yield from _wrapped(f"{'in flight':{LABEL}}{late}", width)
     if counts.unsent:
         text = f"{counts.unsent:,} were due and waited for a free connection at the end"
         yield from _wrapped(f"{'not sent':{LABEL}}{text}", width)
+    for doubt in unanswered(trial):
+        yield from _wrapped(f"{'NOTE':{LABEL}}{doubt.message}; {doubt.hint}", width)
 
 
 def _client(trial: Trial, width: int) -> Iterator[str]:
@@ -203,23 +218,14 @@ def _client(trial: Trial, width: int) -> Iterator[str]:
 
 
 def _cpu(trial: Trial, width: int) -> Iterator[str]:
-    """What the load itself used, and the host in all: who had the cores."""
-    usage: Any = trial.usage or {}
-    host = usage.get("host", {})
-    if host.get("cpu_percent") is None:
-        return
-    ours = sum(one.get("cpu_percent") or 0.0 for one in usage.get("processes", ()))
-    cores = host.get("cores", 1)
-    yield from _wrapped(
-        f"{'CPU':{LABEL}}the load {ours:.0f} % of a core; all that runs on the host "
-        f"{host['cpu_percent']:.0f} % of {100 * cores} %",
-        width,
-    )
+    """Who had the cores."""
+    if words := used_words(trial.usage or {}):
+        yield from _wrapped(f"{'CPU':{LABEL}}{words}", width)
 
 
 def _limited(trial: Trial, width: int) -> Iterator[str]:
-    """What limited the load, as far as it is known: the server's processes are not visible here,
-    only the client and the host. Nothing where neither was looked at, or nothing completed."""
+    """What limited the load, as far as it is known: a Serve of this host is sampled, of others only
+    client and host are. Nothing where neither was looked at, or nothing completed."""
     if not trial.counts.completed:
         return
     verdict = limited_by(trial)
@@ -248,6 +254,15 @@ def _bars(latency: Histogram, width: int) -> Iterator[str]:
         yield f"  {sign}{_time(low + place * step):>10} |{bar.rstrip():{room}} {n:,}".rstrip()
 
 
+def ended_late(trial: Trial) -> str | None:
+    """Of what was in flight or waited for a connection when the last window ended: how many, and
+    that they are followed to their end. None where nothing was, or it is not known."""
+    within = trial.in_windows
+    if within is None or not (waiting := within["in_flight"] + within["unsent"]):
+        return None
+    return f"{waiting:,} when the last window ended; followed to their end, they are in the latency"
+
+
 def _histogram(trial: Trial, name: str) -> Histogram | None:
     metric = trial.metrics.get(name)
     if metric is None or metric.histogram is None:
@@ -259,6 +274,8 @@ def _time(ns: float | None) -> str:
     """Nanoseconds in the unit that suits them, three significant digits."""
     if ns is None:
         return "-"
+    if isinstance(ns, LowerBound):
+        return f"> {_time(float(ns))}"
     ns = float(f"{ns:.3g}")  # rounded first: 999.7 us is 1.00 ms
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.best_cell import FEWEST, LIKE, best
+from serve_bench.kept import body_bytes
+from serve_bench.own_app import APP_NAME
 from serve_bench.report.columns import Fitted, fitted, wrapped
 from serve_bench.report.ladder_text import about_variants, closing
 from serve_bench.report.page import Entry, Page, page_of
@@ -22,6 +24,9 @@ from serve_bench.statistics import MAIN, Line
 
 #: The columns behind those of the options, the variant and the row.
 _FIGURES: Final = ("requests/s", "p50 ms", "p99 ms", "errors", "limited by")
+
+#: Paths that are told by name where a load asks for several.
+MOST_PATHS: Final = 4
 
 #: Those that may go when there is no room, the first first.
 SPARE: Final = ("p50 ms", "p99 ms")
@@ -111,12 +116,31 @@ def _asked(result: Result) -> str:
         return f"app: {app}"
     asked = app["asked"]
     names = " and ".join(one["name"] for one in app["deployments"][::-1])
-    body = f" with a body of {_size(asked['body'])} bytes" if asked["body"] else ""
-    return f"app: {app['target']} ({names}), {asked['method']} {asked['route']}{body}"
+    return f"app: {app['target']} ({names}){beside_text(app)}, {request_text(asked)}"
 
 
-def _size(encoded: str) -> int:
-    return len(encoded) * 3 // 4 - encoded.count("=")
+def beside_text(app: Mapping[str, Any]) -> str:
+    """The name of an application that has one of its own, and those that stand beside it."""
+    name = app.get("config", {}).get("name", APP_NAME)
+    others = " and ".join(str(one["config"]["name"]) for one in app.get("beside", ()))
+    named = f" as {name}" if name != APP_NAME else ""
+    return named + (f", beside {others}" if others else "")
+
+
+def request_text(asked: Mapping[str, Any]) -> str:
+    """What a load asks of an app, in words."""
+    size = body_bytes(asked)
+    words = [f"{asked['method']} {asked['route']}"]
+    paths, sets = asked.get("paths", ()), asked.get("header_sets", ())
+    how = "drawn at random" if asked.get("draw") == "random" else "in turn"
+    if len(paths) > 1:
+        shown = ", ".join(paths[1:MOST_PATHS])
+        more = f" and {len(paths) - MOST_PATHS:,} more" if len(paths) > MOST_PATHS else ""
+        words.append(f", {shown}{more} ({len(paths):,} paths {how})")
+    if sets:
+        names = ", ".join(dict.fromkeys(name for one in sets for name, _ in one))
+        words.append(f", {len(sets):,} sets of headers {how} ({names})")
+    return "".join([*words, f" with a body of {size:,} bytes" if size else ""])
 
 
 def _table(page: Page, names: _Names, width: int | None = None) -> Fitted:

@@ -57,7 +57,13 @@ class Entry:
     def latency_ms(self, name: str) -> float | None:
         """A figure of the latency (p50, p90, p99, max, mean, std) in milliseconds, if known."""
         latency = self.line.distributions.get("latency")
-        return None if latency is None else float(getattr(latency, name)) / NS_PER_MS
+        return None if latency is None else getattr(latency, name) / NS_PER_MS
+
+    @property
+    def lower_bounds(self) -> tuple[str, ...]:
+        """The figures of the latency of which no more is known than that they are above."""
+        latency = self.line.distributions.get("latency")
+        return () if latency is None else latency.lower_bounds
 
     @property
     def limited(self) -> Verdict | None:
@@ -248,9 +254,13 @@ def _entry(
 
 
 def _front(result: Result) -> str | None:
-    """The ingress of an app of the user's own; of the others it is inferred."""
+    """The ingress of an app of the user's own, with the name of the app where the record has it; of
+    the others it is inferred."""
     app = result.run.suite.get("app")
-    return str(app["deployments"][-1]["name"]) if isinstance(app, dict) else None
+    if not isinstance(app, dict):
+        return None
+    ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")
+    return ingress if name is None else f"{name}:{ingress}"
 
 
 def _has_a_place(failure: Failure, lines: Iterable[Line]) -> bool:
@@ -289,10 +299,9 @@ def engaged_of(launches: list[Launch]) -> str:
 
 
 def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:
-    """What to try, once for each cause that limited a row."""
+    """What to try against each cause that limited a row, once for each thing to try."""
     limits = [entry.limited for part in parts for entry in part.entries]
-    hints = {one.cause: one.hint for one in limits if one is not None}
-    return (f"hint, {cause}: {hint}" for cause, hint in hints.items())
+    return dict.fromkeys(f"hint, {one.cause}: {one.hint}" for one in limits if one is not None)
 
 
 def _method(lines: Sequence[Line]) -> Iterable[str]:

@@ -18,6 +18,9 @@ KINDS: Final = ("png", "svg")
 
 DPI: Final = 150
 
+#: On a latency that is only a lower bound: a tip that stands on the point (CARETUPBASE).
+AT_LEAST: Final[dict[str, Any]] = {"marker": 10, "ms": 8, "mfc": "none", "ls": "", "zorder": 7}
+
 #: Text in an SVG stays text, and equal runs make equal files: no date, no random ids. A name of a
 #: variant is no formula.
 _RC: Final[dict[Any, Any]] = {

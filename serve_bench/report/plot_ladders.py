@@ -15,7 +15,7 @@ from serve_bench.errors import BadInput
 from serve_bench.ladder_figures import LadderLine, ladder_lines
 from serve_bench.press_figures import settings_of
 from serve_bench.report.ladder_tables import name_of, size_of
-from serve_bench.report.plot_file import check_kind, figure_bytes
+from serve_bench.report.plot_file import AT_LEAST, check_kind, figure_bytes
 from serve_bench.report.published import PRESS, press_table, reference
 from serve_bench.report.texts import host_line
 from serve_bench.result import Result
@@ -136,6 +136,10 @@ def _latencies(axes: Axes, curve: _Curve, colour: str, point: str) -> None:
     p99 = [line.distributions["latency"].p99 / 1e6 for line in lines]
     axes.plot(users, p50, color=colour, marker=point, ms=4.5, lw=1.6)
     axes.plot(users, p99, color=colour, lw=1.1, ls=_DASHES)
+    for line in lines:
+        for share in _open_figures(line):
+            value = getattr(line.distributions["latency"], share) / 1e6
+            axes.plot(_users(line), value, color=colour, **AT_LEAST)
     for line, value in zip(lines, p50, strict=True):
         if line is ladder.knee:
             axes.plot(_users(line), value, **_KNEE)
@@ -225,6 +229,9 @@ def _marks(curves: Sequence[_Curve]) -> list[tuple[Line2D, str]]:
         marks.append((shown, "collapse: below 80 % of the best"))
     if any(line.errors or _cut(line) for _, line in lines):
         marks.append((Line2D([], [], **_FAULT), "some requests failed or were cut"))
+    if any(_open_figures(line) for one in curves for line in _shown(one.ladder)):
+        arrow = Line2D([], [], color="#555555", **AT_LEAST)
+        marks.append((arrow, "latency is at least this: some had no answer"))
     if any(ladder.several(line) for ladder, line in lines):
         dot = Line2D([], [], color="#555555", marker=".", ls="", ms=5, alpha=0.6)
         marks.append((dot, "one run of a step measured again"))
@@ -257,6 +264,12 @@ def _users(line: Line) -> int:
 
 def _cut(line: Line) -> bool:
     return any(trial.flags.get("cut") for trial in line.trials)
+
+
+def _open_figures(line: Line) -> list[str]:
+    """Which of the latencies that are drawn are only lower bounds."""
+    latency = line.distributions.get("latency")
+    return [] if latency is None else [n for n in ("p50", "p99") if n in latency.lower_bounds]
 
 
 _DASHES: Final = (0, (4, 2))

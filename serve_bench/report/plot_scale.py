@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.errors import BadInput
-from serve_bench.report.plot_file import check_kind, figure_bytes
+from serve_bench.report.plot_file import AT_LEAST, check_kind, figure_bytes
 from serve_bench.report.scale_page import ScalePage, scale_page
 from serve_bench.report.scale_words import BROKEN
 from serve_bench.report.texts import host_line
 from serve_bench.result import Result
 from serve_bench.scale_curve import Grown
 from serve_bench.scale_growth import Growth
+from serve_bench.statistics import LowerBound
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,6 +125,9 @@ def _quantity(axes: Axes, one: _Drawn) -> None:
     face = one.colour if one.filled else "white"
     at, values = [x for x, _ in points], [y for _, y in points]
     axes.plot(at, values, one.point, color=one.colour, mfc=face, ms=5, mew=1.1, zorder=3)
+    for x, y in points:
+        if isinstance(y, LowerBound):
+            axes.plot(x, y, color=one.colour, **AT_LEAST)
     fit = one.grown.fit
     if fit is not None:
         ends = [min(at), max(at)]
@@ -208,6 +212,8 @@ def _legend(axes: Axes, every: Sequence[_Drawn]) -> None:
             )
         )
     shown.append((Line2D([], [], color=grey, marker=first, lw=0, ms=5), "one launch of one size"))
+    if any(isinstance(y, LowerBound) for one in every for _, y in _points(one.grown)):
+        shown.append((Line2D([], [], color=grey, **AT_LEAST), "at least this: some had no answer"))
     shown.append((Line2D([], [], color=grey, lw=1.4), "fit a n^b, n: replicas; b ± its std error"))
     axes.legend(
         [one for one, _ in shown],

@@ -84,6 +84,7 @@ def _row(setting: Setting, row: PressRow) -> dict[str, Any]:
         "completed": row.line.completed,
         "failed": row.line.failed,
         "cut": row.cut,
+        "late": row.late,
         "unaccounted": row.unaccounted,
         "levels": dict(row.levels),
         "client_bound": row.client_bound,
@@ -147,6 +148,7 @@ def press_csv(result: Result, published: bool) -> str:
             **_figures(row),
             "asked": row.asked,
             "cut": row.cut,
+            "late": row.late,
             "unaccounted": row.unaccounted,
             **{f"failed_{name}": row.line.failed.get(name, 0) for name in ERROR_CLASSES},
         }

@@ -17,7 +17,7 @@ from serve_bench.press_rows import PressRow
 from serve_bench.report.columns import Fitted, columns, fitted, markdown_table, wrapped
 from serve_bench.report.ladder_tables import NOT_VISIBLE
 from serve_bench.report.page import Entry
-from serve_bench.report.texts import latency, number
+from serve_bench.report.texts import bound_sign, latency, number
 
 _SHORT: Final = {
     "proxy CPU": "proxy",
@@ -90,7 +90,7 @@ def classic_press(settings: Sequence[Setting]) -> str:
             for row in setting.rows
             if row.qps is not None
         ]
-        cut = (row for row in setting.rows if row.cut and row.qps is not None)
+        cut = (row for row in setting.rows if row.ended_by_time and row.qps is not None)
         out += [f"{setting.name}:", *columns(CLASSIC, rows)]
         out += [f"! {_name(row)}: cut off, {row.line.completed:,} requests done" for row in cut]
         out.append("")
@@ -152,12 +152,13 @@ def remarks(row: PressRow, entry: Entry | None) -> Iterator[str]:
         counted = row.line.row.requests_each is not None
         doubts = (one for one in entry.warnings if not (counted and one.code == "few-windows"))
         yield from replace(entry, warnings=tuple(doubts)).remarks
-    if row.cut:
+    if row.ended_by_time:
         broken_off = any(trial.flags.get("interrupted") for trial in row.line.trials)
         how = "interrupted" if broken_off else "cut: time ended the row first"
+        late = f", {row.late:,} ended after that" if row.late else ""
         yield (
             f"{how}; {row.line.completed:,} of {row.asked or 0:,} requests were completed, "
-            f"{row.cut:,} not"
+            f"{row.cut:,} not{late}"
         )
         yield from _left_out(row)
     if row.unaccounted:
@@ -170,13 +171,17 @@ def remarks(row: PressRow, entry: Entry | None) -> Iterator[str]:
 def _left_out(row: PressRow) -> Iterator[str]:
     """Of a row that time ended, where those still in flight would have changed the mean latency."""
     waiting = sum(trial.counts.in_flight for trial in row.line.trials)
-    if not row.qps_without or not row.ave_us:
+    if not waiting or not row.qps_without or not row.ave_us:
         return
     mean_us = 1e6 * row.clients / row.qps_without
     if mean_us > LEFT_OUT * row.ave_us:
+        bounds = row.line.distributions["latency"].lower_bounds
+        what = "in no latency: aveTime and the percentiles are too low"
+        if bounds:
+            what = "known to take longer: figures marked > are lower bounds"
         yield (
-            f"{waiting:,} requests were still in flight, and are in no latency: aveTime and the "
-            f"percentiles are too low; clients / qps gives a mean of {number(mean_us, 5)} us"
+            f"{waiting:,} requests were still in flight, and are {what}; clients / qps gives a "
+            f"mean of {number(mean_us, 5)} us"
         )
 
 
@@ -193,7 +198,7 @@ def _lines(setting: Setting, row: PressRow, exclude_connect: bool) -> Iterator[S
         rate(row.qps),
         latency(row.p50_ms),
         latency(row.p99_ms),
-        f"{row.line.errors}{' cut' if row.cut else ''}",
+        f"{row.line.errors}{' cut' if row.ended_by_time else ''}",
         cpu(setting, row),
         gpu(setting, row),
         limit(setting, row),
@@ -204,7 +209,9 @@ def _lines(setting: Setting, row: PressRow, exclude_connect: bool) -> Iterator[S
 
 def micros(value: float | None) -> str:
     """Microseconds: a decimal where it says something."""
-    return "-" if value is None else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+    if value is None:
+        return "-"
+    return bound_sign(value) + (f"{value:.1f}" if value < 10_000 else f"{value:.0f}")
 
 
 def rate(value: float | None) -> str:
@@ -265,7 +272,7 @@ def _compared(setting: Setting) -> Sequence[str]:
     one, knee, best = setting.one_client, setting.knee, setting.best
     alone_ms = None if one is None or one.ave_us is None else one.ave_us / 1e3
     if knee is None or best is None:
-        return (setting.name, "no sound row", "-", "-", latency(alone_ms), "-", "-", "-")
+        return (setting.name, setting.ladder.without, "-", "-", latency(alone_ms), *["-"] * 3)
     return (
         setting.name,
         rate(setting.best_qps),

@@ -161,7 +161,8 @@ def told(setting: Setting) -> Iterator[str]:
         yield f"before the first row: {_settled(setting.settled)}"
     best, knee = setting.best, setting.knee
     if best is None or knee is None:
-        yield "no row can be relied on: no best, no knee"
+        sound = "no row can be relied on" if setting.ladder.finished else setting.ladder.without
+        yield f"{sound}: no best, no knee"
     else:
         yield (
             f"best: {rate(setting.best_qps)} qps with {_clients(best)}; knee: {_clients(knee)}, "
@@ -190,9 +191,11 @@ def _no_collapse(setting: Setting, best: PressRow) -> str:
 def _settled(found: Sequence[Mapping[str, Any]]) -> str:
     """Of all launches: how long it took, and the median latency of one client then."""
     of = f" of {len(found)} launches" if len(found) > 1 else ""
-    missed = sum(not one.get("steady") for one in found)
-    word = f"had not settled in {missed}{of}," if missed and of else "settled"
-    word = "had not settled" if missed and not of else word
+    unjudged = sum(one.get("judged") is False for one in found)
+    missed = sum(not one.get("steady") for one in found) - unjudged
+    words = {"had not settled": missed, "too slow to tell whether it had settled": unjudged}
+    told = [f"{word} in {n}{of}," if of else word for word, n in words.items() if n]
+    word = " ".join(told) or "settled"
     seconds = _span([float(one.get("seconds", 0.0)) for one in found], lambda s: f"{s:.1f}")
     p50 = _span([float(one["p50_ns"]) / 1e6 for one in found if one.get("p50_ns")], latency)
     return f"{word} after {seconds} s" + (f" (p50 of one client {p50} ms)" if p50 else "")

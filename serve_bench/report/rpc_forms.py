@@ -6,11 +6,10 @@ of its own.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
+from serve_bench.report.csv import csv_of
 from serve_bench.report.rpc_page import RpcEntry, RpcPage, rpc_page
 from serve_bench.result import Result
 from serve_bench.rpc_figures import NAMES, PERCENTILES
@@ -21,12 +20,8 @@ def rpc_csv(result: Result) -> str:
     """The run as CSV, a header first."""
     page = rpc_page(result)
     rows = [row for entry in page.entries for row in _rows(entry, page)]
-    out = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(out, names or ["run", "backend", "status"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_of(names or ["run", "backend", "status"], rows)
 
 
 def _rows(entry: RpcEntry, page: RpcPage) -> Iterator[dict[str, Any]]:

@@ -6,32 +6,38 @@ empty) and of each, and a line for each figure of each node.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any, Final
 
+from serve_bench.report.csv import csv_of
 from serve_bench.report.scale_page import ScaleEntry, ScalePage, scale_page
 from serve_bench.result import Result
 from serve_bench.scale_nodes import ScaleNode
+from serve_bench.statistics import LowerBound
 
 _COLUMNS: Final = (
     *("run", "workload", "variant"),
     *("num_replicas", "status", "invalid", "launch", "node", "ip", "hostname"),
-    *("metric", "unit", "type", "value", "std", "count", "published", "lost", "host"),
+    *(
+        "metric",
+        "unit",
+        "type",
+        "value",
+        "lower_bound",
+        "std",
+        "count",
+        "published",
+        "lost",
+        "host",
+    ),
 )
 
 
 def scale_csv(result: Result, published: bool = False) -> str:
     """The run as CSV, a header first."""
     page = scale_page(result, published)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for entry in page.entries:
-        about = _about(page, entry)
-        writer.writerows({**about, **row} for row in _rows(page, entry))
-    return out.getvalue()
+    rows = ({**_about(page, entry), **row} for entry in page.entries for row in _rows(page, entry))
+    return csv_of(_COLUMNS, rows)
 
 
 def _about(page: ScalePage, entry: ScaleEntry) -> dict[str, Any]:
@@ -51,11 +57,11 @@ def _rows(page: ScalePage, entry: ScaleEntry) -> Iterator[dict[str, Any]]:
     size, told = entry.size, page.published or {}
     for name, figure in size.figures.items():
         about = {"metric": name, "unit": figure.unit, "type": figure.kind}
-        spread = {"value": figure.mean, "std": figure.std, "count": figure.count}
-        yield {**about, **spread, "published": told.get(name)}
+        spread = {"std": figure.std, "count": figure.count}
+        yield {**about, **_value(figure.mean), **spread, "published": told.get(name)}
         if len(size.launches) > 1:
             for launch, value in zip(size.launches, figure.values, strict=True):
-                yield {**about, "launch": launch, "value": value}
+                yield {**about, "launch": launch, **_value(value)}
     for node in size.nodes:
         yield from _of_node(node)
 
@@ -75,5 +81,9 @@ def _of_node(node: ScaleNode) -> list[dict[str, Any]]:
         *((f"failed_{name}", "requests", count) for name, count in node.failed.items() if count),
     ]
     return [
-        {**about, "metric": name, "unit": unit, "value": value} for name, unit, value in figures
+        {**about, "metric": name, "unit": unit, **_value(value)} for name, unit, value in figures
     ]
+
+
+def _value(value: float | None) -> dict[str, Any]:
+    return {"value": value, "lower_bound": isinstance(value, LowerBound) or None}

@@ -17,7 +17,7 @@ from serve_bench.result import Result
 from serve_bench.scale_curve import Grown
 from serve_bench.scale_figures import CLUSTER_NAMES, LATENCY, Figure, published_names
 from serve_bench.scale_nodes import NODE_NAMES
-from serve_bench.statistics import MAIN, Line
+from serve_bench.statistics import MAIN, Line, LowerBound
 
 _SHARES: Final = ("p50", "p90", "p99")
 
@@ -90,6 +90,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "mean": figure.mean,
         "std": figure.std,
         "count": figure.count,
+        "lower_bound": isinstance(figure.mean, LowerBound),
         "launches": list(figure.values),
     }
 
@@ -157,10 +158,11 @@ def scale_perf_metrics(result: Result) -> str:
     others have the variant before them. A curve publishes none; its names hold the replicas. The
     tooling knows the types THROUGHPUT and LATENCY alone: counts are called THROUGHPUT, memory, CPU
     and times of a curve LATENCY. What was not told (wrk's histogram) has no entry and is named
-    under `not_told`; that, `not_measured` and `invalid` are keys that the tooling does not read.
+    under `not_told`; what is known to be higher, under `lower_bounds`. These, `not_measured` and
+    `invalid` are keys that the tooling does not read.
     """
     page = scale_page(result)
-    metrics, not_told = [], []
+    metrics, not_told, lower_bounds = [], [], []
     for part in page.variants:
         prefix = "" if part.name == page.variants[0].name else f"{part.name}_"
         for entry in part.entries:
@@ -168,11 +170,13 @@ def scale_perf_metrics(result: Result) -> str:
                 full = re.sub(r"[^A-Za-z0-9]+", "_", prefix) + name
                 if figure.mean is not None:
                     metrics.append(_perf(full, figure))
+                    lower_bounds += [full] if isinstance(figure.mean, LowerBound) else []
                 elif entry.measured:
                     not_told.append(full)
     content = {
         "perf_metrics": metrics,
         "not_told": not_told,
+        "lower_bounds": lower_bounds,
         "not_measured": list(page.not_measured),
         "invalid": list(page.invalid),
     }

@@ -13,7 +13,7 @@ from serve_bench.report.columns import Texts, fitted, wrapped
 from serve_bench.report.scale_page import ScaleEntry, ScalePage, ScaleVariant
 from serve_bench.report.scale_use import use_of
 from serve_bench.report.scale_words import short_label
-from serve_bench.report.texts import decimals, latency, mean_and_std, number
+from serve_bench.report.texts import bounded_number, decimals, latency, mean_and_std, number
 from serve_bench.report.widths import width_of
 from serve_bench.scale_curve import Grown
 from serve_bench.scale_figures import CLUSTER_NAMES, GRAPH_NAMES, HTTP, LATENCY, Figure, ScaleSize
@@ -30,7 +30,7 @@ def figure_text(figure: Figure | None, value: float | None) -> str:
         return NOT_TOLD
     if figure.unit == "requests":
         return f"{value:,.0f}"
-    return number(value, _digits(figure))
+    return bounded_number(value, _digits(figure))
 
 
 def spread_text(figure: Figure | None) -> str:

@@ -6,13 +6,16 @@ Rule: one line each, no layout and no colour; what has no value is `-`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from serve_bench.checks import Warning
 from serve_bench.result import JsonObject
-from serve_bench.statistics import Line, Spread
+from serve_bench.statistics import Line, LowerBound, Spread
 from serve_bench.verdict import Verdict, prevailing
+
+#: Of the processes that `load` samples, its own; the others are of the Serve that answers.
+LOAD_ROLES: Final = ("serve_bench", "load_worker")
 
 
 def remark(warning: Warning) -> str:
@@ -31,9 +34,16 @@ def host_line(host: JsonObject) -> str:
         None if not memory else f"{memory / 2**30:.1f} GiB",
         host.get("kernel"),
         *versions,
-        None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start",
+        _before(host),
     ]
     return ", ".join(str(word) for word in words if word)
+
+
+def _before(host: JsonObject) -> str | None:
+    """What ran on the host before the run."""
+    if host.get("busy_cores") is not None:
+        return f"{host['busy_cores']:.2f} cores in use before the start"
+    return None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start"
 
 
 _VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))
@@ -50,8 +60,19 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def latency(value_ms: float | None) -> str:
-    """Milliseconds with the three digits that a histogram holds (its error is 0.05 %)."""
-    return number(value_ms, 3)
+    """Milliseconds with the three digits that a histogram holds (its error is 0.05 %); `> 5,245`
+    where no more is known than that it is above."""
+    return bounded_number(value_ms, 3)
+
+
+def bounded_number(value: float | None, digits: int = 4) -> str:
+    """As `number`, with a sign where it is only a lower bound."""
+    return f"{bound_sign(value)}{number(value, digits)}"
+
+
+def bound_sign(value: float | None) -> str:
+    """What stands before a figure that is only a lower bound."""
+    return "> " if isinstance(value, LowerBound) else ""
 
 
 def decimals(value: float, digits: int = 4) -> int:
@@ -84,3 +105,20 @@ def limited_line(verdicts: Sequence[Verdict]) -> str:
     others = ", ".join(f"{cause} in {n}" for cause, n in counts.items() if cause != most.cause)
     share = f", in {counts[most.cause]} of {len(verdicts)} launches; {others}" if others else ""
     return f"limited by: {most.text}{share}"
+
+
+def used_words(usage: Mapping[str, Any]) -> str:
+    """CPU of a load, of the Serve that was sampled with it, and of the host; empty if none was."""
+    host = usage.get("host", {})
+    if host.get("cpu_percent") is None:
+        return ""
+    of_load = of_serve = 0.0
+    for one in usage.get("processes", ()):
+        used = one.get("cpu_percent") or 0.0
+        if one.get("role") in LOAD_ROLES:
+            of_load += used
+        else:
+            of_serve += used
+    serve = f", the Serve {of_serve:.0f} %" if of_serve else ""
+    every = f"{host['cpu_percent']:.0f} % of {100 * host.get('cores', 1)} %"
+    return f"the load {of_load:.0f} % of a core{serve}; all that runs on the host {every}"

@@ -6,8 +6,6 @@ doubts, which stand with the verdict. CSV has a line for each metric of each row
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -15,6 +13,7 @@ from typing import Any, Final
 from serve_bench.comparing.parts import Compared, ComparedRow, Comparing
 from serve_bench.comparing.words import ends, headline, ratio_text, row_title, variant_of
 from serve_bench.report.columns import markdown_table
+from serve_bench.report.csv import csv_of
 from serve_bench.report.texts import cell_title, host_line
 from serve_bench.report.versus_text import verdict_text
 from serve_bench.report.versus_words import (
@@ -82,14 +81,10 @@ _COLUMNS: Final = (
 
 def versus_csv(comparing: Comparing) -> str:
     """The comparison as CSV, a header first; what one side alone has is a line without figures."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
     a, b = comparing.sides
     about = {"run_a": a.run.id, "run_b": b.run.id, "a": a.name, "b": b.name}
     about["host"] = host_line(a.run.host)
-    writer.writerows({**about, **row} for row in _rows(comparing))
-    return out.getvalue()
+    return csv_of(_COLUMNS, ({**about, **row} for row in _rows(comparing)))
 
 
 def _rows(comparing: Comparing) -> Iterator[dict[str, Any]]:

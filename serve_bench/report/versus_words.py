@@ -156,13 +156,15 @@ def method(comparing: Comparing) -> Iterator[str]:
     """How it was measured and judged."""
     suite = comparing.sides[0].run.suite
     if comparing.kind == "versus":
+        duet = suite.get("pairing") == "duet"
+        loaded = "loaded at once on halves of the cores" if duet else "never loaded at once"
         yield (
             "round: both services in turn; none was launched, so that no interval knows how "
             "launches differ; A and B are geometric means over rounds, B/A and its interval (t, "
             "on logarithms) come from the ratio of each round"
             if suite.get("urls")
-            else "round: a fresh launch of both sides, both up at once and never loaded at once; "
-            "A and B are geometric means over rounds, B/A and its interval (t, on logarithms) "
+            else f"round: a fresh launch of both sides, both up at once and {loaded}; A and B "
+            "are geometric means over rounds, B/A and its interval (t, on logarithms) "
             "come from the ratio of each round"
         )
         yield from _slicings(comparing)
@@ -184,7 +186,8 @@ def method(comparing: Comparing) -> Iterator[str]:
         f"verdict: threshold {percent(comparing.threshold)}{floor}{holm}; gate: "
         f"{', '.join(comparing.gate)}{shown}; docs/ab.md"
     )
-    yield "CPU us: of proxies and replicas, for a request; p50, p99: of each launch"
+    known = "; not judged: nothing is known of the processes of --url" if suite.get("urls") else ""
+    yield f"CPU us: of proxies and replicas, for a request{known}; p50, p99: of each launch"
 
 
 def _slicings(comparing: Comparing) -> Iterator[str]:
@@ -204,7 +207,10 @@ def _slicings(comparing: Comparing) -> Iterator[str]:
         ]
         drain = f", drains of {' and '.join(drains)}" if drains else ""
         words = f"{of.slices:,} slices of {_ms(of.slice_s)} a side in turn, in drawn order"
-        if of.method != "slices":
+        if of.method == "duet":
+            words = f"a duet: {of.slices:,} windows of {_ms(of.slice_s)}, both sides at once, each "
+            words, drain = f"{words}and its client on cores of its own, swapped after each", ""
+        elif of.method != "slices":
             words, drain = f"windows of {_ms(of.slice_s)}, not slices: noisier, docs/ab.md", ""
         why = f" ({of.why})" if of.why else ""
         told.setdefault(f"{words}{load}{drain}{why}", []).append(row_title(comparing, row))

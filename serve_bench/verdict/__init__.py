@@ -1,8 +1,9 @@
 """What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
 
-Rule: pure judgement on what a Trial records. Causes are asked for in one order: what makes a
-verdict impossible, an open loop that was kept up with, the client, CPU and GPU, waits without CPU,
-a wait that only a ladder shows, and at last the offered load. Evidence that contradicts itself
+Rule: pure judgement on what a Trial records. Causes are asked for in one order: requests that were
+refused, what makes a verdict impossible, an open loop that was kept up with, the client, CPU and
+GPU, what was seen inside the replicas, other waits without CPU, a wait that only a ladder shows,
+and at last the offered load. Evidence that contradicts itself
 gives "unclear", never a guess. Thresholds and their reasons are in verdict/limits.py.
 """
 
@@ -27,25 +28,40 @@ from serve_bench.verdict.case import (
     placed,
     runner_up,
 )
+from serve_bench.verdict.evidence import evidence_of
+from serve_bench.verdict.findings import REFUSED, Finding, beside_findings, refused_finding
 from serve_bench.verdict.findings import Cause as Cause
-from serve_bench.verdict.findings import Finding, beside_findings
 from serve_bench.verdict.hints import HINTS
 from serve_bench.verdict.ladder import constant
 from serve_bench.verdict.limits import (
+    ALIKE,
     ALL_CONNECTIONS,
+    CERTAIN,
     DISAGREE,
     FAILED,
     IDLE,
     NEAR,
     ON_TIME,
+    QUEUES,
     RESTING,
     SATURATED,
+    SLOW_MS,
     SOME_FAILED,
     STARVED,
     WAIT_MOST,
     WELL_FULL,
 )
 from serve_bench.verdict.usage import figure, short_name
+from serve_bench.verdict.waits import (
+    alone_words,
+    blocked_finding,
+    called_finding,
+    computes,
+    differing_finding,
+    full_pool,
+    place_finding,
+    waits_in_turn,
+)
 
 
 @dataclass(frozen=True)
@@ -69,11 +85,12 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """`replica CPU 98 % of a core (likely; then proxy CPU 61 %)`."""
+        """`replica CPU 98 % (likely; 9 % of the requests failed; then proxy CPU 61 %)`."""
         if self.cause == "unclear":
             return f"unclear: {'; '.join(self.reasons)}"
         then = f"; then {self.runner_up}" if self.runner_up else ""
-        return f"{self.figures} ({self.confidence}{then})"
+        why = "".join(f"; {one}" for one in self.reasons)
+        return f"{self.figures} ({self.confidence}{why}{then})"
 
 
 def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
@@ -85,6 +102,25 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
     case = case_of(trial, front, beside)
     answers = (ask(case) for ask in ORDER)
     return _weighed(next(answer for answer in answers if answer is not None), case)
+
+
+def worth_a_look(trial: Trial, front: str | None = None) -> bool:
+    """Whether it is worth the time to load once more and see what requests wait in (waits.py):
+    nothing full explains the row, and something else than Serve's own way takes its time. Of an
+    app of one's own, whose waits are not known, a CPU explains it only where that is sure."""
+    verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
+    if not trial.usage or not trial.counts.completed or verdict.cause == "client":
+        return False
+    if verdict.cause in EXPLAINED:
+        several = offered.loop == "closed" and offered.connections > 1
+        return bool(trial.slots) and verdict.confidence != "sure" and several
+    if offered.loop == "open":
+        return verdict.cause != "offered load"
+    return offered.connections > 1 or (offered.p50_ms or 0.0) >= SLOW_MS
+
+
+EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host CPU", "GPU")
+"""Causes that say by themselves what requests wait for: a CPU."""
 
 
 def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
@@ -123,6 +159,8 @@ def _client(case: Case) -> Verdict | None:
     waited = client.starved is not None and client.starved >= STARVED
     if case.host is not None and case.host_is_full and (waited or not worked):
         return _of(case, case.host, host_confidence(case))
+    if waited and not worked and case.host is not None and case.host.level >= SATURATED:
+        return None  # others fill the host: it is late by them, and rests for most of the time
     rivals = case.busy(SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
@@ -154,18 +192,79 @@ def _cpu(case: Case) -> Verdict | None:
     always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
     top = next(iter([*always, *near]), None)
     if host is not None and host_first(case, top):
-        return _of(case, host, host_confidence(case))
-    return None if top is None else _of(case, placed(case, top), cpu_confidence(case, top))
+        verdict = _of(case, host, host_confidence(case))
+    elif top is not None:
+        verdict = _of(case, placed(case, top), cpu_confidence(case, top))
+    else:
+        return None
+    return verdict if verdict.confidence == "sure" else _despite_cpu(case) or verdict
+
+
+def _despite_cpu(case: Case) -> Verdict | None:
+    """A CPU is near its limit and rests at times, and requests are seen to wait for something
+    else: for a replica that is slower than the others, or at a line of the app where they take no
+    longer than one alone does or where all threads of a pool are taken."""
+    seen = case.seen
+    if seen.offered.loop == "closed" and seen.offered.connections == 1:
+        return None
+    if (slow := differing_finding(seen)) is not None:
+        return _of(case, placed(case, slow), "weak")
+    found, longer = place_finding(seen), seen.waits.longer
+    if found is None or found.level < NEAR or computes(seen):
+        return None
+    full = case.busy(SATURATED)
+    if any(one.cause == "GPU" or one.deployment == found.deployment for one in full):
+        return None  # what computes takes the threads of a pool, too
+    if full_pool(seen, found) or (longer is not None and longer <= ALIKE):
+        return _of(case, found, "weak", *filter(None, [alone_words(seen.waits)]))
+    return None
+
+
+def _refused(case: Case) -> Verdict | None:
+    """Requests that were refused since slots and queue were full."""
+    if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
+        return None
+    found = refused_finding(case.seen)
+    return None if found is None else _of(case, placed(case, found), "likely")
+
+
+def _inside(case: Case) -> Verdict | None:
+    """What was seen inside the replicas: a loop that is blocked, a replica that is slower than the
+    others, a deployment whose slots are waited for, the line of the app where requests are."""
+    seen = case.seen
+    blocked = blocked_finding(seen)
+    if blocked is not None and blocked.cause == "replica CPU":
+        return _of(case, placed(case, blocked), "likely")
+    if blocked is not None and seen.waits.replicas:
+        queued = (seen.waits.longer or 0.0) >= QUEUES and blocked.level >= CERTAIN
+        return _of(case, blocked, "sure" if queued and case.top < RESTING else "likely")
+    if seen.offered.loop == "closed" and seen.offered.connections == 1:
+        return None
+    other = differing_finding(seen) or called_finding(seen)
+    if other is not None:
+        return _of(case, placed(case, other), "likely" if case.top < IDLE else "weak")
+    if case.slots is not None and not waits_in_turn(seen):
+        return None
+    found = place_finding(seen)
+    if found is None:
+        return None
+    alone = alone_words(seen.waits)
+    likely = found.level >= NEAR and case.top < IDLE
+    return _of(case, found, "likely" if likely else "weak", *([alone] if alone else []))
 
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: slots or batches that requests wait for."""
     confidence: Confidence = "weak"
+    front = case.seen.front
     if case.top < IDLE:
         confidence = "likely"
     if case.slots is not None:
         if case.top < RESTING and case.slots.level >= WELL_FULL:
             confidence = "sure"
+        if case.trial.slots and not case.seen.waits.replicas and case.slots.deployment != front:
+            why = "whether requests go there was not looked at"
+            return _of(case, placed(case, case.slots), "weak", why)
         ongoing, slots = case.seen.ongoing, case.seen.slots
         if ongoing is not None and slots and ongoing < RESTING * slots:
             against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
@@ -183,13 +282,14 @@ def _waits(case: Case) -> Verdict | None:
 def _downstream(case: Case) -> Verdict | None:
     """By Serve's own metrics: most of the latency is passed in a deployment behind the front."""
     mean_ms, front = case.seen.offered.mean_ms, case.seen.front
-    behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != short_name(front)}
+    behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != front}
     if front is None or not mean_ms or not behind:
         return None
     name = max(behind, key=lambda one: behind[one])
     if behind[name] < WAIT_MOST * mean_ms:
         return None
-    told = f"downstream deployment {name} takes {figure(behind[name])} of {figure(mean_ms)} ms"
+    short = short_name(name)
+    told = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
     found = Finding("downstream deployment", behind[name] / mean_ms, told, told, name)
     return _of(case, found, "weak")
 
@@ -197,13 +297,12 @@ def _downstream(case: Case) -> Verdict | None:
 def _hidden(case: Case) -> Verdict | None:
     """Nothing is full, and yet more clients brought no more requests: they wait inside."""
     flat = constant(case.trial, case.ladder)
-    if flat is None or not case.watched:
+    if flat is None or not case.watched or case.top >= IDLE:
         return None
-    if len(case.seen.deployments) > 1:
-        return _unclear(case, f"nothing sampled is at its limit, but {flat.text}")
     (low, high), (rate, _) = flat.clients, flat.figures
-    told = f"replica loop blocked: {figure(rate)} requests/s from {low} to {high} clients, CPU idle"
-    return _of(case, Finding("replica loop", 1.0, told, told, case.seen.measured), "weak")
+    told = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, CPU idle"
+    found = Finding("app wait", 1.0, told, told, case.seen.measured)
+    return replace(_of(case, found, "likely"), hint=_look(case))
 
 
 def _offered(case: Case) -> Verdict | None:
@@ -222,20 +321,39 @@ def _offered(case: Case) -> Verdict | None:
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
     confidence = offered_confidence(case)
-    quiet = confidence == "weak" and case.top < NEAR
-    return _of(case, latency_bound(case), confidence, *([QUIET_WAITS] if quiet else []))
+    alone = alone_words(case.seen.waits)
+    why = [alone] if alone else []
+    if confidence != "weak" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS:
+        return _of(case, latency_bound(case), confidence, *why)
+    if case.top >= IDLE:
+        return _unclear(case, f"nothing is at its limit, {case.server[0].figures}")
+    idle = f"{INSIDE}, CPU idle"
+    return replace(_of(case, Finding("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case))
 
 
-QUIET_WAITS: Final = (
-    "a blocked loop, a lock and a service outside are waited for as quietly: "
-    "fewer clients would tell"
+def _look(case: Case) -> str:
+    return LOOK_FAILED if case.trial.waits.get("why_not") else LOOK
+
+
+INSIDE: Final = "requests wait inside the app"
+
+LOOK: Final = (
+    "where they wait is seen by `serve-bench run` (not with --no-sample), which looks into the "
+    "replicas, or by py-spy dump --pid of a replica under load"
+)
+
+LOOK_FAILED: Final = (
+    "where they wait is seen by py-spy dump --pid of a replica under load: to look into the "
+    "replicas failed here"
 )
 
 ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _refused,
     _impossible,
     _kept_up,
     _client,
     _cpu,
+    _inside,
     _waits,
     _downstream,
     _hidden,
@@ -270,6 +388,8 @@ def _weighed(verdict: Verdict, case: Case) -> Verdict:
     """A step less sure where requests failed, or a process of the server came or went."""
     failed = case.seen.offered.failed
     lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
+    if case.seen.refused and verdict.figures.endswith(REFUSED):
+        lost = []  # that they failed is what the verdict rests on
     doubts = [*lost, *case.seen.partly]
     if not doubts or verdict.cause == "unclear":
         return verdict

@@ -5,6 +5,7 @@ Rule: comparisons of findings only; in which order they are asked for is in __in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -22,11 +23,15 @@ from serve_bench.verdict.findings import (
 )
 from serve_bench.verdict.ladder import comparable, follows
 from serve_bench.verdict.limits import (
+    ALIKE,
     CERTAIN,
     FEW_CONNECTIONS,
     IDLE,
     NEAR,
+    RESTING,
+    RESTLESS,
     SATURATED,
+    SLOW_MS,
     STARVED,
     UNHINDERED,
 )
@@ -68,11 +73,35 @@ class Case:
         ]
 
     @property
+    def apart(self) -> bool:
+        """Whether the connections are so few that they hardly wait for one another: one; or two
+        that are answered quickly, keep a CPU at work, take no longer than one alone or bring twice
+        its requests."""
+        offered, longer = self.seen.offered, self.seen.waits.longer
+        if offered.connections > FEW_CONNECTIONS:
+            return False
+        if offered.connections == 1 or (offered.p50_ms or 0.0) < SLOW_MS or self.top >= RESTING:
+            return True
+        return (longer or math.inf) <= ALIKE or follows(self.trial, self.ladder)
+
+    @property
     def host_is_full(self) -> bool:
-        """No core is left, and the server's processes wait for one as far as is known."""
+        """No core is left, the server's processes wait for one as far as is known, and one on the
+        way of a request hardly ever rests: where all of them do, others fill the host and limit
+        nothing."""
         if self.host is None or self.host.level < SATURATED:
             return False
-        return self.host.starved is None or self.host.starved >= UNHINDERED
+        if self.host.starved is not None and self.host.starved < UNHINDERED:
+            return False
+        return self.never_rests
+
+    @property
+    def never_rests(self) -> bool:
+        """Some process on the way of a request, or the client, hardly ever rested; True where no
+        wait for a CPU is known."""
+        ways = [use.not_idle for use in self.seen.of_role(*SERVER)]
+        known = [share for share in ways if share is not None]
+        return not known or max([*known, self.seen.client.busy or 0.0]) >= RESTLESS
 
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
@@ -99,7 +128,8 @@ def host_first(case: Case, top: Finding | None) -> bool:
         return False
     if case.host_is_full:
         return top is None or (host.level >= CERTAIN and top.level < SATURATED)
-    return top is None and host.level >= NEAR and (host.starved or 0.0) >= STARVED
+    starved = (host.starved or 0.0) >= STARVED and case.never_rests
+    return top is None and host.level >= NEAR and starved
 
 
 def host_confidence(case: Case) -> Confidence:
@@ -123,13 +153,12 @@ def cpu_confidence(case: Case, top: Finding) -> Confidence:
 def offered_confidence(case: Case) -> Confidence:
     """One connection waits for its answer by its nature; many may wait for what was not seen."""
     grows = follows(case.trial, case.ladder)
-    few = case.seen.offered.connections <= FEW_CONNECTIONS
     host = case.host.level if case.host is not None else 0.0
     if max(case.top, host) >= NEAR:
         return "weak"
     if max(case.top, host) < IDLE and (case.seen.offered.connections == 1 or grows):
         return "sure"
-    return "likely" if few or grows else "weak"
+    return "likely" if grows or case.apart else "weak"
 
 
 def latency_bound(case: Case) -> Finding:
@@ -159,6 +188,8 @@ def runner_up(case: Case, found: Finding) -> Finding | None:
 
 def _same(one: Finding, other: Finding) -> bool:
     """The same thing, also where it was named downstream."""
+    if one.cause == other.cause == "concurrency limit":
+        return True
     return one.short == other.short or (
         one.deployment == other.deployment is not None
         and one.cause.startswith("replica")

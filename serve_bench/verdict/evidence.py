@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.counts import BATCH_SIZE, mean_forward_ns
-from serve_bench.result import Trial
-from serve_bench.statistics import MAIN, merged
+from serve_bench.result import Counts, Trial
+from serve_bench.statistics import MAIN, latency_figures, merged
 from serve_bench.verdict.limits import WHOLE
+from serve_bench.verdict.seen import Waits, deployment_of, waits_of
 from serve_bench.verdict.usage import (
     SERVER,
     HostUse,
     Use,
     gpus,
     host_use,
+    is_named,
     number,
     short_name,
     uses_of,
@@ -78,12 +80,16 @@ class Evidence:
     front: str | None
     measured: str | None
     slots: int | None
-    slots_at: str | None  # the deployment that has them; None: the measured one
+    slots_at: str | None  # the deployment that has them, of an own app; None: the measured one
+    slots_words: str
+    queue: int | None  # requests that may wait for a slot there; None: any number, or not known
+    refused: float  # share of the requests that were answered with 503, where most failures were
     batches: Batches | None
     forward: float | None  # share of the time that a replica was in its batch function
     ongoing: float | None  # by Serve's own metrics, all replicas
-    router_wait_ms: Mapping[str, float]  # wait for a slot, by deployment
+    router_wait_ms: Mapping[str, float]  # wait for a slot, by deployment ("app:Name")
     processing_ms: Mapping[str, float]
+    waits: Waits  # what was seen inside the replicas
     partly: tuple[str, ...]  # processes that came or ended within the windows
     unseen: tuple[str, ...]  # what could not be looked at
 
@@ -113,7 +119,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     uses = tuple(uses_of(trial.usage))
     found = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
-    slots, slots_at = _slots(trial, uses, measured)
+    slots, slots_at, slots_words = _slots(trial, uses, measured, first or front)
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
     offered = _offered(trial)
     return Evidence(
@@ -126,11 +132,15 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         measured=measured,
         slots=slots,
         slots_at=slots_at,
+        slots_words=slots_words,
+        queue=_queue(trial, slots_at),
+        refused=_refused(trial),
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
         ongoing=number(_part(metrics, "levels").get("ongoing")),
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
+        waits=waits_of(trial.waits),
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(found) > 1, slots)),
     )
@@ -145,7 +155,7 @@ def measured_s(trial: Trial) -> float:
 def rate_of(trial: Trial) -> float:
     """Requests completed in a second."""
     seconds = measured_s(trial)
-    return trial.counts.completed / seconds if seconds > 0 else 0.0
+    return trial.completed_in_windows / seconds if seconds > 0 else 0.0
 
 
 # --------------------------------------------------------------------------------- places
@@ -162,7 +172,9 @@ def _places(
     names = sorted({use.deployment for use in uses if use.deployment is not None})
     if len(names) == 1:
         return names[0], names[0]
-    first = next((name for name in names if front in (name, short_name(name))), None)
+    first = next((name for name in names if is_named(name, front)), None)
+    if trial.slots:  # of an own app a cell is about the whole
+        return first, first
     counted = {f"replica {use.pid}": use.deployment for use in uses if use.role == "replica"}
     serving = {counted[name] for name in trial.served if name in counted}
     measured = serving.pop() if len(serving) == 1 else None
@@ -174,20 +186,54 @@ def _places(
 
 
 def _slots(
-    trial: Trial, uses: tuple[Use, ...], measured: str | None
-) -> tuple[int | None, str | None]:
-    """Requests that all replicas of a deployment may take at once, and its short name where it is
-    not the measured one: of an app of the user's own the one with the fewest."""
+    trial: Trial, uses: tuple[Use, ...], measured: str | None, front: str | None
+) -> tuple[int | None, str | None, str]:
+    """Requests that all replicas of a deployment may take at once, its name where it is not the
+    measured one (with its app, where `front` has that), and the slots in words. Of an app of the
+    user's own it is the one that HTTP meets; where nothing was seen inside the one with the fewest,
+    since they may all go there.
+    """
     if trial.slots:
         least = min(trial.slots, key=lambda name: trial.slots[name])
-        return trial.slots[least], least
+        looked = [deployment_of(one) for one in trial.waits.get("replicas", ())]
+        at = short_name(front) if looked and short_name(front) in trial.slots else least
+        # Another application of the same config file may have a deployment of that name.
+        app, colon, _ = (front or "").rpartition(":")
+        name = f"{app}{colon}{at}"
+        limits = _part(trial.limits, at)
+        seen = sum(is_named(one, name) for one in looked)
+        now = max(seen, sum(is_named(use.deployment, name) for use in uses))
+        each, before = limits.get("each"), limits.get("replicas")
+        if each and before and now > before:
+            words = f"{each * before} to {each * now} slots (from {before} to {now} replicas)"
+            return each * now, name, words
+        return trial.slots[at], name, _slots_words(trial.slots[at])
     each = trial.cell.get("max_concurrent_queries")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)
     if not each or not replicas:
-        return None, None
-    return int(each) * int(replicas), None
+        return None, None, ""
+    return int(each) * int(replicas), None, _slots_words(int(each) * int(replicas))
+
+
+def _slots_words(slots: int) -> str:
+    return f"{slots} slot{'s' if slots != 1 else ''}"
+
+
+def _queue(trial: Trial, at: str | None) -> int | None:
+    """Requests that may wait for a slot; Serve writes -1 where any number may."""
+    queue = number(trial.cell.get("max_queued_requests"))
+    if at is not None:
+        queue = number(_part(trial.limits, short_name(at)).get("queued"))
+    return int(queue) if queue is not None and queue >= 0 else None
+
+
+def _refused(trial: Trial) -> float:
+    """The share of requests that were answered with 503; 0 where most failures were others."""
+    counts = trial.counts
+    rejected, ended = counts.failed.get("rejected", 0), counts.completed + counts.failed_total
+    return rejected / ended if ended and rejected >= WHOLE * counts.failed_total else 0.0
 
 
 def _client(trial: Trial) -> ClientUse:
@@ -217,13 +263,17 @@ def _offered(trial: Trial) -> Offered:
     lost = merged([trial], "failed_latency")
     spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
     in_flight = spent_s / seconds if inside.count and seconds > 0 else None
+    seen = number(trial.client.get("mean_in_flight"))
+    if seen is not None:  # by the accounting: latencies of a few windows tell little of long waits
+        in_flight = seen
     if in_flight is None and trial.row.loop == "closed":
         in_flight = float(trial.row.connections)
-    if in_flight is not None and trial.flags.get("cut"):
-        # Of a row that time ended, most may still have waited: what did not end has no latency.
+    if in_flight is not None and (trial.flags.get("cut") or trial.row.loop == "closed"):
+        # What had not ended when the windows did may have no latency here, and waited all the same.
         in_flight = max(in_flight, float(counts.in_flight))
-    due = counts.sent + counts.unsent
-    behind = counts.in_flight + counts.unsent - counts.carried_in
+    within = counts if trial.in_windows is None else Counts(**trial.in_windows)
+    due = within.sent + within.unsent
+    behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total
     most = _part(trial.client, "asked").get("max_connections") or 0
     return Offered(
@@ -231,7 +281,7 @@ def _offered(trial: Trial) -> Offered:
         connections=max(trial.row.connections, int(most)),
         rate=rate_of(trial),
         in_flight=in_flight,
-        p50_ms=_ms(latency.percentile(0.5)) or _told_p50_ms(trial),
+        p50_ms=_ms(latency_figures([trial], (0.5,))[0]) or _told_p50_ms(trial),
         mean_ms=_ms(latency.mean),
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
@@ -254,7 +304,7 @@ def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> 
         most=most,
         wait_ms=1e3 * float(trial.cell.get("batch_wait_timeout_s") or 0.0),
         fill=None if sizes.mean is None else sizes.mean / most,
-        waited_ms=waits.get(short_name(measured)),
+        waited_ms=waits.get(measured or ""),
     )
 
 
@@ -291,6 +341,8 @@ def _not_told(
         yield "which deployment HTTP meets is not known"
     if slots is None:
         yield "how many requests the replicas take at once is not known"
+    if why := trial.waits.get("why_not"):
+        yield f"what requests wait in was not seen: {why}"
     if trial.serve_metrics.get("status") != "fresh":
         yield "Serve's own queues were not read"
 
@@ -299,12 +351,12 @@ def _not_told(
 
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
-    """A figure of each deployment ("app#Name" there) whose group is fresh, by its short name."""
+    """A figure of each deployment whose group is fresh, by "app:Name" ("app#Name" there)."""
     found = {}
     for where, fields in _part(metrics, group).items():
         value = number(fields.get(name)) if isinstance(fields, Mapping) else None
         if value is not None:
-            found[str(where).rpartition("#")[2]] = value
+            found[str(where).replace("#", ":")] = value
     return found
 
 

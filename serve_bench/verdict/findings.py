@@ -23,7 +23,7 @@ from serve_bench.verdict.limits import (
     WAIT_MEAN,
     WAIT_SHARE,
 )
-from serve_bench.verdict.usage import SERVER, Use, figure, short_name
+from serve_bench.verdict.usage import SERVER, Use, figure, is_named, short_name
 
 Cause: TypeAlias = Literal[
     "client",
@@ -33,12 +33,16 @@ Cause: TypeAlias = Literal[
     "replica CPU",
     "concurrency limit",
     "batch wait",
+    "app wait",
+    "slow replica",
     "downstream deployment",
     "host CPU",
     "GPU",
     "offered load",
     "unclear",
 ]
+
+REFUSED: Final = "refused (503)"
 
 #: Not on the way of a request, but without them nothing goes on.
 BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_agent")
@@ -107,10 +111,23 @@ def concurrency_finding(seen: Evidence) -> Finding | None:
             return _at(seen, _named(seen, name), "concurrency limit", wait_ms / mean_ms, words)
     if in_flight is None or slots is None or in_flight < FULL_SLOTS * slots:
         return None
-    places = f"for {slots} slot{'s' if slots != 1 else ''}"
+    places = f"for {seen.slots_words}"
     words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"
     at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
     return _at(seen, at, "concurrency limit", in_flight / slots, words, short)
+
+
+def refused_finding(seen: Evidence) -> Finding | None:
+    """Requests that were refused because slots and queue were full; None where there is no queue
+    with an end, or what failed failed otherwise."""
+    if not seen.refused or seen.queue is None or seen.slots is None:
+        return None
+    words = (
+        f"{seen.offered.connections} connections for {seen.slots_words} and a queue of "
+        f"{seen.queue}, {100 * seen.refused:.0f} % {REFUSED}"
+    )
+    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
+    return _at(seen, at, "concurrency limit", 1.0, words)
 
 
 def batch_finding(seen: Evidence) -> Finding | None:
@@ -185,7 +202,7 @@ def _replicas(seen: Evidence) -> Iterator[Finding]:
         top = max(uses, key=lambda use: use.level)
         others = [use.level for use in uses if use is not top]
         ahead = bool(others) and top.level - statistics.fmean(others) >= GAP
-        restless = ahead and top.level + (top.held_up or 0.0) >= CERTAIN
+        restless = ahead and (top.not_idle or top.level) >= CERTAIN
         alone = restless or (ahead and top.level >= NEAR)
         cause: Cause = "replica loop" if alone else "replica CPU"
         words = f"{cause} {_core(top)}{_beside(others, ahead)}"
@@ -231,8 +248,8 @@ def _core(use: Use) -> str:
 # -------------------------------------------------------------------------------- waiting
 
 
-def _named(seen: Evidence, short: str) -> str | None:
-    return next((name for name in seen.deployments if short_name(name) == short), None)
+def _named(seen: Evidence, name: str) -> str | None:
+    return next((one for one in seen.deployments if is_named(one, name)), None)
 
 
 def _at(

@@ -33,6 +33,14 @@ HINTS: Final[Mapping[Cause, str]] = {
     "batch wait": (
         "a smaller batch_wait_timeout_s or max_batch_size, or more requests at once to fill a batch"
     ),
+    "app wait": (
+        "what is awaited there: more of it (connections, threads, permits), less time in it, or "
+        "less work under the lock; a service outside may be at its own limit"
+    ),
+    "slow replica": (
+        "see where that replica runs and what it holds: its host, its cache, its GPU; "
+        "serve-bench profile shows its stacks beside another's"
+    ),
     "downstream deployment": (
         "more replicas of that deployment, or num_cpus, num_gpus, batching and "
         "max_concurrent_queries there: the ones before it only wait"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from serve_bench.result import Trial
-from serve_bench.statistics import merged
+from serve_bench.statistics import latency_figures
 from serve_bench.verdict.evidence import rate_of
 from serve_bench.verdict.limits import FLAT, FOLLOWS, STEP
 from serve_bench.verdict.usage import figure
@@ -115,5 +115,5 @@ def _processing_ms(trial: Trial) -> float | None:
 
 
 def _p50_ms(trial: Trial) -> float | None:
-    value = merged([trial], "latency").percentile(0.5)
+    (value,) = latency_figures([trial], (0.5,))
     return None if value is None else value / 1e6

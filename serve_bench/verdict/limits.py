@@ -37,6 +37,14 @@ UNHINDERED: Final = 0.10
 """Server processes that wait for less than this share of their demand get the CPU they want,
 however busy the host is: programs at a lower priority, say, make it look full."""
 
+RESTLESS: Final = 0.80
+"""A full host limits a row only where some process on the way of a request ran or waited for a CPU
+at least so much of the time. In 6 records of waits beside other work it was 16 to 56 %, and 97 to
+100 % in the 16 where the host did limit. By the busiest thread of each process, on a host of two
+cores with ten to twenty processes ready to run: 13 to 45 % in 29 waits whose rate was within a
+tenth of that on an idle host, 89 to 100 % in 12 where CPU was burnt. All threads of a process
+together came to 26 to 100 % in the former: on such a host their sum tells nothing."""
+
 GIL_CEILING: Final = 1.15
 """A Python process runs one thread of Python at a time, and some native threads of Ray beside it.
 Above this its work is native (torch) and spread over cores: then its busiest thread tells."""
@@ -79,9 +87,10 @@ ALL_CONNECTIONS: Final = 0.95
 """An open loop that falls behind with so many of its connections in use has too few of them."""
 
 FEW_CONNECTIONS: Final = 2
-"""A closed loop with no more connections and nothing saturated is bound by latency: they hardly
-wait behind one another. With more, a wait that no process shows (a blocked loop, a lock, a service
-outside) is as likely, unless a ladder tells."""
+"""A closed loop with no more connections and nothing saturated is bound by latency, where one tells
+that they hardly wait behind one another: two whose requests are no slower than alone, quicker than
+any wait of the app, or at work on a CPU. With more, a wait that no process shows (a blocked loop, a
+lock, a service outside) is as likely, unless a ladder tells."""
 
 FAILED: Final = 0.50
 """Half of the requests failed: what limited the other half is of no use."""
@@ -103,3 +112,23 @@ FLAT: Final = 0.05
 
 FOLLOWS: Final = 0.80
 """A latency that grows by this share of what the clients grew by is a queue that grows."""
+
+FEWEST_LOOKS: Final = 5
+"""A replica that was looked at less often is not judged by what was seen in it."""
+
+FEWEST_REQUESTS: Final = 5
+"""A replica is called slow by no fewer requests, answered or in it: one alone may be a rare one."""
+
+QUEUES: Final = 3.0
+"""A request that takes so many times what it takes alone waits for others for most of its time."""
+
+ALIKE: Final = 1.5
+"""Up to here a request takes under the load what it takes alone."""
+
+DIFFER: Final = 3.0
+"""A replica whose requests take so many times the others', while it answers as many times fewer,
+is slower than they are: one that only has more requests at once answers no fewer."""
+
+SLOW_MS: Final = 10.0
+"""One request at a time that takes longer waits for something of the app: Serve's own way took 0.3
+to 5 ms on two cores (README)."""

@@ -21,7 +21,8 @@ _REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[
 
 @dataclass(frozen=True)
 class Use:
-    """What a process used, in cores. `wait`: ready but waiting for a CPU, all its threads."""
+    """What a process used, in cores. `wait`: ready but waiting for a CPU, all its threads;
+    `thread_wait`: its busiest."""
 
     pid: int
     role: str
@@ -29,6 +30,15 @@ class Use:
     cpu: float
     thread: float | None = None  # the busiest
     wait: float | None = None
+    thread_wait: float | None = None
+
+    @property
+    def not_idle(self) -> float | None:
+        """The share of the time that it ran or waited for a CPU: its busiest thread, where the wait
+        of that is known. Threads that wait in turn look in their sum as if one never rested."""
+        if self.thread is not None and self.thread_wait is not None:
+            return max(self.level, min(1.0, self.thread + self.thread_wait))
+        return None if self.held_up is None else self.level + self.held_up
 
     @property
     def level(self) -> float:
@@ -73,6 +83,11 @@ def short_name(deployment: str | None) -> str:
     return (deployment or "").rpartition(":")[2]
 
 
+def is_named(deployment: str | None, name: str | None) -> bool:
+    """Whether a deployment ("app:Name") is the one of this name, told with its app or without."""
+    return name is not None and name in (deployment, short_name(deployment))
+
+
 def uses_of(usage: Mapping[str, Any]) -> Iterator[Use]:
     """The processes whose CPU is known."""
     for one in usage.get("processes", ()):
@@ -87,6 +102,7 @@ def uses_of(usage: Mapping[str, Any]) -> Iterator[Use]:
                 cpu=cpu,
                 thread=_percent(one.get("busiest_thread_percent")),
                 wait=_percent(one.get("run_queue_wait_percent")),
+                thread_wait=_percent(one.get("busiest_thread_wait_percent")),
             )
 
 

@@ -89,7 +89,7 @@ def test_record_as_the_inner_loop_does(rounds: Bench) -> None:
 
 
 def test_account_for_a_success(rounds: Bench) -> None:
-    tally = Tally(Shared.create(1), 0, 1, 1 << 40, None, lambda: (0, 0))
+    tally = Tally(Shared.create(1), 0, 1, 1 << 40, None, lambda: ([], []))
 
     def work() -> None:
         for value in VALUES:

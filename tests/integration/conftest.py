@@ -116,3 +116,13 @@ def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
         if "serve_bench/cluster" in " ".join(child.cmdline()):
             return child
     raise AssertionError("no cluster child")
+
+
+def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """The process of serve-bench that ends the run when the CLI has died."""
+    (warden,) = (
+        child
+        for child in psutil.Process(process.pid).children()
+        if "serve_bench.strays" in " ".join(child.cmdline())
+    )
+    return warden

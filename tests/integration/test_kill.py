@@ -20,6 +20,7 @@ from tests.integration.conftest import (
     start,
     wait_for_line,
     wait_until_clean,
+    warden_of,
 )
 
 pytestmark = pytest.mark.ray
@@ -78,16 +79,20 @@ def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
     assert readable_records(tmp_path / "run") == 3
 
 
+def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> None:
+    """With HAProxy and Ray's agents, which outlive a driver that just exits."""
+    process = start(*ARGUMENTS, "--variant", "optimized", cwd=tmp_path)
+    wait_for_line(process, r"\| (connect|warmup)|req/s")
+    warden_of(process).kill()
+    process.kill()
+    process.communicate(timeout=30)
+    assert wait_until_clean(15) == []
+
+
 def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, cwd=tmp_path)
     wait_for_line(process, r"launch: Serve is up")
-    wardens = [
-        child
-        for child in psutil.Process(process.pid).children()
-        if "serve_bench.strays" in " ".join(child.cmdline())
-    ]
-    assert len(wardens) == 1
-    for victim in (wardens[0], cluster_child(process), psutil.Process(process.pid)):
+    for victim in (warden_of(process), cluster_child(process), psutil.Process(process.pid)):
         victim.kill()
     process.communicate(timeout=30)
     cleaned = run_to_end(["clean"], tmp_path)

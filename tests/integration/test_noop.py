@@ -5,9 +5,11 @@ test_profile.py: there it is started all the same."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -18,13 +20,38 @@ from tests.integration.conftest import start, wait_for_line, wait_until_clean
 pytestmark = pytest.mark.ray
 
 
+#: What is open to other machines, two replicas being up: the README says the same.
+OPEN = {
+    "default": {"ray::ServeReplica": 2},
+    "optimized": {"ray::ServeReplica": 2, "haproxy": 2},
+}
+
+
+def open_ports(pid: int) -> Counter[str]:
+    """Ports of a process and all below it that listen beyond loopback, by the name of who does, as
+    `ss` sees them."""
+    tree = {one.pid: one.name() for one in psutil.Process(pid).children(recursive=True)}
+    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    found: Counter[str] = Counter()
+    for line in listening.splitlines():
+        address, owner = line.split()[3], re.search(r"pid=(\d+)", line)
+        if owner is None or int(owner.group(1)) not in tree:
+            continue
+        if not re.match(r"127\.|\[::1\]|\[::ffff:127\.", address):
+            found[tree[int(owner.group(1))].partition(":noop")[0]] += 1
+    return found
+
+
 @pytest.mark.external
 @pytest.mark.parametrize(
     ("variant", "end"), [("default", signal.SIGINT), ("optimized", signal.SIGTERM)]
 )
 def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
-    variant: str, end: signal.Signals, tmp_path: Path
+    variant: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     process = start(
         *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "100"),
         *("--port", "0", "--variant", variant),
@@ -35,6 +62,11 @@ def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
     assert len(replicas) == 2
     assert psutil.Process(int(replicas[0])).cmdline()[0].startswith("ray::ServeReplica:noop:NoOp")
     wait_for_line(process, r"serving until")
+    assert open_ports(process.pid) == OPEN[variant]
+    (token,) = Path(os.environ["TMPDIR"]).glob("sb-*/1/token")
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert token.parents[1].stat().st_mode & 0o777 == 0o700
+    assert list(home.iterdir()) == []  # Ray's own place for a token is there
     wrk = subprocess.run(
         ["wrk", "-c", "100", "-t", "2", "-d", "1s", "--latency", url],
         capture_output=True,

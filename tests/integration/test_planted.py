@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.planted_cases import TUNE, Case, Field, client_trial, verdict_on
+from scripts.planted_cases import TUNE, WAITS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.ladder_figures import ladder_lines
 from serve_bench.launch_spec import LaunchSpec
 from serve_bench.load_spec import Timing
@@ -38,7 +38,11 @@ CROWDED = {"proxy": "proxy CPU", "one of 3 hot": "replica loop"}
 ATTEMPTS = 3
 """A planting is spoilt when a stranger takes cores of the host, which the verdict says."""
 
-SERVED = [case for case in TUNE if VARIANT in case.on and case.name != "loop blocked"]
+SERVED = [case for case in TUNE if VARIANT in case.on and "loop blocked" not in case.name]
+
+#: Kinds of waits in apps as a user has them; all of them: `scripts/bench verdicts --set waits`.
+WAITING = ("blocked loop", "lock", "one thread", "own batch", "rare helper", "queue full")
+OWN = [case for case in WAITS if case.name in WAITING]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,7 +75,7 @@ def undisturbed(field: Field, case: Case) -> list[Trial]:
     """The trials of a case, planted anew while strangers take cores from it."""
     for _ in range(ATTEMPTS):
         trials = field.trials(case, TIMING)
-        verdict = verdict_on(trials)
+        verdict = verdict_on(trials, case)
         if case.hogs or verdict.cause != "host CPU" or "by others" not in verdict.figures:
             break
     return trials
@@ -89,8 +93,16 @@ def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
         assert verdict.cause in case.causes, verdict.text
     if case.front:
         assert verdict.deployment == "Planted"
-    if case.lighter is not None:  # from one load alone it cannot be told, so it must not be sure
-        assert verdict_on(trials[-1:]).confidence != "sure"
+
+
+@pytest.mark.parametrize("case", OWN, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_wait_of_an_own_app_is_named_with_its_line(field: Field, case: Wait) -> None:
+    trials = undisturbed(field, case)
+    verdict = verdict_on(trials, case)
+    assert verdict.cause in case.causes, verdict.text
+    assert all(word in verdict.text for word in case.words), verdict.text
+    if case.name == "rare helper":  # of which slots are few, and hardly any request goes there
+        assert verdict.deployment == "Front"
 
 
 @pytest.mark.parametrize(

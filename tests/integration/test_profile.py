@@ -356,6 +356,11 @@ def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> 
     assert len(result.trials) == len(result.profiled) == 1
     replicas = [one for one in result.profiled[0].profiles if one["role"] == "replica"]
     assert len(replicas) == 2
+    # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
+    sampled = [
+        one["pid"] for one in result.trials[0].usage["processes"] if one["role"] == "replica"
+    ]
+    assert sorted(sampled) == sorted(one["pid"] for one in replicas)
     for one in replicas:
         raw = tmp_path / "run" / one["path"]
         assert raw.stat().st_size

@@ -83,8 +83,10 @@ def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path
     assert "failed: replica" in rest
     assert ("requests failed: " in rest) == (hurt.counts.failed_total > 0)
     assert f"replica {ours[0]}" not in others[0].served
-    # Deployed again once it was replaced; from one to two replicas in place.
-    assert [deploy.in_place for deploy in result.deploys] == [False, False, True, False]
+    # Deployed again once it was replaced; from one to two replicas in place. Where Serve has
+    # replaced it before the drain of the step is over, that deploy finds nothing to change.
+    first, _, *later = [deploy.in_place for deploy in result.deploys]
+    assert [first, *later] == [False, True, False]
     # What is in doubt is measured again, and nothing else.
     again = run_to_end(["recsys", "--resume", "r", "--published"], tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr

@@ -25,7 +25,7 @@ from serve_bench.histogram import Histogram
 from serve_bench.result import Result, Trial
 from serve_bench.rpc_figures import NAMES, rpc_points
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_until_clean
+from tests.integration.conftest import run_to_end, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch, pytest.mark.process]
 RAY = [pytest.mark.torch, pytest.mark.ray, pytest.mark.timeout(300)]
@@ -226,6 +226,12 @@ def sigkill(process: subprocess.Popen[str]) -> None:
     process.kill()
 
 
+def sigkill_with_warden(process: subprocess.Popen[str]) -> None:
+    """Nobody is left to end the launch but its own program, which is in an episode."""
+    warden_of(process).kill()
+    process.kill()
+
+
 def ctrl_c(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
 
@@ -234,8 +240,10 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
     ("backend", "end", "code"),
     [
         pytest.param("torch", sigkill, -9, marks=TORCH, id="torch-sigkill"),
+        pytest.param("torch", sigkill_with_warden, -9, marks=TORCH, id="torch-sigkill-both"),
         pytest.param("torch", ctrl_c, 130, marks=TORCH, id="torch-ctrl-c"),
         pytest.param("ray", sigkill, -9, marks=RAY, id="ray-sigkill"),
+        pytest.param("ray", sigkill_with_warden, -9, marks=RAY, id="ray-sigkill-both"),
         pytest.param("serve", ctrl_c, 130, marks=LONG, id="serve-ctrl-c"),
     ],
 )

@@ -37,8 +37,10 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
         assert [one["deployment"] for one in replicas].count("Shop") == 1
     assert [one.in_place for one in result.deploys][1:] == [True] * 3
     assert "best: Ranker.num_replicas " in done.stdout and "limited by" in done.stdout
-    again = run_to_end(["run", "--resume", str(out)], tmp_path)
-    assert again.returncode == 0 and "best: " in again.stdout
+    unnamed = run_to_end(["run", "--resume", str(out)], tmp_path)  # a record alone runs no app
+    assert unnamed.returncode == 2 and "the app mine/shop.py:app" in unnamed.stderr
+    again = run_to_end(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
+    assert again.returncode == 0 and "best: " in again.stdout, again.stderr
     assert len(read(out).trials) == 4  # nothing was left to be measured
 
 
@@ -50,3 +52,76 @@ def test_an_answer_that_is_no_success_is_told_before_any_load(tmp_path: Path) ->
     assert done.returncode == 1
     assert "POST /rank on port" in done.stdout and "answered 422" in done.stdout
     assert not read(tmp_path / "out").trials
+
+
+HELPER = """
+from ray import serve
+
+@serve.deployment
+class Helper:
+    def __init__(self, word):
+        self.word = word
+
+    def say(self, text):
+        return f"{self.word} {text}"
+
+def build(args):
+    return Helper.bind(args["word"])
+"""
+SHOP = """
+from ray import serve
+from starlette.responses import PlainTextResponse
+
+@serve.deployment(user_config={"broken": 0})
+class Shop:
+    def reconfigure(self, config):
+        self.broken = config["broken"]
+
+    async def __call__(self, request):
+        if self.broken:
+            raise LookupError("no such shelf")
+        helper = serve.get_app_handle("helper")
+        model = request.headers["serve_multiplexed_model_id"]
+        return PlainTextResponse(await helper.say.remote(f"{request.url} {model}"))
+
+app = Shop.bind()
+"""
+CONFIG = """
+http_options: {port: 1, request_timeout_s: 20}
+applications:
+  - name: helper
+    route_prefix: /helper
+    import_path: helper:build
+    args: {word: hello}
+    deployments: [{name: Helper, ray_actor_options: {num_cpus: 0.5}}]
+  - {name: shop, route_prefix: /shop, import_path: "shop:app"}
+"""
+
+
+def test_a_config_file_is_deployed_whole_and_a_500_told_with_its_traceback(tmp_path: Path) -> None:
+    """Two applications, one of which asks the other; paths and headers in turn; then, in place, one
+    that fails."""
+    for name, text in (
+        ("helper.py", HELPER),
+        ("shop.py", SHOP),
+        ("config.yaml", CONFIG),
+        ("paths", "/shop/a\n/shop/b?c=1\n"),
+        ("headers", "".join(f'{{"serve_multiplexed_model_id": "m{n}"}}\n' for n in range(3))),
+    ):
+        (tmp_path / name).write_text(text)
+    words = "run config.yaml --app-name shop --paths paths --headers headers --quick --out out"
+    arguments = [*words.split(), "--clients", "raw:2", "--option", "Shop.user_config.broken=0,1"]
+    done = run_to_end(arguments, tmp_path)
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert "the load goes to shop, with helper deployed beside it" in done.stderr
+    assert "config.yaml: has no effect here: http_options.port" in done.stderr
+    result = read(tmp_path / "out")
+    (trial,) = result.trials  # of the cell that is not broken
+    assert trial.counts.completed > 0 and not trial.counts.failed
+    assert result.launches[0].proof["http_options"] == {"request_timeout_s": 20}
+    assert result.run.suite["app"]["asked"]["paths"] == ["/shop/a", "/shop/b?c=1"]
+    (failure,) = result.failures
+    assert failure.message.endswith("Error for 5 s: LookupError: no such shelf")
+    assert any("shop.py" in line and "in __call__" in line for line in failure.detail)
+    assert not any("site-packages" in line for line in failure.detail)
+    assert 'raise LookupError("no such shelf")' in done.stderr

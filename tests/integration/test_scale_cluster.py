@@ -63,11 +63,13 @@ def check_windows(result: HandleResult, clients: int = 3, may_lose: bool = False
     """`may_lose`: what calls itself loses an answer now and then (docs/scale.md)."""
     assert set(result.failed) <= ({"timeout"} if may_lose else set())
     assert bool(result.examples) == bool(result.failed)
-    assert sum(result.windows) == result.completed == len(result.latencies_ns) > 0
+    assert sum(result.windows) == result.in_windows.completed > 0
+    assert result.completed == len(result.latencies_ns) == result.sent - len(result.censored_ns)
     assert len(result.windows) == 3 and result.seconds == pytest.approx(0.9)
-    assert result.in_flight <= clients and result.sent == result.completed + result.in_flight
+    assert result.late <= clients and result.in_windows.balanced
     # Clients wait for their answers: none can have been busy for longer than it was measured.
-    assert 0 < sum(result.latencies_ns) <= clients * result.seconds * 1e9
+    assert 0 < result.flown_ns <= clients * result.seconds * 1e9
+    assert result.flown_ns <= sum((*result.latencies_ns, *result.censored_ns))
     assert result.warmup_completed > 0
 
 

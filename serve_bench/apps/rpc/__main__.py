@@ -1,7 +1,8 @@
 """The program: JSON lines in on stdin (`launch`, `world`, `episode`, `end`), JSON lines out on the
 descriptor that stdout was; end of stdin means stop. What others print goes to stderr, a log.
 
-It does not tear down: the parent ends the whole launch by its mark.
+It does not tear down: the parent ends the whole launch by its mark. Where the parent is gone, it
+becomes the program that does so (worlds.end_launch).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from .worlds import Broken, World, one_line
+from .worlds import Broken, World, end_launch, one_line
 
 MOST_OPEN_FILES = 1 << 20
 
@@ -122,7 +123,7 @@ def _lines() -> Any:
     while True:
         read = os.read(0, 65536)
         if not read:
-            os._exit(0)  # the parent has gone, and its warden reaps
+            end_launch()
         *whole, rest = (rest + read).split(b"\n")
         yield from (json.loads(line) for line in whole)
 
@@ -133,8 +134,11 @@ def main() -> None:
     os.dup2(2, 1)
 
     def say(**message: Any) -> None:
-        protocol.write(json.dumps(message) + "\n")
-        protocol.flush()
+        try:
+            protocol.write(json.dumps(message) + "\n")
+            protocol.flush()
+        except BrokenPipeError:
+            end_launch()
 
     program = Program()
     actions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -152,7 +152,7 @@ class RayWorld:
         return [told[reference] for reference in asked]
 
     def _look(self) -> None:
-        """Ends this process if the parent has gone; breaks the world if the agent's process has:
+        """Ends the launch if the parent has gone; breaks the world if the agent's process has:
         Serve would start another in its place, and only make the calls wait."""
         end_if_orphan()
         pid = self._pids.get(0)

@@ -29,7 +29,7 @@ from torch.distributed import rpc
 
 from .agent import Agent, now_ns
 from .observer import episode
-from .worlds import PARENT, Broken, ended, figures, one_line, stopped
+from .worlds import PARENT, Broken, end_launch, ended, figures, one_line, stopped
 
 SCHEME = "serve-bench"
 AGENT = "agent"
@@ -130,7 +130,7 @@ class TorchWorld:
         while missing:
             for ready in wait([*self._lines, PARENT]):
                 if ready == PARENT:
-                    os._exit(0)
+                    end_launch()
                 rank = places[ready]  # type: ignore[index]  # what we waited for
                 try:
                     message = json.loads(self._lines[rank].recv_bytes())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import re
 import select
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 PARENT = 0
@@ -79,6 +80,17 @@ def one_line(error: BaseException) -> str:
 
 
 def end_if_orphan() -> None:
-    """Ends this process if the parent has gone."""
+    """Ends the launch if the parent has gone."""
     if select.select([PARENT], [], [], 0)[0]:
-        os._exit(0)
+        end_launch()
+
+
+def end_launch() -> None:
+    """Goes on as the program of the cluster that ends a launch: the parent has gone, and its warden
+    may have. It does not return."""
+    place = Path(__file__).resolve().parents[2] / "cluster" / "ending.py"
+    spec = importlib.util.spec_from_file_location("ending", place)
+    assert spec is not None and spec.loader is not None
+    ending = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ending)
+    ending.become()

@@ -27,6 +27,7 @@ from serve_bench.report.html.charts_parts import (
     wide,
 )
 from serve_bench.report.html.parts import Chart
+from serve_bench.statistics import LowerBound
 
 HEIGHT: Final = 260
 """Pixels of a chart of lines, without its legend."""
@@ -42,6 +43,14 @@ PLOT: Final = 280.0
 
 SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 """Where the axis of percentiles has its ticks."""
+
+AT_LEAST: Final = "Arrow: at least so much, since some requests had no answer."
+
+ARROW: Final[Spec] = {
+    **{"type": "point", "shape": "triangle-up", "filled": False, "size": 50, "opacity": 1},
+    "yOffset": -9,
+}
+"""Over a figure that is only a lower bound."""
 
 
 def percentile_curves(
@@ -115,12 +124,12 @@ def ladder(
     around: tuple[float, float] | None = None,
 ) -> Chart:
     """A figure over a growing load: points with their intervals, joined by lines, from zero unless
-    `log_y`; each mark is a rule with its words over the plot. `around`: the ends of a band behind
-    the lines, with a rule at 1. Raises ValueError without a step, and for a value that has no place
-    on a log axis."""
+    `log_y`; each mark is a rule with its words over the plot. A LowerBound has an arrow, which the
+    caption explains. `around`: the ends of a band behind the lines, with a rule at 1. Raises
+    ValueError without a step, and for a value that has no place on a log axis."""
     steps = [one for points in series.values() for one in points]
     values = [
-        finite({"group": name, **asdict(one), "dot": True})
+        finite({"group": name, **asdict(one), "dot": True, **_least(one)})
         for name, points in series.items()
         for one in sorted(points, key=lambda step: step.x)
     ]
@@ -140,7 +149,18 @@ def ladder(
     spec = _lines(list(series), values, x, y, said, above)
     band = [] if around is None else _band(around, y)
     spec["layer"] = [*band, *_marks(marks, x, places, log_x), *spec["layer"]]
+    if any("least" in one for one in values):
+        place = {name: spec["layer"][-1]["encoding"][name] for name in ("x", "y", "color")}
+        spec["layer"].append(
+            {"transform": [{"filter": "datum.least"}], "mark": ARROW, "encoding": place}
+        )
+        caption = f"{caption} {AT_LEAST}".strip()
     return chart(title, spec, words, caption, HEIGHT)
+
+
+def _least(step: Step) -> Spec:
+    """Where the figure of a step is only a lower bound."""
+    return {"least": True} if isinstance(step.value, LowerBound) else {}
 
 
 def _nines(share: float) -> float:

@@ -227,11 +227,14 @@ def _warmup(trials: Sequence[Trial]) -> Figure:
 
 def _steady(trials: Sequence[Trial]) -> Said:
     """Whether the rate had settled when the first window began."""
-    warmed = [trial.warmup.steady for trial in trials if trial.warmup.seconds]
+    warmed = [trial.warmup for trial in trials if trial.warmup.seconds]
     if not warmed:
         return Said("-")
-    word = "yes" if all(warmed) else "no" if not any(warmed) else f"{sum(warmed)} of {len(warmed)}"
-    return Said(word, "plain" if all(warmed) else "doubt")
+    steady = sum(one.steady for one in warmed)
+    word = "yes" if steady == len(warmed) else "no" if not steady else f"{steady} of {len(warmed)}"
+    if all(one.judged is False for one in warmed):
+        word = "not judged"
+    return Said(word, "plain" if steady == len(warmed) else "doubt")
 
 
 def _differences(line: Line) -> Iterator[str]:
@@ -255,7 +258,7 @@ def _differs(trial: Trial) -> Iterator[str]:
     if why:
         yield str(why)
     if trial.flags.get("cut"):
-        ended = trial.counts.completed + trial.counts.failed_total
+        ended = trial.ended_in_windows
         yield f"time ended it after {ended:,} of {trial.row.requests or 0:,} requests"
     if trial.flags.get("interrupted"):
         yield "broken off before its end"

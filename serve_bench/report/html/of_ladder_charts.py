@@ -21,7 +21,7 @@ from serve_bench.report.html.pieces import (
     NS_PER_MS,
     listed,
 )
-from serve_bench.report.texts import number
+from serve_bench.report.texts import bounded_number
 from serve_bench.result import cell_slug
 from serve_bench.statistics import MAIN, Line
 
@@ -215,7 +215,7 @@ def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked:
             series[", ".join(words) or name] = [
                 Step(line.row.connections, value / NS_PER_MS)
                 for line in lines
-                if (value := float(getattr(line.distributions["latency"], name))) > 0
+                if (value := getattr(line.distributions["latency"], name)) > 0
             ]
     several = any(one.ladder.several(line) for one in curves for line in one.ladder.steps)
     caption = ["Of a step with several runs, those of the run nearest to their median."]
@@ -252,7 +252,8 @@ def _words(what: str, series: Mapping[str, Sequence[Step]], x_name: str) -> str:
             first, last = steps[0], steps[-1]
             top = max(steps, key=lambda one: one.value)
             said.append(
-                f"{name}: {number(first.value)} at {first.x:g}, {number(last.value)} at "
-                f"{last.x:g} {x_name}, at most {number(top.value)} at {top.x:g}"
+                f"{name}: {bounded_number(first.value)} at {first.x:g}, "
+                f"{bounded_number(last.value)} at {last.x:g} {x_name}, at most "
+                f"{bounded_number(top.value)} at {top.x:g}"
             )
     return f"{what} over {x_name}. {'; '.join(said)}."

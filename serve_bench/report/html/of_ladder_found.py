@@ -20,7 +20,7 @@ from serve_bench.report.html.pieces import (
 from serve_bench.report.ladder_tables import entries_of, size_of
 from serve_bench.report.page import Page
 from serve_bench.report.texts import latency, number
-from serve_bench.statistics import MAIN, Line
+from serve_bench.statistics import Line
 
 
 def told(name: str, ladder: LadderLine) -> str:
@@ -66,7 +66,9 @@ def found(page: Page, ladders: Sequence[LadderLine]) -> Iterator[str]:
     yield from gaps(missing, len(steps), failed_words(page), "step")
     sound = [one for one in ladders if one.knee is not None and one.best is not None]
     if not sound:
-        yield "No step can be relied on: there is no knee and no best."
+        ended = any(one.finished for one in ladders)
+        why = "No step can be relied on" if ended else "No ladder was climbed to its end"
+        yield f"{why}: there is no knee and no best."
         return
     top = max(sound, key=_best_rate)
     yield _headline(top, ladders)
@@ -83,14 +85,14 @@ def failed_words(page: Page) -> list[str]:
 
 
 def _best_rate(ladder: LadderLine) -> float:
-    return 0.0 if ladder.best is None else ladder.best.spreads[MAIN].mean
+    return 0.0 if ladder.best is None else ladder.rate(ladder.best)
 
 
 def _headline(top: LadderLine, ladders: Sequence[LadderLine]) -> str:
     """The highest requests/s, its knee, and how it stands to the first service of its size."""
     best, knee = top.best, top.knee
     assert best is not None and knee is not None
-    served = f"{number(best.spreads[MAIN].mean)} requests/s with {users_words(best)}"
+    served = f"{number(top.rate(best))} requests/s with {users_words(best)}"
     names = dict(zip(map(id, ladders), names_of(ladders), strict=True))
     head = f"{names[id(top)]} {'serves most,' if len(ladders) > 1 else 'serves at most'} {served}"
     base = next(one for one in ladders if size_of(one) == size_of(top))
@@ -104,7 +106,7 @@ def _headline(top: LadderLine, ladders: Sequence[LadderLine]) -> str:
         if min(top.rates) < knee.row.connections:
             head += f", and no step with fewer users reaches {100 * KNEE:.0f} % of that"
         return sentence(head)
-    inside = [f"{number(knee.spreads[MAIN].mean)} requests/s", *([waits] if waits else [])]
+    inside = [f"{number(top.rate(knee))} requests/s", *([waits] if waits else [])]
     enough = f"{users_words(knee)} are enough for {100 * KNEE:.0f} % of that"
     return sentence(f"{head}; {enough} ({', '.join(inside)})")
 

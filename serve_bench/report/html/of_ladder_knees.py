@@ -15,14 +15,13 @@ from serve_bench.report.html.pieces import (
     busiest_words,
     by_launch,
     cpu_shares,
-    curve_of,
     curve_words,
     in_parts,
+    latency_curve,
     limit_note,
     span_words,
 )
 from serve_bench.result import Trial
-from serve_bench.statistics import merged
 from serve_bench.verdict import Verdict
 
 
@@ -32,7 +31,7 @@ def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         f"{one.name}, {one.ladder.knee.row.label}": points
         for one in curves
         if one.ladder.knee is not None
-        if (points := curve_of(merged(one.ladder.knee.trials, "latency")))
+        if (points := latency_curve(one.ladder.knee.trials))
     }
     for part, own in in_parts(series):
         said = (curve_words(name, points) for name, points in own.items())

@@ -84,11 +84,11 @@ def _knee(page: Page, name: str, ladder: LadderLine, base: LadderLine) -> Row:
     knee, best = ladder.knee, ladder.best
     failed = count(ladder.errors, "bad" if ladder.errors else "plain")
     if knee is None or best is None:
-        cells: tuple[Cell, ...] = (name, Said("no sound step", "doubt"))
+        cells: tuple[Cell, ...] = (name, Said(ladder.without, "doubt"))
         shown = (*padded(cells, 6), failed, NOTHING, NOTHING, NOTHING)
         return Row(shown, _all_remarks(page, ladder))
     entries = entries_of(ladder, page)
-    spread, latencies = best.spreads[MAIN], knee.distributions.get("latency")
+    latencies = knee.distributions.get("latency")
     limit = _limit(ladder, entries[knee.row])
     own = [f"at the knee: {text}" for text in entries[knee.row].remarks]
     if best is not knee:
@@ -96,11 +96,11 @@ def _knee(page: Page, name: str, ladder: LadderLine, base: LadderLine) -> Row:
     return Row(
         (
             Said(name, below=(limit,)),
-            rate(knee.spreads[MAIN]),
+            rate(ladder.spread(knee)),
             *(share(latencies, name) for name in ("p50", "p90", "p99")),
             count(knee.row.connections),
             failed,
-            plain(spread.mean),
+            plain(ladder.rate(best)),
             count(best.row.connections),
             _ratio(ladder, base),
         ),
@@ -116,9 +116,9 @@ def _ratio(ladder: LadderLine, base: LadderLine) -> str:
 
 def ratio_of(ladder: LadderLine, base: LadderLine) -> float | None:
     """Best over best; None where either has none."""
-    if ladder.best is None or base.best is None or not base.best.spreads[MAIN].mean:
+    if ladder.best is None or base.best is None:
         return None
-    return ladder.best.spreads[MAIN].mean / base.best.spreads[MAIN].mean
+    return ladder.rate(ladder.best) / base.rate(base.best)
 
 
 def _limit(ladder: LadderLine, entry: Entry) -> str:

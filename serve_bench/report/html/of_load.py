@@ -1,8 +1,8 @@
 """The page of a single load of a URL (`serve-bench load`), and of its profiled repetition.
 
 Rule: as in the summary for a terminal, what was asked stands before any figure, and every request
-is accounted for. A Figure has the number of `--format json`; what that does not hold (p75, p99.9,
-the share within one std) is plain text, made of the same histogram.
+is accounted for. A Figure has the number of `--format json`; what that does not hold (the share
+within one std) is plain text, made of the same histogram.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from serve_bench.report.html.parts import (
 from serve_bench.report.html.parts import Row as TableRow
 from serve_bench.report.html.pieces import (
     NOTHING,
-    NS_PER_MS,
     curve_of,
     gaps,
+    latency_curve,
     limit_words,
     milliseconds,
     plain,
@@ -46,7 +46,7 @@ from serve_bench.report.html.pieces import (
 from serve_bench.report.page import Entry, Page, page_of
 from serve_bench.report.texts import latency, number
 from serve_bench.result import Result, Trial
-from serve_bench.statistics import MAIN, merged
+from serve_bench.statistics import LATENCY, MAIN, merged
 from serve_bench.verdict import Verdict, limited_by
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
@@ -57,9 +57,6 @@ _NAMES: Final = {
     "service_time": ("service time", "from the moment it was sent until its response was whole"),
     "send_lag": ("send lag", "from the moment it was due until it was sent"),
 }
-_FURTHER: Final = {"p75": 0.75, "p99.9": 0.999}
-"""Percentiles of the summary that are not among the stored figures."""
-
 _COLUMNS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
 
 
@@ -113,8 +110,10 @@ def asked_facts(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "loop", _loop(trial)
     number_of = len(trial.metrics[MAIN].windows or ())
     shape = f"{number_of} windows of {trial.window_s:g} s" if number_of > 1 else "one window"
-    steady = "steady" if trial.warmup.steady else "not steady"
-    warm = f"after {trial.warmup.seconds:.1f} s of warm-up, {steady} at its end"
+    steady = f"{'steady' if trial.warmup.steady else 'not steady'} at its end"
+    if trial.warmup.judged is False:
+        steady = f"not judged: {trial.warmup.completed:,} requests"
+    warm = f"after {trial.warmup.seconds:.1f} s of warm-up, {steady}"
     yield "measured", f"{shape}, {warm if trial.warmup.seconds else 'no warm-up'}"
 
 
@@ -181,7 +180,7 @@ def _figures(entry: Entry) -> Table:
     rows = [TableRow(tuple(_rate_cells(entry)), entry.remarks)]
     for name in MEASURED[: 3 if trial.row.loop == "open" else 1]:
         found = merged([trial], name)
-        if found.count:
+        if name in entry.line.distributions:
             rows.append(TableRow(tuple(_time_cells(entry, name, found))))
     told = tuple(_told(entry))
     if told:
@@ -193,7 +192,7 @@ def _whole(trial: Trial) -> str:
     """`100 requests in 2.00 s, 50.0 requests/s; 2.00 MB read, 1.00 MB/s`."""
     rates = trial.metrics[MAIN].windows or ()
     seconds = trial.seconds.get("measured", trial.window_s * len(rates))
-    done, read = trial.counts.completed, int(trial.client.get("bytes_received") or 0) / 1e6
+    done, read = trial.completed_in_windows, int(trial.client.get("bytes_received") or 0) / 1e6
     if seconds <= 0:
         return f"{done:,} requests"
     return (
@@ -223,11 +222,7 @@ def _time_cells(entry: Entry, name: str, found: Histogram) -> Iterator[Cell]:
     stored = entry.line.distributions[name]
     yield Said(word, below=(f"ms, {meaning}",))
     for column in _COLUMNS:
-        if column in _FURTHER:
-            value = found.percentile(_FURTHER[column])
-            yield latency(None if value is None else value / NS_PER_MS)
-        else:
-            yield milliseconds(getattr(stored, column))
+        yield milliseconds(getattr(stored, column.replace(".", "_")))
     yield f"{100 * (found.share_within_std() or 0):.1f} %"
 
 
@@ -256,7 +251,10 @@ def _curve(entry: Entry) -> Iterator[Chart]:
     """Latency, and in an open loop service time and send lag beside it."""
     trial = entry.line.trials[0]
     kinds = MEASURED[: 3 if trial.row.loop == "open" else 1]
-    found = {name: curve_of(merged([trial], name)) for name in kinds}
+    found = {
+        name: latency_curve([trial]) if name == LATENCY else curve_of(merged([trial], name))
+        for name in kinds
+    }
     drawn = {  # a log axis has no place for a lag of 0
         _NAMES[name][0]: above
         for name, points in found.items()
@@ -270,7 +268,8 @@ def _curve(entry: Entry) -> Iterator[Chart]:
         for name, points in drawn.items()
     )
     meaning = (f"{_NAMES[name][0]}: {_NAMES[name][1]}" for name in kinds)
-    caption = f"{'; '.join(meaning)}. A curve ends where a single response lies beyond it."
+    caption = f"{'; '.join(meaning)}. A curve ends where a single "
+    caption += "response lies beyond it, and that of latency where no answer came."
     words = f"by percentile: {'; '.join(told)}"
     title = "Times of a request" if len(drawn) > 1 else "Latency"
     title += f", {entry.label}" if entry.line.status == "profiled" else ""

@@ -12,9 +12,9 @@ from typing import Any
 from serve_bench.report.html.parts import Block, Cell, Column, Facts, Prose, Table
 from serve_bench.report.html.parts import Row as TableRow
 from serve_bench.report.html.pieces import NS_PER_MS, count
-from serve_bench.report.load_text import NEVER_IDLE
+from serve_bench.report.load_text import NEVER_IDLE, ended_late
 from serve_bench.report.page import Entry
-from serve_bench.report.texts import latency
+from serve_bench.report.texts import latency, used_words
 from serve_bench.result import Trial
 
 
@@ -41,17 +41,25 @@ def _accounts(entry: Entry) -> Table:
     counts = trial.counts
     rows: list[tuple[Cell, ...]] = []
     if not trial.client.get("external"):
-        rows += [("carried in", f"{counts.carried_in:,}"), ("sent", f"{counts.sent:,}")]
+        carried = [("carried in", f"{counts.carried_in:,}")] if trial.in_windows is None else []
+        rows += [*carried, ("sent", f"{counts.sent:,}")]
     rows += [("completed", count(line.completed))]
     rows += [(f"failed: {name}", count(failed, "doubt")) for name, failed in line.failed.items()]
     rows += [] if line.failed else [("failed", "0")]
     if not trial.client.get("external"):
-        rows.append(("in flight at the end", f"{counts.in_flight:,}"))
+        at_end = "in flight at the end" if trial.in_windows is None else "unanswered"
+        rows.append((at_end, f"{counts.in_flight:,}"))
     if counts.unsent:
         rows.append(("due, and still waiting for a free connection", f"{counts.unsent:,}"))
     columns = (Column("what became of them", number=False), Column("requests"))
-    notes = ("carried in + sent = completed + failed + in flight",)
-    known = notes if not trial.client.get("external") else ()
+    notes = ["carried in + sent = completed + failed + in flight"]
+    if trial.in_windows is not None:
+        late = ended_late(trial)
+        notes = [
+            "sent = completed + failed + unanswered",
+            *([f"in flight: {late}"] if late else []),
+        ]
+    known = tuple(notes) if not trial.client.get("external") else ()
     return Table("Requests of the windows", columns, tuple(TableRow(row) for row in rows), known)
 
 
@@ -65,18 +73,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "retried", text
     if client.get("reconnects"):
         yield "connections", f"{client['reconnects']:,} opened again"
-    ours, host = _used(trial)
-    if host:
-        yield "CPU", f"the load {ours:.0f} % of a core; all that runs on the host {host}"
-
-
-def _used(trial: Trial) -> tuple[float, str]:
-    """CPU of what was sampled (% of a core), and of the host in words; empty if not sampled."""
-    host: Mapping[str, Any] = trial.usage.get("host", {})
-    if host.get("cpu_percent") is None:
-        return 0.0, ""
-    ours = sum(one.get("cpu_percent") or 0.0 for one in trial.usage.get("processes", ()))
-    return ours, f"{host['cpu_percent']:.0f} % of {100 * host.get('cores', 1)} %"
+    if words := used_words(trial.usage):
+        yield "CPU", words
 
 
 def _client(trial: Trial) -> Prose:

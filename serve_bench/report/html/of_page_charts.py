@@ -28,13 +28,13 @@ from serve_bench.report.html.pieces import (
     busiest_words,
     by_launch,
     cpu_shares,
-    curve_of,
+    latency_curve,
     limit_note,
 )
 from serve_bench.report.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.report.page import Page
 from serve_bench.report.texts import latency, number
-from serve_bench.statistics import MAIN, Spread, merged
+from serve_bench.statistics import MAIN, Spread
 
 UNIT: Final = "requests/s"
 
@@ -111,7 +111,7 @@ def _interval_words(over: set[str]) -> str:
 def latencies(page: Page, names: Names) -> Section | None:
     """Percentile curves by cell, the histograms of all launches merged as the figures of the table
     are; None where no histogram holds two values or more."""
-    every = {one.line.keys: curve_of(merged(one.line.trials, "latency")) for one in measured(page)}
+    every = {one.line.keys: latency_curve(one.line.trials) for one in measured(page)}
     panels = by_cell([one for one in measured(page) if every[one.line.keys]], names)
     if not panels:
         return None

@@ -178,7 +178,7 @@ def _cpu(part: CellPart, caption: str) -> Table:
 
 
 def evidence(page: Page, names: Names) -> tuple[Block, ...]:
-    """What each verdict rests on, by launch, folded; and what to try, once for each cause."""
+    """What each verdict rests on, by launch, folded; and what to try, by cause."""
     rows = [
         TableRow(
             (

@@ -55,10 +55,12 @@ def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
     """The row with the highest throughput and what limited it; then what is like it."""
     top = best(one.line for one in rows)
     if top is None:
-        first, text = rows[0], f"{names.whole(rows[0])}: {figures(rows[0])}"
+        first = next((one for one in rows if not one.line.broken), rows[0])
+        text = f"{names.whole(first)}: {figures(first)}"
     else:
         first = _of(top.line, rows)
-        higher = any(one.line.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in rows)
+        sound = [one.line for one in rows if not one.line.broken]
+        higher = any(one.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in sound)
         which = "throughput without a failed request" if higher else "throughput"
         text = f"The highest {which} is that of {names.whole(first)}: {figures(first)}"
     if first.limited is not None:

@@ -13,7 +13,7 @@ from serve_bench.report.html.of_page_panels import Names
 from serve_bench.report.html.of_page_table import over_launches
 from serve_bench.report.html.parts import Column, Facts, Figure, Prose, Section, Table, Tone
 from serve_bench.report.html.parts import Row as TableRow
-from serve_bench.report.own_text import best_text
+from serve_bench.report.own_text import beside_text, best_text, request_text
 from serve_bench.report.page import Entry, Page
 from serve_bench.report.texts import mean_and_std
 from serve_bench.result import Result
@@ -35,11 +35,8 @@ def _app(app: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "app", str(app["target"])
     names = [str(one["name"]) for one in app["deployments"]]
     others = f", in front of {', '.join(names[-2::-1])}" if len(names) > 1 else ""
-    yield "deployments", f"{names[-1]} meets HTTP{others}"
-    body = str(asked["body"])  # in base64
-    size = len(body) * 3 // 4 - body.count("=")
-    about = f", body of {size:,} bytes" if size else ", no body"
-    yield "request", f"{asked['method']} {asked['route']}{about}"
+    yield "deployments", f"{names[-1]} meets HTTP{others}{beside_text(app)}"
+    yield "request", request_text(asked) + ("" if asked["body"] else ", no body")
 
 
 def best_cell(page: Page, names: Names) -> Section | None:

@@ -29,7 +29,9 @@ def found(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     yield from gaps(missing, len(rows), failed_words(page), "row")
     sound = [one for one in settings if one.best is not None and one.knee is not None]
     if not sound:
-        yield "No row can be relied on: there is no best and no knee."
+        ended = any(one.ladder.finished for one in settings)
+        why = "No row can be relied on" if ended else "No setting was climbed to its end"
+        yield f"{why}: there is no best and no knee."
         return
     top = max(sound, key=lambda one: one.best_qps or 0.0)
     yield _headline(top, len(settings))
@@ -40,7 +42,7 @@ def found(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     entries = [entry for one in settings for entry in entries_of(one.ladder, page).values()]
     # A row of a fixed number of requests is one window by its nature.
     warnings = [[one for one in entry.warnings if one.code != "few-windows"] for entry in entries]
-    cut = sum(1 for row in rows if row.cut)
+    cut = sum(1 for row in rows if row.ended_by_time)
     further = [f"cut by time ({cut} of {len(rows)} rows)"] if cut else []
     yield from doubted(warnings, page.warnings, further=further)
 

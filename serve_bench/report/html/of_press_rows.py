@@ -83,7 +83,7 @@ def _setting(page: Page, setting: Setting, gpus: bool, told: Mapping[str, Any]) 
         most = None if table is None else max(row["qps"] for row in table["rows"])
         beside.append(Said(rate(most), "quiet"))
     if knee is None or best is None:
-        said = Said(setting.name, below=("no row can be relied on",))
+        said = Said(setting.name, below=(setting.ladder.without,))
         cells: list[Cell] = [said, NOTHING, NOTHING, NOTHING, NOTHING, ave, NOTHING]
         return Row((*cells, *([NOTHING] if gpus else []), *beside))
     entries = entries_of(setting.ladder, page)
@@ -196,7 +196,7 @@ def _row(setting: Setting, row: PressRow, gpus: bool) -> Iterator[Cell]:
     mark = setting.ladder.mark(row.line)
     yield from (us(row.ave_us), us(row.total_us), qps(row.qps), ms(row.p50_ms), ms(row.p99_ms))
     yield errors(row.line.failed)
-    yield count(row.cut, "doubt" if row.cut else "plain")
+    yield count(row.cut, "doubt" if row.ended_by_time else "plain")
     yield _cpu(setting, row)
     yield from (_gpu(setting, row),) if gpus else ()
     yield limit(setting, row)

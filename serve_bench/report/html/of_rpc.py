@@ -189,6 +189,8 @@ def _headline(page: RpcPage) -> str:
 
     most = max(page.xs, key=rank)
     ranked = _rated(page, most)
+    if not ranked:
+        return "No world can be relied on."
     first, *others = sorted(ranked, key=lambda one: -one.point.line.spreads[MAIN].mean)
     rate = first.point.line.spreads[MAIN].mean
     said = f"With {page.x_axis} {most}, {first.point.backend} answers most: {_rate(first, '')}"
@@ -202,7 +204,12 @@ def _headline(page: RpcPage) -> str:
 
 
 def _rated(page: RpcPage, x: str) -> list[RpcEntry]:
-    return [one for one in page.at(x) if one.point.figures and MAIN in one.point.line.spreads]
+    """Those that are compared: measured, and by nothing that broke."""
+    return [
+        one
+        for one in page.at(x)
+        if one.point.figures and MAIN in one.point.line.spreads and not one.point.line.broken
+    ]
 
 
 def _rate(entry: RpcEntry, at: str | None = None) -> str:

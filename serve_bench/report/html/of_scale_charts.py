@@ -18,19 +18,19 @@ from serve_bench.report.html.parts import Chart
 from serve_bench.report.html.pieces import (
     busiest_words,
     by_launch,
-    curve_of,
     curve_words,
     in_parts,
+    latency_curve,
     span_words,
 )
 from serve_bench.report.scale_page import ScaleEntry, ScalePage, usages_of
 from serve_bench.report.scale_use import NodeUse, use_of
 from serve_bench.report.scale_words import replicas_words, short_label
-from serve_bench.report.texts import number
+from serve_bench.report.texts import bounded_number, number
 from serve_bench.scale_curve import Grown
-from serve_bench.scale_figures import LATENCY, Figure
+from serve_bench.scale_figures import Figure
 from serve_bench.scale_nodes import nodes_of
-from serve_bench.statistics import MAIN, Line, merged
+from serve_bench.statistics import MAIN, Line
 
 LOG_Y: Final = 5.0
 """From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
@@ -108,8 +108,8 @@ def growth_charts(page: ScalePage) -> Iterator[Chart]:
         if not every:
             continue
         said = (
-            f"{name}: {number(steps[0].value)} at {steps[0].x:g}, {number(steps[-1].value)} at "
-            f"{steps[-1].x:g}"
+            f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
+            f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}"
             for name, steps in series.items()
         )
         yield charts.ladder(
@@ -144,7 +144,7 @@ def percentile_charts(page: ScalePage) -> Iterator[Chart]:
     for title, own in _apart(page):
         curves: dict[str, list[tuple[float, float]]] = {}
         for entry, line in own:
-            if points := curve_of(merged(line.trials, LATENCY)):
+            if points := latency_curve(line.trials):
                 curves[_named(page, entry, line)] = points
         for part, shown in in_parts(curves):
             said = (curve_words(*pair) for pair in shown.items())

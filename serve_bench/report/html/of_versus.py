@@ -50,8 +50,9 @@ _AB: Final = "docs/ab.md"
 PAIRED_FORMULAS: Final = (
     (
         "value of a launch",
-        "throughput = completed requests of all slices / length of all slices; CPU a request = CPU "
-        "time of the processes on a request's way / completed requests; p50, p99 of its latencies",
+        "throughput = completed requests of all slices / length of all slices (of a duet: "
+        "geometric mean of the rates of its windows); CPU a request = CPU time of the processes on "
+        "a request's way / completed requests; p50, p99 of its latencies",
         _AB,
     ),
     (
@@ -169,6 +170,8 @@ def _asked(comparing: Comparing) -> Iterator[tuple[str, str]]:
         yield "noise floor", f"of run {comparing.noise}"
     suite = comparing.sides[0].run.suite
     if comparing.kind == "versus":
+        if suite.get("pairing") == "duet":
+            yield "pairing", "a duet: both sides at once, each on cores of its own"
         budget = suite.get("budget_s")
         if budget:
             yield "budget", f"{budget:g} s"

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.checks import Warning
-from serve_bench.histogram import Histogram
+from serve_bench.histogram import Histogram, bounded
 from serve_bench.report.html.charts import Share
 from serve_bench.report.html.parts import Block, Cell, Figure, Section, Tone
 from serve_bench.report.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.report.page import Page
 from serve_bench.report.texts import latency, mean_and_std, number, remark
 from serve_bench.result import Failure, Trial
-from serve_bench.statistics import MAIN, Distribution, Spread
+from serve_bench.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
 from serve_bench.verdict import Verdict
 
 NOTHING: Final = Figure("-", None)
@@ -53,7 +53,7 @@ def milliseconds(value_ns: float | None) -> Figure:
 
 def share(found: Distribution | None, name: str) -> Figure:
     """A percentile (or mean, max) of a latency in ns, shown in ms."""
-    return NOTHING if found is None else milliseconds(float(getattr(found, name)))
+    return NOTHING if found is None else milliseconds(getattr(found, name))
 
 
 def rate(spread: Spread | None, tone: Tone = "plain") -> Figure:
@@ -188,10 +188,20 @@ _SHARES: Final = (
 
 def curve_of(histogram: Histogram) -> list[tuple[float, float]]:
     """(share, ms) of a histogram of ns, up to the last share that one of its values lies beyond."""
-    n = histogram.count
+    return _curve(histogram, Histogram(unit=histogram.unit))
+
+
+def latency_curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """The same of the latency of all requests of the windows. It ends where those without an answer
+    leave it open."""
+    return _curve(merged(trials, LATENCY), merged(trials, CENSORED))
+
+
+def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]]:
+    n = answered.count + censored.count
     shown = [one for one in _SHARES if (1 - one) * n >= 1 - 1e-9]
-    pairs = zip(shown, histogram.percentiles(shown), strict=True)
-    return [(one, value / NS_PER_MS) for one, value in pairs if value is not None]
+    pairs = zip(shown, bounded(answered, censored, shown), strict=True)
+    return [(one, ns / NS_PER_MS) for one, (ns, open_) in pairs if ns is not None and not open_]
 
 
 def curve_words(name: str, points: Sequence[tuple[float, float]]) -> str:

@@ -199,6 +199,11 @@ def slice_table(comparing: Comparing) -> Iterator[Block]:
         "those of a steady load of the same side, with a 95 % interval over rounds: where they "
         "differ, the ratio is that of a load in slices.",
     )
+    if any(row.slicing is not None and row.slicing.method == "duet" for row in comparing.rows):
+        notes = (
+            "A duet loads both sides at once, each and its client on cores of its own, which are "
+            "swapped after each window: another machine than the whole one.",
+        )
     yield Table("Slices of each row", columns, tuple(rows), notes)
 
 

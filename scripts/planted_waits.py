@@ -1,0 +1,348 @@
+"""Apps that wait, of `scripts/bench verdicts --set waits`: each one kind of wait, as in own apps.
+
+They run in the replicas alone, as an app of a user's does: nothing here counts or tells anything.
+`build` takes the kind; the TCP service that some wait for is a process of planted_cases.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
+SLOTS = 1000
+
+
+def burn(ms: float) -> None:
+    """So much CPU (ms) of this thread."""
+    end = time.thread_time() + ms / 1e3
+    while time.thread_time() < end:
+        sum(range(200))
+
+
+class App:
+    """What all have in common: the settings, as strings."""
+
+    def __init__(self, args: dict[str, str]) -> None:
+        self.ms = float(args["ms"])
+        self.port = int(args["port"])
+        self.lock = asyncio.Lock()
+        self.few = asyncio.Semaphore(3)
+        self.thread_lock = threading.Lock()
+        self.one_thread = ThreadPoolExecutor(1)
+        self.pool: asyncio.Queue[Any] | None = None
+        self.jobs: asyncio.Queue[Any] | None = None
+        self.tick: asyncio.Event | None = None
+        self.file = args["file"]
+        self.slow = False
+
+    async def __call__(self, request: Request) -> Any:
+        await self.work()
+        return PlainTextResponse("ok")
+
+    async def work(self) -> None:
+        raise NotImplementedError
+
+
+class Block(App):
+    async def work(self) -> None:
+        time.sleep(self.ms / 1e3)
+
+
+class Sleep(App):
+    async def work(self) -> None:
+        await asyncio.sleep(self.ms / 1e3)
+
+
+class Burn(App):
+    async def work(self) -> None:
+        burn(self.ms)
+
+
+class Lock(App):
+    async def work(self) -> None:
+        async with self.lock:
+            await asyncio.sleep(self.ms / 1e3)
+
+
+class Pool(App):
+    """Two connections to a TCP service that answers after a while."""
+
+    async def work(self) -> None:
+        if self.pool is None:
+            self.pool = asyncio.Queue()
+            for _ in range(2):
+                self.pool.put_nowait(await asyncio.open_connection("127.0.0.1", self.port))
+        reader, writer = await self.pool.get()
+        writer.write(b"ask\n")
+        await reader.readline()
+        self.pool.put_nowait((reader, writer))
+
+
+class Executor(App):
+    async def work(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self.one_thread, time.sleep, self.ms / 1e3)
+
+
+class Batch(App):
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.2)
+    async def predict(self, items: list[int]) -> list[int]:
+        return items
+
+    async def work(self) -> None:
+        await self.predict(1)
+
+
+class Differs(App):
+    """One of the replicas is 20 times as slow as the others."""
+
+    def __init__(self, args: dict[str, str]) -> None:
+        super().__init__(args)
+        try:
+            os.symlink(str(os.getpid()), self.file)
+            self.slow = True
+        except FileExistsError:
+            self.slow = os.readlink(self.file) == str(os.getpid())
+
+    async def work(self) -> None:
+        await asyncio.sleep(self.ms / 1e3 * (20 if self.slow else 1))
+
+
+class Few(App):
+    """A semaphore."""
+
+    async def work(self) -> None:
+        async with self.few:
+            await asyncio.sleep(self.ms / 1e3)
+
+
+class Worker(App):
+    """One task of its own that takes jobs from a queue, as an engine does."""
+
+    async def serve_jobs(self, jobs: asyncio.Queue[Any]) -> None:
+        while True:
+            done = await jobs.get()
+            await asyncio.sleep(self.ms / 1e3)
+            done.set_result(None)
+
+    async def work(self) -> None:
+        if self.jobs is None:
+            self.jobs = asyncio.Queue()
+            self.task = asyncio.create_task(self.serve_jobs(self.jobs))
+        done = asyncio.get_running_loop().create_future()
+        self.jobs.put_nowait(done)
+        await done
+
+
+class Socket(App):
+    """Asks the TCP service with plain sockets in an async method."""
+
+    async def work(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.sendall(b"ask\n")
+            connection.recv(100)
+
+
+class FileLock(App):
+    """A lock of a file, taken in threads."""
+
+    def locked(self) -> None:
+        with open(self.file + ".lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            time.sleep(self.ms / 1e3)
+
+    async def work(self) -> None:
+        await asyncio.to_thread(self.locked)
+
+
+class Tick(App):
+    """Answers go out with a clock that ticks every so many milliseconds."""
+
+    async def clock(self, tick: asyncio.Event) -> None:
+        while True:
+            await asyncio.sleep(self.ms / 1e3)
+            tick.set()
+            tick.clear()
+
+    async def work(self) -> None:
+        if self.tick is None:
+            self.tick = asyncio.Event()
+            self.task = asyncio.create_task(self.clock(self.tick))
+        await self.tick.wait()
+
+
+class Stream(App):
+    """Ten chunks with a wait before each."""
+
+    async def __call__(self, request: Request) -> Any:
+        async def chunks() -> AsyncIterator[str]:
+            for _ in range(10):
+                await asyncio.sleep(self.ms / 1e3)
+                yield "ok"
+
+        return StreamingResponse(chunks())
+
+
+class Thread(App):
+    """A thread of its own that does one job after another."""
+
+    def __init__(self, args: dict[str, str]) -> None:
+        super().__init__(args)
+        self.inbox: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self.serve_jobs, daemon=True, name="engine").start()
+
+    def serve_jobs(self) -> None:
+        while True:
+            loop, done = self.inbox.get()
+            time.sleep(self.ms / 1e3)
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    async def work(self) -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self.inbox.put((loop, done))
+        await done
+
+
+class HashThread(App):
+    """CPU in a pool of one thread, in code that lets the interpreter go."""
+
+    def digest(self) -> None:
+        end = time.thread_time() + self.ms / 1e3
+        block = bytes(1 << 20)
+        while time.thread_time() < end:
+            hashlib.sha256(block).digest()
+
+    async def work(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self.one_thread, self.digest)
+
+
+class Helper:
+    """An actor of Ray: one call at a time."""
+
+    def work(self, ms: float) -> None:
+        time.sleep(ms / 1e3)
+
+
+class Actor(App):
+    def __init__(self, args: dict[str, str]) -> None:
+        super().__init__(args)
+        self.helper: Any = ray.remote(num_cpus=0)(Helper).remote()
+
+    async def work(self) -> None:
+        await self.helper.work.remote(self.ms)
+
+
+class Rare(App):
+    """Waits outside, and calls a helper in one request of 50."""
+
+    def __init__(self, args: dict[str, str], helper: Any) -> None:
+        super().__init__(args)
+        self.helper, self.count = helper, 0
+
+    async def work(self) -> None:
+        self.count += 1
+        if self.count % 50 == 0:
+            await self.helper.called.remote()
+        await asyncio.sleep(self.ms / 1e3)
+
+
+class Calls(App):
+    """Hands each request on."""
+
+    def __init__(self, args: dict[str, str], helper: Any) -> None:
+        super().__init__(args)
+        self.helper = helper
+
+    async def work(self) -> None:
+        await self.helper.called.remote()
+
+
+class Called(App):
+    async def called(self) -> str:
+        await self.work()
+        return "ok"
+
+
+class CalledSleep(Called):
+    async def work(self) -> None:
+        await asyncio.sleep(self.ms / 1e3)
+
+
+class CalledLock(Called):
+    async def work(self) -> None:
+        async with self.lock:
+            await asyncio.sleep(self.ms / 1e3)
+
+
+class CalledBurn(Called):
+    async def work(self) -> None:
+        burn(self.ms)
+
+
+class Chain(Called):
+    """Between a front and the one that sleeps."""
+
+    def __init__(self, args: dict[str, str], helper: Any) -> None:
+        super().__init__(args)
+        self.helper = helper
+
+    async def work(self) -> None:
+        await self.helper.called.remote()
+
+
+KINDS = {one.__name__: one for one in App.__subclasses__()}
+BEHIND = {"Rare": CalledSleep, "Calls": CalledSleep}
+
+api = FastAPI()
+
+
+@api.get("/")
+def in_a_thread() -> str:
+    """A plain function of FastAPI, which runs it in a thread of its pool (40)."""
+    time.sleep(0.2)
+    return "ok"
+
+
+class InThreads:
+    """See in_a_thread."""
+
+
+def deployed(name: str, of: Any, **given: Any) -> Any:
+    """A deployment of so many slots, unless it is told otherwise."""
+    made: Any = serve.deployment(of, name=name, logging_config=QUIET)
+    return made.options(**{"max_ongoing_requests": SLOTS, **given})
+
+
+def build(args: dict[str, str]) -> Any:
+    """Args: kind, ms, port, file, behind, and options of Front ("front") as JSON."""
+    kind = args["kind"]
+    options = json.loads(args["front"])
+    if kind == "InThreads":
+        return deployed("Front", serve.ingress(api)(InThreads), **options).bind()
+    front = deployed("Front", KINDS[kind], **options)
+    if not args["behind"]:
+        return front.bind(args)
+    behind = {"CalledSleep": CalledSleep, "CalledLock": CalledLock, "CalledBurn": CalledBurn}
+    if args["behind"] == "Chain":
+        last = deployed("Last", CalledLock).bind(args)
+        return front.bind(args, deployed("Middle", Chain).bind(args, last))
+    slots = {"max_ongoing_requests": int(args["slots"])} if args.get("slots") else {}
+    return front.bind(args, deployed("Helper", behind[args["behind"]], **slots).bind(args))

@@ -1,0 +1,27 @@
+"""Our own modules as programs of their own (`python -m serve_bench.X`), wherever we are called.
+
+Left to itself Python looks in the current folder first: in /tmp, or in the folder of a record from
+elsewhere, a file json.py that lies there would be run. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import serve_bench
+
+NOT_FROM_HERE: Final = "import sys; sys.path[:] = filter(None, sys.path)\n"
+"""The same for a program after `-c`, first in it; Python before 3.11, which a variant may have,
+knows no -P."""
+
+
+def own_module(name: str) -> list[str]:
+    """The words for Python that run this module of ours, not what the current folder holds."""
+    return ["-P", "-m", f"serve_bench.{name}"]
+
+
+def finding_ours(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with this package first on Python's path, as it need not be installed."""
+    home = serve_bench.__file__.rsplit("/", 2)[0]
+    return {**env, "PYTHONPATH": ":".join(filter(None, (home, env.get("PYTHONPATH"))))}

@@ -1,0 +1,89 @@
+"""Cells of CSV and lines for a terminal: text stays text, numbers stay numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.cli.gate_flags import Gate
+from serve_bench.cli.history import _close
+from serve_bench.cli.progress import failure_text
+from serve_bench.cli.serve_list import HEAD, print_columns
+from serve_bench.comparing import of_versus
+from serve_bench.history import history_of
+from serve_bench.report import render, render_comparing
+from serve_bench.report.csv import csv_of
+from serve_bench.report.history_forms import render_history
+from serve_bench.result import Failure, result_of
+from tests import records
+from tests.history_records import QUIET, kept, nights
+from tests.versus_records import rates, versus_result
+
+EVIL = '=HYPERLINK("http://x/")'
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        *((EVIL, f"'{EVIL}"), ("+cmd", "'+cmd"), ("-cmd|' /C'!A0", "'-cmd|' /C'!A0")),
+        *(("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t=1"), ("-", "'-")),
+        *((-3.2, "-3.2"), (-1, "-1"), ("-3.2", "-3.2"), ("+1e3", "+1e3"), ("3 - 4", "3 - 4")),
+        *((None, ""), (True, "True"), ("a\x1b[2Jb\rc", "a\\u001b[2Jb\\u000dc")),
+    ],
+)
+def test_a_cell_that_looks_like_a_formula_is_text(value: object, cell: str) -> None:
+    read = list(csv.reader(io.StringIO(csv_of([EVIL], [{EVIL: value}]))))
+    assert read == [[f"'{EVIL}"], [cell]]
+
+
+@pytest.mark.parametrize("form", ["csv", "table", "markdown", "classic", "json"])
+def test_no_form_of_a_run_holds_a_formula_or_raw_control_characters(form: str) -> None:
+    name = EVIL + "\x1b[31m\x9b"
+    trial = replace(records.trial(records.planned()), variant=name, key=f"{name}/r1/x/y")
+    whole = result_of([records.run(), records.launch(name), trial])
+    text = render(whole, form)
+    assert not set(text) & {"\x1b", "\x9b", "\r", "\x07"}
+    if form == "csv":
+        (row,) = csv.DictReader(io.StringIO(text))
+        assert row["variant"].startswith(f"'{EVIL}\\u001b[31m")
+        assert float(row["requests_per_s_mean"]) > 0
+    if form == "json":
+        assert repr(name)[1:-1] in repr(json.loads(text))
+
+
+def test_what_a_failing_server_said_does_not_move_the_cursor() -> None:
+    told = failure_text(Failure("trial", "\x1b[2J\x1b[H", "now", detail=("\x1b]0;x\x07",)))
+    assert "\x1b" not in told and "\x07" not in told and "\\u001b[2J" in told
+
+
+RISEN = (*QUIET[:6], *(1.4 * one for one in QUIET[6:8]))
+TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey")
+
+
+def unseen(text: str) -> set[str]:
+    """The control characters in it."""
+    return set(text) & {"\x1b", "\x9b", "\u202e"}
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_no_form_of_several_runs_holds_raw_control_characters(form: str) -> None:
+    comparing = of_versus(versus_result({TURNED: rates(500.0, 400.0)}))
+    history = history_of(kept(nights({TURNED: RISEN})), [])
+    for text in (render_comparing(comparing, form), render_history(history, form)):
+        assert not unseen(text) and "x" in text
+        if form == "json":
+            assert repr(TURNED.label)[1:-1] in repr(json.loads(text))
+
+
+def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[str]) -> None:
+    Gate(fail_on="regressed").close(of_versus(versus_result({TURNED: rates(500.0, 400.0)})))
+    _close(history_of(kept(nights({TURNED: RISEN})), []), "step")
+    err = capsys.readouterr().err
+    assert not unseen(err) and err.count("x\\u009b[2J\\u202ey") >= 2
+    print_columns([HEAD, ("1", "replica", "app\x1b[2J", "\u202eD", "0", "1", "--pid 1")])
+    out = capsys.readouterr().out
+    assert not unseen(out) and "app\\u001b[2J" in out and "\\u202eD" in out

@@ -1,0 +1,260 @@
+"""A server that stalls, and what the latency of a row says of it: nobody is left out.
+
+A stall of a known length gives known latencies: in an open loop of those due in it, in a closed
+loop of the one that each connection had sent. How many are due in it is bounded from below, since
+a busy host moves the stall, which the server counts from its first request.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.checks import checks
+from serve_bench.cli.drive import _write_hgrm
+from serve_bench.cli.noop import latency_text
+from serve_bench.cli.progress import trial_text
+from serve_bench.comparing.doubts import doubts_of
+from serve_bench.comparing.values import rows_of, values_of
+from serve_bench.histogram import Histogram, bounded
+from serve_bench.load import drive_load
+from serve_bench.load.slices import drive_slices
+from serve_bench.load_result import LoadResult
+from serve_bench.load_spec import Load, Slices, Timing
+from serve_bench.node_result import Node, node_fact
+from serve_bench.report import render
+from serve_bench.report.html.pieces import latency_curve
+from serve_bench.report.load_text import load_text
+from serve_bench.request_spec import Request
+from serve_bench.result import Metric, PlannedTrial, Result, Row, Run, Trial
+from serve_bench.statistics import LowerBound, distribution, latency_figures
+from serve_bench.trial import row_of, trial_of
+from tests.servers import serving
+from tests.test_load_combine import a_result
+
+CLIENTS = ("raw", "aiohttp")
+WARM_S, MEASURED_S, NEVER_S = 0.4, 0.8, 600.0
+TIMING = Timing(WARM_S, WARM_S, windows=4, window_s=MEASURED_S / 4)
+RATE = 200.0
+
+STALLS = {
+    "at the start": (WARM_S + 0.1, WARM_S + 0.5),
+    "across the end": (WARM_S + 0.5, WARM_S + 1.2),
+    "for good": (WARM_S + 0.5, NEVER_S),
+}
+
+
+def stalled(client: str, stall: str, **options: Any) -> LoadResult:
+    """A load on a server that stands still between two instants after its first request (s)."""
+    begin_s, end_s = STALLS[stall]
+    wait = lambda since_s: end_s - since_s if begin_s <= since_s < end_s else 0.0  # noqa: E731
+    with serving(delay_s=0.002, stall=wait) as server:
+        load = Load(
+            Request(server.url, expect_body=b"ok"),
+            client=client,  # type: ignore[arg-type]
+            timeout_s=1.5 if stall == "for good" else 30.0,
+            **options,
+        )
+        return drive_load(load, TIMING)
+
+
+def slow(result: LoadResult, least_s: float) -> int:
+    """How many requests are known to have taken at least so long."""
+    every = [*result.latency.occupied(), *result.censored.occupied()]
+    least = Histogram.of([int(least_s * 1e9)]).occupied()[0][0]
+    return sum(n for index, n in every if index >= least)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("stall", STALLS)
+def test_every_request_due_in_a_stall_is_in_the_latency(client: str, stall: str) -> None:
+    result = stalled(client, stall, connections=20, rate=RATE)
+    measured, (begin_s, end_s) = result.measured, STALLS[stall]
+    assert measured.sent + measured.unsent == RATE * MEASURED_S
+    assert result.latency.count + result.censored.count == RATE * MEASURED_S
+    assert measured.balanced and result.total.balanced
+    # Those due in the first 0.2 s of the stall waited for at least what was left of it.
+    waited_s = min(end_s, WARM_S + MEASURED_S + 1.0) - begin_s - 0.2
+    assert slow(result, waited_s) >= 0.5 * RATE * 0.2
+    if stall == "for good":
+        assert measured.failed == {"timeout": 20}  # on each connection the first; others behind it
+        assert measured.in_flight + measured.unsent == result.censored.count - 20 > 0
+        (value, lower), (_, exact) = bounded(result.latency, result.censored, (0.99, 0.25))
+        assert lower and value is not None and value > 1.4e9 and not exact
+    else:
+        assert measured.completed == RATE * MEASURED_S and result.censored.count == 0
+    if stall == "across the end":
+        within = result.in_windows
+        assert within is not None and within.in_flight >= 19
+        # Throughput is of what came within the windows.
+        assert result.completed_in_windows == sum(result.windows) < measured.completed
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("stall", STALLS)
+def test_each_connection_waits_for_a_stall_once(client: str, stall: str) -> None:
+    result = stalled(client, stall, connections=5)
+    measured, (begin_s, end_s) = result.measured, STALLS[stall]
+    lasted_s = min(end_s - begin_s, 1.5)
+    assert measured.sent == measured.completed + measured.failed_total
+    assert measured.failed == ({"timeout": 5} if stall == "for good" else {})
+    assert slow(result, lasted_s - 0.1) == 5
+    assert result.mean_in_flight == pytest.approx(5, rel=0.1)
+
+
+def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
+    result = stalled("raw", "for good", connections=20, rate=RATE)
+    row: Row = row_of(Load(Request("http://h/"), connections=20, rate=RATE))
+    trial = trial_of(PlannedTrial("k", 1, "url", {"url": "u"}, row), "", "at", result, 1.0)
+    assert isinstance(latency_figures([trial], (0.99,))[0], LowerBound)
+    run = Run("id", (), "load", "at", "0")
+    (doubt,) = [one for one in checks(Result(run, trials=(trial,))) if one.code == "unanswered"]
+    waiting = result.measured.in_flight + result.measured.unsent
+    assert doubt.message.startswith(
+        f"{waiting:,} of 160 requests had no answer when the drain ended"
+    )
+    assert set(values_of(trial)).isdisjoint({"p99"}) and trial.unanswered == waiting
+    (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
+    assert side.failed_share >= waiting / 160
+    assert "lower-bound" in {one.code for one in doubts_of("A", side, {})}
+    page = json.loads(render(Result(run, trials=(trial,)), "json"))
+    (account,) = page["variants"][0]["cells"][0]["rows"][0]["requests"].values()
+    assert account["unanswered"] == account["in_flight"] + account["not_sent"] == waiting
+    assert result.in_windows is not None and account["mean_in_flight"] == result.mean_in_flight
+    assert account["in_windows"]["in_flight"] == result.in_windows.in_flight > 0
+    text = load_text(Result(run, trials=(trial,)))
+    (line,) = [line for line in text.splitlines() if line.startswith("latency   ")][-1:]
+    assert line.count("> ") >= 2  # p99 and p99.9 at least
+    assert "unanswered" in text and "followed to their end" in text
+
+
+def test_slices_wait_for_their_answers() -> None:
+    """A slice ends with its last answer, however long a stall keeps it."""
+    wait = lambda since_s: 0.7 - since_s if 0.3 <= since_s < 0.7 else 0.0  # noqa: E731
+    with serving(delay_s=0.002, stall=wait) as one, serving(delay_s=0.002) as two:
+        loads = tuple(Load(Request(at.url), connections=3) for at in (one, two))
+        result = drive_slices((loads[0], loads[1]), Slices(pairs=8, slice_s=0.05, warmup_s=0.0))
+    for side in result.sides:
+        assert side.measured.sent == side.measured.completed == sum(side.windows)
+        assert side.measured.in_flight == side.total.in_flight == 0
+    longest = result.sides[0].latency.max
+    assert longest is not None and longest > 0.1e9
+
+
+MS = 1_000_000
+
+
+def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:
+    """Of 100 requests 90 took 1 to 90 ms, 5 were given up after 50 ms and 5 after 200 ms."""
+    answered = Histogram.of([k * MS for k in range(1, 91)])
+    given_up = Histogram.of([50 * MS] * 5 + [200 * MS] * 5)
+
+    def at(q: float) -> tuple[float, bool]:
+        ((value, lower),) = bounded(answered, given_up, (q,))
+        assert value is not None
+        return round(value / MS), lower
+
+    assert at(0.4) == (40, False)  # none was given up before that
+    assert at(0.49) == (49, False)
+    assert at(0.6) == (55, True)  # 60 ms at most by those that came, 55 at least by all
+    assert at(0.9) == (85, True)
+    assert at(0.91) == (86, True)  # rank 91 of 90 that came
+    assert at(1.0) == (200, True)
+    assert bounded(answered, Histogram(), (0.9,)) == [(answered.percentile(0.9), False)]
+    assert bounded(Histogram(), given_up, (0.5, 1.0))[0][1]
+    assert bounded(Histogram(), Histogram(), (0.5,)) == [(None, False)]
+
+
+def test_what_was_given_up_makes_mean_and_maximum_lower_bounds_too() -> None:
+    metric = Metric("ns", "lower", histogram={})
+    found = distribution(metric, Histogram.of([MS] * 99), Histogram.of([9 * MS]))
+    assert found.lower_bounds == ("mean", "max", "p99_9") and found.count == 99
+    assert found.max == 9 * MS and found.mean == pytest.approx(1.08 * MS, rel=1e-3)
+    assert isinstance(found.max / 1e6, LowerBound) and not isinstance(found.p99, LowerBound)
+    assert distribution(metric, Histogram.of([MS])).lower_bounds == ()
+
+
+def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open() -> None:
+    row = Row("row", "raw", 10)
+    planned = PlannedTrial("key", 1, "default", {}, row)
+    answered = [MS * k for k in range(1, 91)]
+    whole = a_result(answered, (40, 50))
+    whole = replace(whole, censored=Histogram.of([95 * MS] * 10))
+    trial = trial_of(planned, "launch", "2026-11-23T00:00:00Z", whole, 2.0)
+    points = dict(latency_curve([trial]))
+    assert max(points) == 0.9 and points[0.9] == pytest.approx(90, rel=0.01)
+    closed = replace(whole, censored=Histogram())
+    trial = trial_of(planned, "launch", "2026-11-23T00:00:00Z", closed, 2.0)
+    assert max(dict(latency_curve([trial]))) > 0.98 - 1e-9
+    load = Load(Request("http://h/"), connections=2)
+    fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, whole, None)
+    assert fact["latency_lower_bounds"] == ["mean", "max", "p99"]
+
+
+def a_trial(result: LoadResult, row: Row) -> Trial:
+    """The trial of a result that nobody drove."""
+    planned = PlannedTrial("key", 1, "default", {}, row)
+    return trial_of(planned, "launch", "2026-11-23T00:00:00Z", result, 2.0)
+
+
+def test_noop_and_a_file_for_hdrhistogram_say_what_is_not_known(tmp_path: Path) -> None:
+    """Of 500 requests one was given up after 30 s: p99 is known, mean and maximum are not."""
+    result = a_result([5 * MS] * 499, (499,), censored=Histogram.of([30_000 * MS]))
+    trial = a_trial(result, Row("row", "aiohttp", 1))
+    shown = {line.split()[0]: line.split()[1:] for line in latency_text(trial).splitlines()[1:]}
+    assert shown["max"] == [">", "30000.000", "ms"] and shown["mean"][0] == ">"
+    assert float(shown["mean"][1]) == pytest.approx((499 * 5 + 30_000) / 500, rel=1e-3)
+    assert float(shown["p99"][0]) == pytest.approx(5.0, rel=1e-3) and shown["count"] == ["499"]
+    assert ", p50 5.00 ms" in trial_text(trial, 1, 1)
+    half = replace(result, censored=Histogram.of([30_000 * MS] * 998))
+    assert ", p50 > 30000.00 ms" in trial_text(a_trial(half, trial.row), 1, 1)
+    file = tmp_path / "out.hgrm"
+    assert _write_hgrm(trial, file) == []
+    lines = file.read_text().splitlines()
+    assert [line.split()[1:3] for line in lines[2:] if line[0] != "#"] == [
+        ["0.998000000000", "499"]
+    ]
+    assert lines[-1].startswith("#[Unanswered = 1, known to take longer")
+
+
+def test_what_came_in_the_drain_is_in_no_count_of_the_windows() -> None:
+    """13 of 13 requests ended, two of them when time had ended the row."""
+    result = a_result([MS] * 10, (8,))
+    assert (result.measured.completed + result.measured.failed_total, result.ended_in_windows) == (
+        13,
+        11,
+    )
+    trial = a_trial(result, Row("1 client", "raw", 1, requests_each=13))
+    assert trial.flags == {"cut": True} and trial.ended_in_windows == 11
+    whole = replace(result, in_windows=result.measured)
+    assert a_trial(whole, trial.row).flags == {"cut": False}
+    node = Node("ab", "10.1.0.2", "one", True, False, 4.0)
+    load = Load(Request("http://h/"), connections=2)
+    assert node_fact(node, load, result, None)["completed"] == 9
+
+
+def test_the_table_of_stalls_has_the_log_beside_the_client() -> None:
+    """A second of stall: of a connection that is answered every 10 ms, and of 1,000 a second."""
+    stalls: Any = importlib.import_module("scripts.bench_stalls")
+    answers = [*range(0, 500, 10), *range(1500, 1600, 10)]
+    of_one = [(at * MS, 7) for at in answers]
+    real = stalls.closed_truth(of_one, 0, True)
+    assert sorted(real)[-2:] == [1010 * MS, math.inf] and len(real) == len(answers)
+    due = round(stalls.MEASURED_S * stalls.RATE)
+    late = [(max(k, 1000) * MS, 1) for k in range(due // 2)]
+    real = stalls.open_truth(late, 0, 0.0)
+    assert len(real) == due and real.count(math.inf) == due // 2 and real[0] == 1000 * MS
+    p, lower = (MS, 2 * MS, 3000 * MS), (False, False, True)
+    told = stalls.Told("open loop, raw", "for good", p, lower, due, due // 2, real)
+    cells = stalls.line(told).split(" | ")
+    assert cells[2:5] == ["1.00", "2.00", "> 3,000.00"] and cells[6:8] == ["never", "never"]
+    counts = f"{due:,}, {due // 2:,}, {due // 2:,}"
+    assert cells[8] == cells[9].removesuffix(" |") == counts
+    heads, rule = stalls.HEAD.splitlines()
+    assert heads.count("|") == rule.count("|") == stalls.line(told).count("|")

@@ -1,0 +1,372 @@
+"""What limited a trial, where it was looked at inside the replicas; and a busy host that limits
+nothing. The evidence is that of planted apps on a real Serve (scripts/bench verdicts)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.jsonl import from_json, to_line
+from serve_bench.result import Trial
+from serve_bench.verdict import limited_by, worth_a_look
+from tests.verdict_trials import IDLE, bound, measured, process, usage
+
+
+def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) -> dict[str, Any]:
+    """A replica as it was seen; places are what is awaited, the line, and how many requests."""
+    told: list[list[Any]] = [[what, line, f"{name}.work", count] for what, line, count in places]
+    inside = sum(count for *_, count in places)
+    return {
+        **{"pid": 2, "app": "app", "deployment": name, "looks": 36, "max_ongoing": 1000},
+        **{"ongoing": inside, "served": 60, "mean_ms": 590.0, "requests": inside},
+        **{"places": told, "own": [], "loop": [], "threads": [], "pools": {}, "batches": {}},
+        **more,
+    }
+
+
+def seen(*replicas: dict[str, Any], alone_ms: float = 40.0, connections: int = 20) -> Trial:
+    """A row of an idle server, and what was seen in its replicas in a further load."""
+    waits = {"p50_ms": 630.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
+    slots = {str(one["deployment"]): int(one["max_ongoing"]) for one in replicas}
+    uses = process(1, "proxy", 10, wait=0.5), process(2, "replica", 8, wait=0.5, of="app:Shop")
+    trial = measured(connections, 1000 * connections / 630, usage(*uses, host=30), of={})
+    return replace(trial, waits=waits, slots=slots)
+
+
+LOCK = replica(("asyncio.Lock.acquire", "shop.py:31", 18.6), ("asyncio.sleep", "shop.py:32", 1))
+
+
+def test_the_line_at_which_requests_wait_is_named() -> None:
+    verdict = limited_by(seen(LOCK))
+    assert (verdict.cause, verdict.confidence) == ("app wait", "likely")
+    assert verdict.figures == "19 of 20 requests wait in asyncio.Lock.acquire, shop.py:31"
+    assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
+    assert "requests wait for one another" in verdict.text
+    calm = limited_by(seen(LOCK, alone_ms=600))
+    assert "a request alone takes as long" in calm.text and "more clients" in calm.text
+
+
+def test_what_was_seen_is_read_back_from_the_record() -> None:
+    before = seen(LOCK)
+    after = from_json(json.loads(to_line(before)))
+    assert isinstance(after, Trial) and after.waits == before.waits
+    assert limited_by(after) == limited_by(before)
+
+
+def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at() -> None:
+    spread = replica(*((f"asyncio.{one}", f"shop.py:{one}", 4.0) for one in range(5)))
+    few = {**LOCK, "looks": 4}
+    for one in (spread, few):
+        verdict = limited_by(seen(one))
+        assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+        assert verdict.figures == "requests wait inside the app, CPU idle"
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (
+            replica(("a future", "shop.py:9", 20.0), pools={"P-1": {"threads": 1, "full": 1.0}}),
+            "20 of 20 requests wait for 1 thread of a pool, shop.py:9",
+        ),
+        (
+            replica(
+                ("a future", "shop.py:9", 15.0),
+                own=[["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]],
+            ),
+            "15 of 15 requests wait for a future, shop.py:9, while Shop.engine is at shop.py:4",
+        ),
+        (
+            replica(
+                ("anyio.to_thread.run_sync", "", 40.0),
+                threads=[["AnyIO worker thread", "shop.py:7", "read", 4.0]],
+                pools={"AnyIO worker thread": {"threads": 4, "full": 0.9}},
+            ),
+            "40 of 40 requests wait for 4 threads of a pool",
+        ),
+    ],
+)
+def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) -> None:
+    verdict = limited_by(seen(one, connections=int(one["ongoing"])))
+    assert verdict.cause == "app wait" and verdict.figures.startswith(words)
+
+
+def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
+    blocked = replica(("a future", "", 4.7), ongoing=14.3, loop=[["shop.py:64", 1.0]])
+    verdict = limited_by(seen(blocked))
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "sure")
+    assert verdict.figures == "replica loop blocked in shop.py:64, 100 % of the looks"
+    alone = limited_by(seen(blocked, connections=1, alone_ms=630))
+    assert (alone.cause, alone.confidence) == ("replica loop", "likely")
+    half = replica(("asyncio.sleep", "shop.py:5", 20.0), loop=[["shop.py:64", 0.5]])
+    assert limited_by(seen(half)).cause == "app wait"
+
+
+def test_a_loop_that_computes_is_cpu_of_its_replica() -> None:
+    helper = replica(("a future", "", 2.0), name="Helper", loop=[["shop.py:64", 0.86]])
+    trial = seen(
+        replica(("ray.DeploymentResponse.__await__", "shop.py:9", 7.0)), helper, connections=8
+    )
+    for cpu, cause in ((79, "downstream deployment"), (20, "replica loop")):
+        uses = process(1, "proxy", 30, wait=1), process(2, "replica", 20, wait=1, of="app:Shop")
+        burns = process(3, "replica", cpu, wait=1, of="app:Helper")
+        verdict = limited_by(replace(trial, usage=usage(*uses, burns, host=140)), "app:Shop")
+        assert verdict.cause == cause and "shop.py:64" in verdict.figures
+
+
+def test_a_batch_function_of_an_own_app() -> None:
+    batch = {"most": 64, "wait_s": 0.2, "waiting": 0.9, "running": 0.0, "held": 8.5}
+    place = ("serve.batch Shop.predict", "shop.py:109", 8.5)
+    verdict = limited_by(seen(replica(place, batches={"predict": batch}), connections=10))
+    assert (verdict.cause, verdict.confidence) == ("batch wait", "likely")
+    assert "predict wait 200 ms for more, about 8 of 64 in one" in verdict.figures
+    runs = {**batch, "waiting": 0.0, "running": 1.0, "held": 64}
+    own = [["asyncio.sleep", "shop.py:108", "Shop.predict", 1.0]]
+    verdict = limited_by(seen(replica(place, batches={"predict": runs}, own=own), connections=10))
+    assert verdict.cause == "app wait"
+    assert "wait for the batch function predict, which waits at shop.py:108" in verdict.figures
+
+
+CALL = "ray.DeploymentResponse.__await__"
+
+
+def tiers(calls: float, outside: float, helper: dict[str, Any]) -> Trial:
+    """A front of which so many requests are in a call of the helper, and so many elsewhere."""
+    front = replica(
+        (CALL, "shop.py:5", calls), ("asyncio.sleep", "shop.py:6", outside), name="Front"
+    )
+    trial = seen(front, helper)
+    uses = [process(1, "proxy", 9, wait=1), process(2, "replica", 8, wait=1, of="app:Front")]
+    uses.append(process(3, "replica", 3, wait=1, of="app:Helper"))
+    return replace(trial, usage=usage(*uses, host=30))
+
+
+def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
+    helper = replica(("asyncio.sleep", "shop.py:40", 0.3), name="Helper", max_ongoing=2)
+    verdict = limited_by(tiers(19.9, 0.0, helper), "Front")
+    assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Helper")
+    assert verdict.figures == "downstream Helper: concurrency limit, 20 for 2 slots"
+    rare = limited_by(tiers(0.4, 19.5, helper), "Front")
+    assert (rare.cause, rare.deployment) == ("app wait", "Front")
+    assert "20 of 20 requests wait in asyncio.sleep, shop.py:6" in rare.figures
+    # Nothing was looked at: the slots may be the limit, and no more.
+    blind = replace(tiers(0.4, 19.5, helper), waits={})
+    assert limited_by(blind, "Front").confidence == "weak"
+
+
+def test_a_wait_behind_a_call_is_named_where_it_is() -> None:
+    helper = replica(("asyncio.Lock.acquire", "shop.py:40", 19.0), name="Helper")
+    verdict = limited_by(tiers(20.0, 0.0, helper), "Front")
+    assert (verdict.cause, verdict.deployment) == ("app wait", "Helper")
+    assert verdict.figures.startswith("Helper: 19 of 20 requests wait in asyncio.Lock.acquire")
+
+
+def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> None:
+    """The front calls A always, where a lock is held, and B with its two slots now and then."""
+    calls = replica((CALL, "shop.py:5", 20.0), name="Front")
+    lock = replica(("asyncio.Lock.acquire", "shop.py:30", 19.3), name="A", max_ongoing=100)
+    rare = replica(("asyncio.sleep", "shop.py:40", 0.3), name="B", max_ongoing=2, served=1)
+    uses = [process(1, "proxy", 9, wait=1), process(2, "replica", 8, wait=1, of="app:Front")]
+    uses += [process(n, "replica", 3, wait=1, of=f"app:{name}") for n, name in ((3, "A"), (4, "B"))]
+    verdict = limited_by(replace(seen(calls, lock, rare), usage=usage(*uses, host=30)), "Front")
+    assert (verdict.cause, verdict.deployment) == ("app wait", "A")
+    assert "requests wait in asyncio.Lock.acquire, shop.py:30" in verdict.figures
+    # Where they do wait for a slot, it is the deployment whose slots are full.
+    full = {**rare, "ongoing": 1.9, "served": 30}
+    free = {**lock, "ongoing": 2.0}
+    verdict = limited_by(replace(seen(calls, free, full), usage=usage(*uses, host=30)), "Front")
+    assert (verdict.cause, verdict.deployment) == ("downstream deployment", "B")
+    assert verdict.figures == "downstream B: concurrency limit, 18 for 2 slots"
+
+
+def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() -> None:
+    slots = replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=52.0)
+    verdict = limited_by(seen(slots, alone_ms=50), "Shop")
+    assert verdict.cause == "concurrency limit" and "20 for 2 slots" in verdict.figures
+    lock = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, mean_ms=240.0)
+    assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
+
+
+def test_a_replica_that_is_slower_than_the_others() -> None:
+    place = ("asyncio.sleep", "shop.py:5", 5.0)
+    slow, fast = replica(place, mean_ms=101.0, served=60), replica(place, mean_ms=6.0, served=900)
+    verdict = limited_by(seen(slow, fast), "Shop")
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "likely")
+    assert verdict.figures == (
+        "one of 2 replicas takes 101 ms a request, the other 6 (60 and 900 served)"
+    )
+    # One that has more requests at once answers as many: it is no slower.
+    assert limited_by(seen(slow, {**fast, "served": 70}), "Shop").cause == "app wait"
+
+
+def test_a_replica_that_answers_nothing_while_it_is_looked_at_is_the_slower() -> None:
+    place = ("asyncio.sleep", "shop.py:5", 5.0)
+    slow = replica(place, max_ongoing=5, mean_ms=None, served=0)
+    fast = replica(place, max_ongoing=5, mean_ms=100.0, served=90)
+    verdict = limited_by(seen(slow, fast), "Shop")
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "likely")
+    assert verdict.figures == (
+        "one of 2 replicas takes more than 1,900 ms a request, the other 100 (0 and 90 served)"
+    )
+    # Nothing was answered by either: none is known to be slower.
+    assert limited_by(seen(slow, {**fast, "served": 0}), "Shop").cause != "slow replica"
+    # One request that took long is no slow replica.
+    rare = replica(("asyncio.sleep", "shop.py:5", 1.0), mean_ms=1000.0, served=1)
+    usual = replica(("asyncio.sleep", "shop.py:5", 1.0), mean_ms=100.0, served=8)
+    assert limited_by(seen(rare, usual, connections=2), "Shop").cause != "slow replica"
+
+
+def test_a_replica_that_answers_nothing_has_requests_that_wait_for_one_another() -> None:
+    lock = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, served=0)
+    assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
+
+
+def test_refused_requests_are_slots_and_queue() -> None:
+    trial = measured(30, 20, IDLE, of={}, failed=9000)
+    counts = replace(trial.counts, failed={"rejected": 9000})
+    limits = {"NoOp": {"replicas": 1, "each": 2, "queued": 5}}
+    full = replace(trial, counts=counts, slots={"NoOp": 2}, limits=limits)
+    verdict = limited_by(full, "NoOp")
+    assert verdict.cause == "concurrency limit"
+    assert verdict.figures == (
+        "concurrency limit, 30 connections for 2 slots and a queue of 5, 98 % refused (503)"
+    )
+    # A 503 of an app without such a queue is the app's own.
+    assert limited_by(replace(full, limits={}), "NoOp").cause == "unclear"
+
+
+def test_replicas_that_were_added_bring_their_slots() -> None:
+    uses = [process(1, "proxy", 9, wait=1)]
+    uses += [process(pid, "replica", 8, wait=1, of="app:Shop") for pid in (2, 3, 4)]
+    limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1}}
+    trial = replace(seen(replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=50.0)))
+    trial = replace(trial, usage=usage(*uses, host=30), limits=limits, slots={"Shop": 2})
+    figures = limited_by(trial, "Shop").figures
+    assert figures == "concurrency limit, 20 for 2 to 6 slots (from 1 to 3 replicas)"
+
+
+def two_apps(*replicas: dict[str, Any], busy: float = 8) -> Trial:
+    """A row on `b`, which has as ingress a deployment of the same name as `a`, of a config file."""
+    uses = [process(1, "proxy", 9, wait=1), process(2, "replica", 3, wait=1, of="a:Ingress")]
+    uses.append(process(3, "replica", busy, wait=1, of="b:Ingress"))
+    trial = replace(seen(*replicas, connections=8), slots={"Ingress": 5})
+    limits = {"Ingress": {"replicas": 1, "each": 5, "queued": -1}}
+    return replace(trial, usage=usage(*uses, host=busy + 30), limits=limits)
+
+
+def test_deployments_of_one_name_in_two_applications_are_two() -> None:
+    burns = limited_by(replace(two_apps(busy=97), waits={}), "b:Ingress")
+    assert (burns.cause, burns.figures) == ("replica CPU", "Ingress: replica CPU 97 % of a core")
+    # The replica of the other application is none that was added.
+    place = ("asyncio.sleep", "shop.py:5", 5.0)
+    both = two_apps(
+        replica(name="Ingress", app="a", served=0),
+        replica(place, name="Ingress", app="b", max_ongoing=5, served=100),
+    )
+    for trial in (both, replace(both, waits={})):
+        verdict = limited_by(trial, "b:Ingress")
+        assert verdict.cause == "concurrency limit"
+        assert verdict.figures == "Ingress: concurrency limit, 8 for 5 slots"
+    # Nor is it the faster one of two.
+    one = replica(place, name="Ingress", app="b", mean_ms=101.0, served=60)
+    other = replica(name="Ingress", app="a", mean_ms=6.0, served=900)
+    assert limited_by(two_apps(one, other), "b:Ingress").cause != "slow replica"
+    assert limited_by(two_apps(one, {**other, "app": "b"}), "b:Ingress").cause == "slow replica"
+
+
+def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
+    """Others fill the cores; what is on the way of a request ran or waited for half of the time.
+    A client that is late by them, and rests as well, limits nothing either."""
+
+    def host_of(wait: float, client: dict[str, Any] | None = None) -> Trial:
+        one = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)
+        return measured(20, 32, usage(*one, host=200), of={}, client=client)
+
+    assert limited_by(host_of(30)).cause == "app wait"
+    late = bound(0.45, 0.44, "responses waited in the client for 13 % of their latency")
+    assert limited_by(host_of(30, late)).cause == "app wait"
+    verdict = limited_by(host_of(75))
+    assert (verdict.cause, verdict.confidence) == ("host CPU", "sure")
+
+
+def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
+    """What was seen in the replicas beside a proxy that uses so much of a core."""
+    uses = process(1, "proxy", cpu, wait=1), process(2, "replica", 20, wait=1, of="app:Shop")
+    return replace(seen(*replicas, alone_ms=alone_ms), usage=usage(*uses, host=140))
+
+
+def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_for() -> None:
+    asleep = replica(("asyncio.sleep", "shop.py:9", 19.0))
+    verdict = limited_by(busy(93, asleep, alone_ms=560))
+    assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+    assert "a request alone takes as long" in verdict.text and "then proxy CPU 93 %" in verdict.text
+    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
+    taken = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 1.0}})
+    assert limited_by(busy(93, taken, alone_ms=200)).cause == "app wait"
+
+
+def test_a_cpu_is_the_limit_where_requests_alone_are_faster_or_it_never_rests() -> None:
+    asleep = replica(("asyncio.sleep", "shop.py:9", 19.0))
+    for cpu, alone_ms in ((93, 200), (97, 560)):
+        assert limited_by(busy(cpu, asleep, alone_ms=alone_ms)).cause == "proxy CPU"
+    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
+    some = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 0.5}})
+    assert limited_by(busy(93, some, alone_ms=200)).cause == "proxy CPU"
+
+
+def test_a_cpu_does_not_give_way_to_threads_and_loops_that_compute() -> None:
+    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
+    taken = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 1.0}})
+    full = process(2, "replica", 93, wait=1, of="app:Shop")
+    burns = replace(seen(taken, alone_ms=200), usage=usage(full, host=140))
+    assert limited_by(burns).cause == "replica CPU"
+    loop = replica(("a future", "shop.py:9", 2.0), loop=[["shop.py:9", 0.86]])
+    full = process(2, "replica", 86, wait=1, of="app:Shop")
+    burns = replace(seen(loop, alone_ms=600), usage=usage(full, host=140))
+    assert limited_by(burns).cause == "replica CPU"
+
+
+def test_a_pool_for_which_no_request_waits_is_no_reason() -> None:
+    polls = {"P-1": {"threads": 1, "full": 1.0}}
+    asleep = replica(("asyncio.sleep", "shop.py:9", 5.0), pools=polls)
+    assert limited_by(busy(93, asleep, alone_ms=45)).cause == "proxy CPU"
+
+
+def test_slots_are_the_limit_where_a_request_takes_longer_than_the_look() -> None:
+    slow = replica(("asyncio.sleep", "shop.py:5", 5.0), max_ongoing=5, served=0)
+    trial = seen(slow, alone_ms=6000)
+    trial = replace(trial, waits={**trial.waits, "seconds": 5.0, "p50_ms": 24000})
+    assert limited_by(trial).cause == "concurrency limit"
+
+
+def test_a_replica_that_sleeps_beside_one_that_computes_is_blocked() -> None:
+    sleeps = replica(("a future", "", 2.0), pid=2, loop=[["shop.py:5", 1.0]])
+    works = replica(("a future", "", 2.0), pid=3, loop=[["shop.py:7", 0.6]])
+    trial = seen(sleeps, works)
+    uses = [process(2, "replica", 10, wait=1, of="app:Shop")]
+    uses += [process(3, "replica", 79, wait=1, of="app:Shop")]
+    verdict = limited_by(replace(trial, usage=usage(*uses, host=110)))
+    assert verdict.cause == "replica loop" and "in 1 of 2 replicas" in verdict.figures
+
+
+def test_a_slow_replica_is_named_beside_a_cpu_that_rests_at_times() -> None:
+    fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=300, mean_ms=30.0)
+    slow = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=3, served=12, mean_ms=600.0)
+    verdict = limited_by(busy(88, fast, slow, alone_ms=30))
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "weak")
+
+
+def test_what_is_worth_a_further_load() -> None:
+    assert worth_a_look(measured(20, 32, IDLE))
+    assert worth_a_look(measured(1, 20, IDLE)) and not worth_a_look(measured(1, 500, IDLE))
+    full = usage(process(1, "proxy", 97, wait=1), process(2, "replica", 8, wait=1), host=110)
+    assert not worth_a_look(measured(20, 32, full))
+    near = usage(process(1, "proxy", 92, wait=1), process(2, "replica", 8, wait=1), host=110)
+    assert worth_a_look(replace(measured(20, 32, near), slots={"Shop": 5}))
+    assert not worth_a_look(replace(measured(20, 32, full), slots={"Shop": 5}))
+    assert not worth_a_look(measured(20, 32, near))  # of the built-in apps the waits are known
+    assert not worth_a_look(measured(50, 20, IDLE, loop="open", latency_ms=5))
+    assert not worth_a_look(replace(measured(20, 32, IDLE), usage={}))
