@@ -359,6 +359,17 @@ def test_a_slow_replica_is_named_beside_a_cpu_that_rests_at_times() -> None:
     assert (verdict.cause, verdict.confidence) == ("slow replica", "weak")
 
 
+def test_a_replica_that_computes_is_slow_by_its_core() -> None:
+    fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=57, mean_ms=105.0)
+    hot = replica(("a future", "", 4.0), pid=3, served=5, mean_ms=829.0)
+    uses = [process(1, "proxy", 20, wait=1), process(2, "replica", 12, wait=1, of="app:Shop")]
+    uses += [process(3, "replica", 84, wait=14, of="app:Shop")]
+    trial = replace(seen(fast, hot, alone_ms=100), usage=usage(*uses, host=180))
+    assert limited_by(trial).cause == "replica loop"
+    resting = [*uses[:2], process(3, "replica", 84, wait=1, of="app:Other")]
+    assert limited_by(replace(trial, usage=usage(*resting, host=180))).cause == "slow replica"
+
+
 def test_what_is_worth_a_further_load() -> None:
     assert worth_a_look(measured(20, 32, IDLE))
     assert worth_a_look(measured(1, 20, IDLE)) and not worth_a_look(measured(1, 500, IDLE))

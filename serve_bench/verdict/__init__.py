@@ -59,6 +59,7 @@ from serve_bench.verdict.waits import (
     computes,
     differing_finding,
     full_pool,
+    idle_slow_finding,
     place_finding,
     waits_in_turn,
 )
@@ -202,12 +203,12 @@ def _cpu(case: Case) -> Verdict | None:
 
 def _despite_cpu(case: Case) -> Verdict | None:
     """A CPU is near its limit and rests at times, and requests are seen to wait for something
-    else: for a replica that is slower than the others, or at a line of the app where they take no
-    longer than one alone does or where all threads of a pool are taken."""
+    else: for a replica that is slower than the others and does not compute, or at a line of the
+    app where they take no longer than one alone does or where all threads of a pool are taken."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    if (slow := differing_finding(seen)) is not None:
+    if (slow := idle_slow_finding(seen)) is not None:
         return _of(case, placed(case, slow), "weak")
     found, longer = place_finding(seen), seen.waits.longer
     if found is None or found.level < NEAR or computes(seen):

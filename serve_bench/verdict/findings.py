@@ -52,7 +52,8 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 class Finding:
     """One thing that may be the limit. `level`: the share of it in use; `figures` and `short`: the
     same in words, long and short; `starved`: the share of its demand that it waited for a CPU;
-    `restless`: it never was idle, though others kept it from using a whole core."""
+    `restless`: it never was idle, though others kept it from using a whole core; `pid`: of the one
+    process that it is about."""
 
     cause: Cause
     level: float
@@ -61,6 +62,7 @@ class Finding:
     deployment: str | None = None
     starved: float | None = None
     restless: bool = False
+    pid: int | None = None
 
 
 def server_findings(seen: Evidence) -> list[Finding]:

@@ -87,10 +87,17 @@ def differing_finding(seen: Evidence) -> Finding | None:
             f"the other{'s' if others[1:] else ''} {figure(usual)} "
             f"({slow.served:,} and {sum(one.served for one, _ in others):,} served)"
         )
-        return Finding(
-            "slow replica", 1.0, _named(seen, name, words), f"slow replica {takes}", name
-        )
+        words, short = _named(seen, name, words), f"slow replica {takes}"
+        return Finding("slow replica", 1.0, words, short, name, pid=slow.pid)
     return None
+
+
+def idle_slow_finding(seen: Evidence) -> Finding | None:
+    """A slow replica that does not compute: where it does, it is slow because of its core."""
+    found = differing_finding(seen)
+    uses = () if found is None else seen.deployments.get(found.deployment or "", ())
+    busy = [one.not_idle or one.level for one in uses if found and one.pid == found.pid]
+    return None if max(busy, default=0.0) >= NEAR else found
 
 
 def _takes_ms(one: Seen, seconds: float | None) -> float | None:
