@@ -8,9 +8,9 @@ looks, belongs to the reports.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from serve_bench.failed_requests import failures_of, given_up_after_s
 from serve_bench.load_result import REQUESTS_EACH
@@ -18,6 +18,9 @@ from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
 from serve_bench.scale_request import HANDLE
 from serve_bench.statistics import CENSORED, MAIN, merged
+
+NEVER_IDLE: Final = 0.85
+"""As the engine's own limit: a client that ran or waited for a CPU less than this could do more."""
 
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
@@ -111,7 +114,15 @@ def _client(trial: Trial) -> Iterator[Warning]:
     if verdict.get("client_bound"):
         reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
         hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client == 'raw']}"
-        yield Warning("client-bound", f"the client was the limit: {reasons}", hint, trial.key)
+        message = f"{client_words(verdict)}: {reasons}"
+        yield Warning("client-bound", message, hint, trial.key)
+
+
+def client_words(verdict: Mapping[str, Any]) -> str:
+    """What a client did that says of itself that it is bound. One that was idle for part of the
+    time set no throughput, but was late to read or to send."""
+    idle = verdict.get("non_idle") is not None and verdict["non_idle"] <= NEVER_IDLE
+    return "the client adds to the latency" if idle else "the client was the limit"
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:

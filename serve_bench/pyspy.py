@@ -6,6 +6,7 @@ line that says what to do. Recordings are in profiler.py, who may look into a pr
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -64,6 +65,8 @@ def explain(said: str, pid: int) -> str:
     if "Permission Denied" in said or "Operation not permitted" in said:
         return why_not_allowed(pid) or f"not allowed to look into process {pid} (a seccomp filter?)"
     if "Failed to get process executable name" in said or "No such process" in said:
+        if os.path.exists(f"/proc/{pid}"):
+            return f"process {pid} is not Python, or hides its program"
         return f"process {pid} ended before a sample was taken"
     if "Unsupported version of Python" in said:
         found = re.search(r"Unsupported version of Python: (\S+)", said)

@@ -50,6 +50,9 @@ def test_a_client_at_its_limit(wrap: Any) -> None:
     (warning,) = doubts(good(client=wrap(verdict)))
     assert (warning.code, warning.key) == ("client-bound", FIRST.key)
     assert "non-idle 97 %" in warning.message
+    assert "the client was the limit" in warning.message
+    (late,) = doubts(good(client=wrap({**verdict, "non_idle": 0.4})))
+    assert late.message == "the client adds to the latency: non-idle 97 %"
     assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
 
 

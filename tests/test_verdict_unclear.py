@@ -127,6 +127,28 @@ def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     assert (late.confidence, late.reasons) == ("likely", ("replica 2 was there for 2.0 of 10.0 s",))
 
 
+def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
+    """A proxy that took 69 % of a core while other work filled the host, and replicas that waited:
+    whether requests wait for a CPU is not known, also where a ladder is flat."""
+    uses = process(1, "proxy", 69, wait=5), process(2, "replica", 11, wait=48)
+    light, heavy = (measured(at, 300, usage(*uses, host=200)) for at in (4, 50))
+    for verdict in (limited_by(heavy), limited_by(heavy, beside=[light, heavy])):
+        assert verdict.cause == "unclear", verdict.text
+        assert verdict.text.startswith("unclear: host CPU 200 of 200 %")
+    free = replace(heavy, usage=usage(*uses, host=140))
+    assert limited_by(free).cause == "app wait"
+
+
+def test_a_look_that_named_no_line_is_not_asked_for_again() -> None:
+    spread = [[f"asyncio.{one}", f"shop.py:{one}", "Shop.work", 2.0] for one in range(5)]
+    one = {"pid": 2, "app": "app", "deployment": "Shop", "looks": 36, "ongoing": 10.0}
+    one |= {"served": 60, "mean_ms": 590.0, "requests": 10.0, "places": spread, "max_ongoing": 1000}
+    one |= {"own": [], "loop": [], "threads": [], "pools": {}, "batches": {}}
+    waits = {"p50_ms": 630.0, "alone_p50_ms": 40.0, "seconds": 1.9, "replicas": [one]}
+    verdict = limited_by(replace(measured(20, 32, IDLE), waits=waits))
+    assert verdict.cause == "app wait" and "no line of the app" in verdict.hint
+
+
 def test_what_was_not_looked_at_is_named() -> None:
     unseen = evidence_of(DEFAULT_100).unseen
     assert unseen == (

@@ -117,9 +117,11 @@ def _wait_while_alive(serving: Serving) -> None:
 
     from serve_bench.errors import RunFailed
 
-    while serving.alive():
+    while serving.alive() and serving.broken() is None:
         time.sleep(0.2)
-    raise RunFailed("the cluster process ended by itself", (f"log: {serving.spec.log}",))
+    why = serving.broken() if serving.alive() else None
+    why = why or "the cluster process ended by itself"
+    raise RunFailed(f"{why}: nothing is served any more", (f"log: {serving.spec.log}",))
 
 
 def latency_text(trial: Trial) -> str:

@@ -152,7 +152,9 @@ def code_of(again: str, *, interrupted: bool, incomplete: bool) -> int:
 def run_mark() -> Iterator[str]:
     """A run id with its directory and warden; whatever the run started is gone afterwards."""
     for stray, reaped in sweep().items():
-        print(f"note: ended {reaped.killed} processes of dead run {stray}", file=sys.stderr)
+        ended = f"ended {reaped.killed} process{'' if reaped.killed == 1 else 'es'}"
+        what = ended if reaped.killed else "removed the directory"
+        print(f"note: {what} of dead run {stray}", file=sys.stderr)
     run = Marked.begin()
     try:
         yield run.run_id

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.checks import unanswered
+from serve_bench.checks import client_words, unanswered
 from serve_bench.failed_requests import failures_of
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
@@ -26,9 +26,6 @@ LABEL: Final = 13
 PERCENTILES: Final = (50, 75, 90, 99, 99.9)
 BARS: Final = 11
 
-#: As the engine's own limit: a client that was idle for part of the time set no throughput, but it
-#: may still have been late to read or to send.
-NEVER_IDLE: Final = 0.85
 _BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 
 
@@ -209,9 +206,7 @@ def _client(trial: Trial, width: int) -> Iterator[str]:
         evidence.append(f"responses picked up after {_time(verdict['pickup_p50_ns'])} (median)")
     figures = "; ".join(evidence) or "no evidence on this system"
     if verdict.get("client_bound"):
-        busy = (verdict.get("non_idle") or 0) > NEVER_IDLE
-        what = "THE CLIENT WAS THE LIMIT" if busy else "THE CLIENT ADDS TO THE LATENCY"
-        text = f"{what}: {'; '.join(verdict['reasons'])} ({figures})"
+        text = f"{client_words(verdict).upper()}: {'; '.join(verdict['reasons'])} ({figures})"
     else:
         text = f"not the limit ({figures})"
     yield from _wrapped(f"{'client':{LABEL}}{text}", width)

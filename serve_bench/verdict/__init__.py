@@ -298,10 +298,10 @@ def _downstream(case: Case) -> Verdict | None:
 def _hidden(case: Case) -> Verdict | None:
     """Nothing is full, and yet more clients brought no more requests: they wait inside."""
     flat = constant(case.trial, case.ladder)
-    if flat is None or not case.watched or case.top >= IDLE:
+    if flat is None or not case.watched or case.top >= IDLE or case.may_want_cpu:
         return None
     (low, high), (rate, _) = flat.clients, flat.figures
-    told = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, CPU idle"
+    told = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
     found = Finding("app wait", 1.0, told, told, case.seen.measured)
     return replace(_of(case, found, "likely"), hint=_look(case))
 
@@ -328,12 +328,21 @@ def _offered(case: Case) -> Verdict | None:
         return _of(case, latency_bound(case), confidence, *why)
     if case.top >= IDLE:
         return _unclear(case, f"nothing is at its limit, {case.server[0].figures}")
-    idle = f"{INSIDE}, CPU idle"
+    if case.host is not None and case.may_want_cpu:
+        return _unclear(case, f"{case.host.figures}, and each process on the way rests at times")
+    idle = f"{INSIDE}, {_rest(case)}"
     return replace(_of(case, Finding("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case))
 
 
+def _rest(case: Case) -> str:
+    """What says that requests wait for no CPU."""
+    return "whose processes rest on a full host" if case.host_has_no_core else "CPU idle"
+
+
 def _look(case: Case) -> str:
-    return LOOK_FAILED if case.trial.waits.get("why_not") else LOOK
+    if case.trial.waits.get("why_not"):
+        return LOOK_FAILED
+    return LOOKED if case.seen.waits.replicas else LOOK
 
 
 INSIDE: Final = "requests wait inside the app"
@@ -341,6 +350,11 @@ INSIDE: Final = "requests wait inside the app"
 LOOK: Final = (
     "where they wait is seen by `serve-bench run` (not with --no-sample), which looks into the "
     "replicas, or by py-spy dump --pid of a replica under load"
+)
+
+LOOKED: Final = (
+    "the replicas were looked into, and no line of the app held most of the requests: they wait in "
+    "many places, or in Serve and Ray; --profile tells what runs there"
 )
 
 LOOK_FAILED: Final = (

@@ -89,11 +89,25 @@ class Case:
         """No core is left, the server's processes wait for one as far as is known, and one on the
         way of a request hardly ever rests: where all of them do, others fill the host and limit
         nothing."""
-        if self.host is None or self.host.level < SATURATED:
+        if self.host is None or not self.host_has_no_core:
             return False
         if self.host.starved is not None and self.host.starved < UNHINDERED:
             return False
         return self.never_rests
+
+    @property
+    def host_has_no_core(self) -> bool:
+        """No core is left, whoever uses them."""
+        return self.host is not None and self.host.level >= SATURATED
+
+    @property
+    def may_want_cpu(self) -> bool:
+        """Whether a full host may limit though each process on the way rests at times: a request
+        meets them in turn, and together they ran or waited for a CPU all the time."""
+        ways: dict[str, float] = {}
+        for use in self.seen.of_role(*SERVER):
+            ways[use.role] = max(ways.get(use.role, 0.0), use.not_idle or use.level)
+        return self.host_has_no_core and sum(ways.values()) >= 1.0
 
     @property
     def never_rests(self) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from serve_bench.checks import client_words
 from serve_bench.report.html.parts import Block, Cell, Column, Facts, Prose, Table
 from serve_bench.report.html.parts import Row as TableRow
 from serve_bench.report.html.pieces import NS_PER_MS, count
-from serve_bench.report.load_text import NEVER_IDLE, ended_late
+from serve_bench.report.load_text import ended_late
 from serve_bench.report.page import Entry
 from serve_bench.report.texts import latency, used_words
 from serve_bench.result import Trial
@@ -91,6 +92,5 @@ def _client(trial: Trial) -> Prose:
     evidence = "; ".join(told) or "no evidence on this system"
     if not verdict.get("client_bound"):
         return Prose((f"The client was not the limit: {evidence}.",))
-    busy = (verdict.get("non_idle") or 0) > NEVER_IDLE
-    what = "The client was the limit" if busy else "The client adds to the latency"
-    return Prose((f"{what}: {'; '.join(verdict['reasons'])} ({evidence}).",), "doubt")
+    what = client_words(verdict)
+    return Prose((f"{what[0].upper()}{what[1:]}: {'; '.join(verdict['reasons'])} ({evidence}).",), "doubt")

@@ -1,0 +1,362 @@
+"""The corpus: what every command that reads or plans prints, kept to compare a later version with.
+
+    scripts/corpus write [--part contracts|tellings]    make it anew
+    scripts/corpus check [--part contracts|tellings]    differences, as a unified diff; exit code 1
+
+Contracts are what machines read: json, csv, classic, perf_metrics, help, dry runs, refusals, and
+the exit code of everything. Tellings are for people: tables of four widths, Markdown, pages. Both
+are made from the runs of tests/formats by calling the command line in this process, in an empty
+folder that holds each run as a folder of its own. A page is kept without the chart library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import json
+import lzma
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from itertools import combinations
+from pathlib import Path
+from typing import Final, Literal
+from unittest import mock
+
+from serve_bench.cli import run
+from serve_bench.report.html.bundle import Bundle
+
+ROOT: Final = Path(__file__).parent.parent
+RUNS: Final = ROOT / "tests" / "formats"
+PLACE: Final = ROOT / "tests" / "corpus"
+
+Part = Literal["contracts", "tellings"]
+PARTS: Final[tuple[Part, ...]] = ("contracts", "tellings")
+WIDTHS: Final = (60, 80, 120, 200)
+FILE: Final = "{file}"
+"""In an argv: a file that the command writes; its text is kept as its output."""
+
+STUB: Final = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
+
+NIGHTS: Final = "nights-of-"
+"""Before the name of a run: a folder with copies of it, each a day later."""
+COPIES: Final = 5
+
+COMMANDS: Final = (
+    *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "compare"),
+    *("history", "report", "doctor", "clean", "run", "profile", "rpc", "rpc plot", "scale"),
+    *("scale single", "scale multi", "scale ensemble", "scale chain", "scale curve"),
+)
+
+#: Plans that need neither torch nor an app of one's own. No time of day stands in them.
+PLANS: Final = (
+    "micro",
+    "micro --quick",
+    "micro --suite micro",
+    "micro --variant default --launches 3",
+    "micro --max-batch-size 1,8 --max-concurrent-queries 100 --num-replicas 1,2",
+    "micro --clients 1,8,raw:50",
+    "micro --profile proxy,replica",
+    "sweep --quick",
+    "sweep --users 1,2,4 --duration 1",
+    "press --suite press_noop",
+    "versus --a default --b optimized",
+    "versus --a default --b optimized --quick",
+    "versus --aa",
+    "versus --aa --pairing duet",
+    "versus --a default --b optimized --budget 5m",
+    "versus --suite versus --a default --b optimized",
+    "scale single --replicas 8",
+    "scale multi --replicas 8",
+    "scale ensemble",
+    "scale chain",
+    "scale curve",
+    "rpc --backend ray",
+)
+
+#: Bad input: one line and exit code 2, before anything starts.
+REFUSALS: Final = (
+    "nothing",
+    "--nothing",
+    "micro --nothing",
+    "micro more words",
+    "micro --max-batch-size 0",
+    "micro --max-batch-size many",
+    "micro --max-batch-size 1,1",
+    "micro --num-replicas -1",
+    "micro --max-concurrent-queries 1.5",
+    "micro --variant nobody",
+    "micro --launches 0",
+    "load http://127.0.0.1:1/ -c many",
+    "micro --clients raw:0",
+    "micro --clients nobody:3",
+    "micro --format picture",
+    "micro --suite absent.toml",
+    "micro --suite broken.toml",
+    "micro --suite unknown.toml",
+    "micro --perf-metrics absent/file.json",
+    "micro --out run-file",
+    "micro --resume absent",
+    "noop --num-queries 0",
+    "load",
+    "load http://127.0.0.1:1/ -c 0",
+    "load http://127.0.0.1:1/ -d nothing",
+    "load http://127.0.0.1:1/ -r -5",
+    "load http://127.0.0.1:1/ -H nothing",
+    "load ftp://127.0.0.1/",
+    "load http://127.0.0.1:99999/",
+    "load not-an-address",
+    "load http://127.0.0.1:1/ --body @absent",
+    "load http://127.0.0.1:1/ --paths absent",
+    "load http://127.0.0.1:1/ --expect-status 20x",
+    "sweep --users 0",
+    "sweep --url nothing",
+    "recsys --users none",
+    "press --clients 0",
+    "press --log-level loud",
+    "ranker --rows 0",
+    "versus",
+    "versus --a default",
+    "versus --a default --b default",
+    "versus --a nobody --b default",
+    "versus --aa --threshold much",
+    "versus --aa --threshold 0",
+    "versus --aa --gate nothing",
+    "versus --aa --fail-on nothing",
+    "versus --aa --rounds 0",
+    "versus --aa --budget 1s",
+    "versus --aa --slice 1h",
+    "versus --aa --pairing trio",
+    "compare",
+    "compare absent 1-micro",
+    "compare 1-micro absent",
+    "compare 1-micro 1-micro --fail-on nothing",
+    "compare 1-micro 1-micro --variant-a nobody",
+    "compare 1-micro 1-micro --format picture",
+    "history",
+    "history absent",
+    "history 1-micro --metric nothing",
+    "history 1-micro --last 1",
+    "history 1-micro --fail-on nothing",
+    "history 1-micro --format picture",
+    "report",
+    "report absent",
+    "report run-file",
+    "report 1-micro --format picture",
+    "report 1-micro --perf-metrics absent/file.json",
+    "report 1-micro 1-press --perf-metrics new.json",
+    "report 1-micro --format html --exclude-connect",
+    "report 1-micro -o run-file",
+    "clean --nothing",
+    "profile --pid 0",
+    "profile --pid 1 --duration 0",
+    "profile --target nobody",
+    "scale nothing",
+    "scale single --nodes 0",
+    "rpc --backend nobody",
+    "rpc plot absent",
+    "run",
+    "run absent.py:app",
+    "run not-an-app",
+)
+
+#: Files that refusals name.
+FILES: Final = {
+    "broken.toml": "[run\n",
+    "unknown.toml": "[run]\nnothing = 1\n",
+    "run-file": "not a run\n",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line, and how wide its terminal is."""
+
+    group: str
+    argv: tuple[str, ...]
+    width: int = 80
+
+    @property
+    def name(self) -> str:
+        return " ".join((f"{self.width}:", *self.argv))
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+def runs() -> list[str]:
+    """The names of the stored runs."""
+    return sorted(file.stem for file in RUNS.glob("*.jsonl"))
+
+
+def cases(part: Part) -> Iterator[Case]:
+    """All of a part; `group` is the run, or what else a test is about."""
+    yield from _contracts() if part == "contracts" else _tellings()
+
+
+def _contracts() -> Iterator[Case]:
+    for name in runs():
+        for form in ("json", "csv", "classic"):
+            yield Case(name, ("report", name, "--format", form))
+        yield Case(name, ("report", name, "--format", "json", "--perf-metrics", FILE))
+        yield Case(name, ("history", NIGHTS + name, "--format", "json"))
+        every = ("--metric", "throughput,p50,p99,cpu")
+        yield Case(name, ("history", NIGHTS + name, "--format", "csv", *every))
+    for a, b in combinations(runs(), 2):
+        yield Case(a, ("compare", a, b, "--format", "json"))
+        if _kind(a) == _kind(b):
+            yield Case(a, ("compare", b, a, "--format", "json", "--force"))
+            yield Case(a, ("compare", a, b, "--format", "csv", "--force"))
+    yield from (Case("help", (*words.split(), "--help")) for words in ("", *COMMANDS))
+    yield from (Case("plans", (*words.split(), "--dry-run")) for words in PLANS)
+    yield from (Case("refusals", tuple(words.split())) for words in REFUSALS)
+
+
+def _tellings() -> Iterator[Case]:
+    for name in runs():
+        yield from (Case(name, ("report", name), width) for width in WIDTHS)
+        yield Case(name, ("report", name, "--published"), 120)
+        yield Case(name, ("report", name, "--format", "markdown"))
+        yield Case(name, ("report", name, "--format", "html", "--output", "-"))
+    for a, b in combinations(runs(), 2):
+        if _kind(a) == _kind(b):
+            for width in WIDTHS:
+                yield Case(a, ("compare", a, b, "--force"), width)
+            for form in ("markdown", "html"):
+                to = ("--output", "-") if form == "html" else ()
+                yield Case(a, ("compare", a, b, "--force", "--format", form, *to))
+    for name in runs():
+        for form in ("table", "markdown"):
+            yield Case(name, ("history", NIGHTS + name, "--format", form))
+
+
+def _kind(name: str) -> str:
+    """`micro` of `1-micro-later`."""
+    return name.split("-")[1]
+
+
+# ------------------------------------------------------------------------------- making them
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[None]:
+    """An empty folder with the runs and files, as the current one, and a plain environment."""
+    before = Path.cwd()
+    plain = {"NO_COLOR": "1", "TZ": "UTC", "TERM": "dumb", "LANG": "C.UTF-8"}
+    with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, plain):
+        for name in runs():
+            (Path(place) / name).mkdir()
+            shutil.copy(RUNS / f"{name}.jsonl", Path(place) / name / "records.jsonl")
+            _copy_nights(RUNS / f"{name}.jsonl", Path(place) / (NIGHTS + name))
+        for name, text in FILES.items():
+            (Path(place) / name).write_text(text)
+        os.chdir(place)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _copy_nights(file: Path, to: Path) -> None:
+    """Copies of a run, a day apart, under names of their own."""
+    first, _, others = file.read_text(encoding="utf-8").partition("\n")
+    run = json.loads(first)
+    began = datetime.fromisoformat(run["started_at"])
+    for night in range(COPIES):
+        place = to / str(night)
+        place.mkdir(parents=True)
+        later = (began + timedelta(days=night)).isoformat(timespec="milliseconds")
+        head = json.dumps(run | {"id": f"night-{night}", "started_at": later})
+        (place / "records.jsonl").write_text(f"{head}\n{others}", encoding="utf-8")
+
+
+def output_of(case: Case) -> Output:
+    """Runs a case, in `workplace`."""
+    file = Path("written")
+    argv = [str(file) if word == FILE else word for word in case.argv]
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": str(case.width)}),
+        mock.patch("serve_bench.report.html.bundle.bundle", lambda: STUB),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = run(argv)
+    text = out.getvalue()
+    if FILE in case.argv:
+        text = file.read_text() if file.exists() else ""
+        file.unlink(missing_ok=True)
+    return Output(code, text, err.getvalue())
+
+
+def read_corpus(part: Part) -> dict[str, Output]:
+    """The kept outputs of a part, by the names of their cases."""
+    kept = json.loads(lzma.decompress((PLACE / f"{part}.json.xz").read_bytes()))
+    return {name: Output(**one) for name, one in kept.items()}
+
+
+def write_corpus(part: Part, outputs: Mapping[str, Output]) -> None:
+    """Keeps the outputs of a part in place of those that are there."""
+    PLACE.mkdir(exist_ok=True)
+    text = json.dumps({name: asdict(one) for name, one in outputs.items()}, indent=0)
+    (PLACE / f"{part}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
+    """Lines of a unified diff of what was kept and what is printed now."""
+    if kept.code != now.code:
+        yield f"{name}: exit code {kept.code} is now {now.code}"
+    for stream in ("out", "err"):
+        old, new = getattr(kept, stream).splitlines(), getattr(now, stream).splitlines()
+        yield from difflib.unified_diff(old, new, f"{name} {stream}", "now", lineterm="", n=1)
+
+
+def outputs_of(some: Iterable[Case]) -> Iterator[tuple[str, Output]]:
+    """Each case with its output, made in a workplace."""
+    with workplace():
+        for case in some:
+            yield case.name, output_of(case)
+
+
+def main() -> None:
+    """Writes the corpus, or prints where today's outputs differ from it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=("write", "check"))
+    parser.add_argument("--part", choices=PARTS, action="append")
+    asked = parser.parse_args()
+    wrong = 0
+    for part in asked.part or PARTS:
+        every = list(cases(part))
+        if asked.what == "write":
+            write_corpus(part, dict(outputs_of(every)))
+            print(f"{part}: {len(every)} outputs")
+            continue
+        kept = read_corpus(part)
+        lines = [
+            line
+            for name, now in outputs_of(every)
+            for line in differences(kept.get(name, Output(0, "", "")), now, name)
+        ]
+        gone = kept.keys() - {case.name for case in every}
+        lines += [f"{name}: is no case any more" for name in sorted(gone)]
+        print("\n".join(lines) or f"{part}: {len(every)} outputs as kept")
+        wrong += bool(lines)
+    sys.exit(min(1, wrong))
+
+
+if __name__ == "__main__":
+    main()
