@@ -93,4 +93,6 @@ def _client(trial: Trial) -> Prose:
     if not verdict.get("client_bound"):
         return Prose((f"The client was not the limit: {evidence}.",))
     what = client_words(verdict)
-    return Prose((f"{what[0].upper()}{what[1:]}: {'; '.join(verdict['reasons'])} ({evidence}).",), "doubt")
+    return Prose(
+        (f"{what[0].upper()}{what[1:]}: {'; '.join(verdict['reasons'])} ({evidence}).",), "doubt"
+    )
