@@ -19,6 +19,9 @@ from serve_bench.result import JsonObject, Result, Trial
 from serve_bench.scale_request import HANDLE
 from serve_bench.statistics import CENSORED, MAIN, merged
 
+BACKLOG: Final = 0.02
+"""Of an open loop: so many more answers than requests that were due say that it was behind."""
+
 NEVER_IDLE: Final = 0.85
 """As the engine's own limit: a client that ran or waited for a CPU less than this could do more."""
 
@@ -123,6 +126,22 @@ def client_words(verdict: Mapping[str, Any]) -> str:
     time set no throughput, but was late to read or to send."""
     idle = verdict.get("non_idle") is not None and verdict["non_idle"] <= NEVER_IDLE
     return "the client adds to the latency" if idle else "the client was the limit"
+
+
+def backlog(trial: Trial) -> Iterator[Warning]:
+    """An open loop whose windows also have answers of requests that were due before them."""
+    within = trial.in_windows
+    if trial.row.loop != "open" or within is None:
+        return
+    answers = int(within.get("completed", 0))
+    earlier = answers - trial.counts.completed
+    if earlier > BACKLOG * max(1, trial.counts.completed):
+        message = (
+            f"{earlier:,} of the {answers:,} answers in the windows were due before them, "
+            "so that the throughput is not the rate that was asked for"
+        )
+        hint = "the server stood still in the warm-up: repeat, or a longer warm-up"
+        yield Warning("backlog", message, hint, trial.key)
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
@@ -324,6 +343,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _client,
     _little,
     unanswered,
+    backlog,
     _warmup,
     _unsettled,
     _windows,

@@ -45,8 +45,15 @@ class RequestsFile:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._whole)
+            self._drop_buffered()
             why = error.strerror or str(error)
             raise StoreError(f"{self.path}: cannot write: {why}") from None
+
+    def _drop_buffered(self) -> None:
+        """What is still in the buffers must not come behind the cut when there is room again."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._file.fileno())
+        os.close(null)
 
     def flush(self) -> None:
         """What was written stands in the file. Raises OSError."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -281,3 +281,15 @@ def test_every_warning_has_a_hint() -> None:
     )
     assert len(every) >= 7
     assert all(one.hint and "\n" not in one.message + one.hint for one in every)
+
+
+def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
+    row = Row("500/s", "raw", 50, 1, loop="open", rate_per_s=500.0)
+    trial = good(row=row)
+    more = {**asdict(trial.counts), "completed": trial.counts.completed + 150}
+    told = [
+        one for one in doubts(replace(trial, client={"in_windows": more})) if one.code == "backlog"
+    ]
+    assert [one.message.partition(" of the")[0] for one in told] == ["150"]
+    level = replace(trial, client={"in_windows": asdict(trial.counts)})
+    assert [one for one in doubts(level) if one.code == "backlog"] == []

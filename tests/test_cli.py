@@ -222,3 +222,16 @@ def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: 
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20) == ("", "")
     assert process.returncode == -signal.SIGINT
+
+
+def test_ctrl_c_is_never_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """typer by itself ends with 130 and says nothing."""
+
+    def pressed(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("serve_bench.store.read", pressed)
+    assert run(["report", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "serve-bench: interrupted\n"

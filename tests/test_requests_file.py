@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,20 @@ def test_a_full_disk_is_said_once(tmp_path: Path) -> None:
             file.append(KEY, Told())
         finally:
             os.close(file._file.fileno())
+
+
+def test_what_did_not_fit_does_not_come_behind_the_cut(tmp_path: Path) -> None:
+    """With room again, as on a disk that was full, when the file is closed."""
+    path = tmp_path / "all.csv"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with requests_file(path) as file:
+        assert file is not None
+        file.append(KEY, Told())
+        whole = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 20, hard))
+        try:
+            with pytest.raises(StoreError, match="cannot write"):
+                file.append(KEY, Told())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == whole

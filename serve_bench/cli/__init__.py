@@ -7,13 +7,15 @@ works without ray.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.models import CommandInfo, TyperInfo
 
 from serve_bench import __version__
 from serve_bench.cli.clean import clean
@@ -59,6 +61,38 @@ app.add_typer(rpc, name="rpc")
 app.add_typer(scale, name="scale")
 
 
+class _Interrupted(Exception):
+    """Ctrl-C reached a command that does not end in its own way. typer would end without a word."""
+
+
+def _saying(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, whose Ctrl-C is an exception that typer lets through."""
+
+    @functools.wraps(command)
+    def run_it(*args: Any, **given: Any) -> Any:
+        try:
+            return command(*args, **given)
+        except KeyboardInterrupt:
+            raise _Interrupted from None
+
+    return run_it
+
+
+def _commands(program: typer.Typer) -> Iterator[CommandInfo | TyperInfo]:
+    """All commands, those of groups too, and what groups do without one."""
+    yield from program.registered_commands
+    if program.registered_callback is not None:
+        yield program.registered_callback
+    for group in program.registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance)
+
+
+for info in _commands(app):
+    if info.callback is not None:
+        info.callback = _saying(info.callback)
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"serve-bench {__version__}")
@@ -96,7 +130,7 @@ def run(argv: Sequence[str]) -> int:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
     except _UsageError as error:
         return _say(f"serve-bench: {_usage(error)}", BAD_INPUT)
-    except (KeyboardInterrupt, typer.Abort):
+    except (_Interrupted, KeyboardInterrupt, typer.Abort):
         return _say("serve-bench: interrupted", INTERRUPTED)
     except BrokenPipeError:  # `serve-bench report ... | head`
         _drop_stdout()

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.checks import client_words, unanswered
+from serve_bench.checks import backlog, client_words, unanswered
 from serve_bench.failed_requests import failures_of
 from serve_bench.histogram import Histogram, slot_middle
 from serve_bench.report.page import host_line
@@ -190,7 +190,7 @@ def _counts(trial: Trial, width: int) -> Iterator[str]:
     if counts.unsent:
         text = f"{counts.unsent:,} were due and waited for a free connection at the end"
         yield from _wrapped(f"{'not sent':{LABEL}}{text}", width)
-    for doubt in unanswered(trial):
+    for doubt in (*unanswered(trial), *backlog(trial)):
         yield from _wrapped(f"{'NOTE':{LABEL}}{doubt.message}; {doubt.hint}", width)
 
 
