@@ -201,8 +201,8 @@ def _runs_in(folder: Path) -> tuple[list[Path], dict[Path, str]]:
 
 
 def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
-    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot a plot
-    of this command; nothing else is overwritten."""
+    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot
+    one of this command; nothing else is overwritten."""
     from serve_bench.cli.report_html import is_page
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
