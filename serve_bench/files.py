@@ -12,10 +12,15 @@ from serve_bench.errors import BadInput
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes beside it first and moves it to its place. Raises OSError, with nothing left over."""
+    """Writes beside it first and moves it to its place; a pipe or a device is written to. Raises
+    OSError, with nothing left over."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(data)  # there is nothing to move it to
+        return
     draft = _draft(path)
     try:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.write_bytes(data)
         os.replace(draft, path)
     except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)
@@ -37,6 +42,11 @@ def check_writable(path: Path) -> None:
     if path.is_dir() or not path.name:
         raise IsADirectoryError(21, "is a folder")
     _draft(path).unlink()
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names mean one file, which need not exist; a device may be named twice."""
+    return one.resolve() == other.resolve() and not one.is_char_device()
 
 
 def check_reachable(path: Path, flag: str = "") -> None:

@@ -47,6 +47,7 @@ BAD = [
         "--resume follows the stored plan; it does not go with --quick",
     ),
     ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
+    ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
     ("micro --bogus", "No such option: --bogus"),
     ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
     ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),

@@ -60,3 +60,14 @@ def test_a_path_that_cannot_be_reached_is_bad_input_and_one_that_is_not_there_is
     monkeypatch.setattr(Path, "stat", stat)
     with pytest.raises(BadInput, match="private: cannot be reached: permission denied"):
         check_reachable(Path("private"))
+
+
+def test_a_pipe_stays_one_and_takes_the_content(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "text")
+        assert os.read(reader, 10) == b"text" and pipe.is_fifo()
+    finally:
+        os.close(reader)

@@ -11,7 +11,7 @@ import pytest
 from serve_bench.comparison import paired
 from serve_bench.errors import BadInput
 from serve_bench.history import history_of, news_of
-from serve_bench.history.parts import Chosen, Group, PassedOver, Series
+from serve_bench.history.parts import Chosen, Group, PassedOver, Series, Stored
 from serve_bench.result import Result, Row
 from serve_bench.statistics import MAIN
 from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
@@ -237,6 +237,16 @@ def test_a_copy_of_a_run_counts_once() -> None:
     found = history_of([*kept(results), *(replace(kept(results)[0], where="copy/n1"),)])
     assert len(found.groups[0].nights) == 9
     assert [one.why for one in found.passed] == ["the same run as copy/n1"]
+
+
+def test_of_two_copies_the_longer_one_counts() -> None:
+    results = nine()
+    cut = Stored("a/n1", replace(results[0], trials=results[0].trials[:1]))
+    found = history_of([cut, *kept(results)])
+    assert found.groups[0].nights[0].where == "results/n1"
+    more = len(results[0].trials) - 1
+    told = [(one.where, one.why) for one in found.passed]
+    assert told == [("a/n1", f"the same run as results/n1, which has {more} trials more")]
 
 
 def test_rows_of_one_name_and_another_load_are_not_put_together() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +116,66 @@ def test_plots_are_drawn_and_drawn_anew(
     assert "100 connections (raw)" in said and "9 runs from 2026-01-02 03:04" in said
     assert run(["history", str(results), "--plot", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
+    assert run(["history", str(results), "--plot", str(png)]) == 0
+
+
+@pytest.mark.parametrize("name", ["notes.svg", "notes.png"])
+def test_a_plot_replaces_an_earlier_plot_alone(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    mine = tmp_path / name
+    mine.write_text("my notes on serve-bench history")
+    assert run(["history", str(results), "--plot", str(mine)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err == (
+        f"serve-bench: --plot: {mine} exists and is no plot of serve-bench history; "
+        "nothing is overwritten\n"
+    )
+    assert mine.read_text() == "my notes on serve-bench history"
+
+
+def test_report_and_plot_take_a_file_each(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot, to = tmp_path / "z.svg", f"{results}/../z.svg"
+    assert run(["history", str(results), "--plot", str(plot), "-o", to]) == 2
+    assert capsys.readouterr().err == f"serve-bench: --output and --plot: both are {plot}\n"
+    assert not plot.exists()
+
+
+def test_a_dash_is_stdout(
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["history", str(results), "-f", "csv"]) == 0
+    text = capsys.readouterr().out
+    assert run(["history", str(results), "-f", "csv", "-o", "-"]) == 0
+    assert capsys.readouterr() == (text, "")
+    assert [one.name for one in tmp_path.iterdir()] == ["results"]
+
+
+def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(tmp_path / "results", nights({ROW: QUIET}))
+    locked = folder / "locked"
+    locked.mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if str(path) == str(locked):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert run(["history", str(folder), "--fail-on", "step"]) == 3
+    out, err = capsys.readouterr()
+    told = f"{locked}: newer, and passed over: cannot be read: permission denied"
+    assert f"gate: not judged: {told}\n" in err
+    assert "locked: cannot be read: permission denied" in " ".join(out.split())
 
 
 def test_a_report_goes_to_a_new_file_and_replaces_none(

@@ -266,6 +266,41 @@ def test_a_report_in_words_goes_to_a_new_file_alone(
     assert capsys.readouterr().out == text
 
 
+def test_report_and_perf_metrics_take_a_file_each(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "same.txt"
+    page = Path(two_runs[0]) / "report.html"
+    for file, words in ((to, ["-o", str(to)]), (page, ["-f", "html"])):
+        assert run(["report", two_runs[0], "--perf-metrics", str(file), *words]) == 2
+        said = capsys.readouterr().err
+        assert said == f"serve-bench: --output and --perf-metrics: both are {file}\n"
+        assert not file.exists()
+
+
+def test_perf_metrics_are_written_whole_or_not_at_all(
+    two_runs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(path: Path, *data: object, **more: object) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words = ["report", two_runs[0], "--perf-metrics", str(folder / "t.pm")]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        patched.setattr(Path, "write_text", full)
+        assert run(words) == 1
+    assert capsys.readouterr().err.endswith("t.pm: cannot be written: no space left on device\n")
+    assert list(folder.iterdir()) == []
+    assert run(words) == 0
+    assert "perf_metrics" in json.loads((folder / "t.pm").read_text())
+
+
 def test_what_is_of_one_run_takes_one(
     two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,9 +48,12 @@ def history(
         str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
     ] = "table",
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--output", "-o", help="Write it to this file [stdout; of html: history.html here]."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write it here, - is stdout [stdout; of html: history.html here].",
         ),
     ] = None,
     plot: Annotated[
@@ -81,8 +84,9 @@ def history(
     metrics = read_metrics(metric)
     holds = THRESHOLD if threshold is None else gate_flags.read_threshold(threshold)
     if format == "html" and output is None:
-        output = Path(PAGE)
-    _check_files(format, output, plot)
+        output = PAGE
+    to = None if output is None or output == "-" else Path(output)
+    _check_files(format, to, plot)
     stored, passed = find(dirs)
     told = history_of(
         stored,
@@ -93,15 +97,15 @@ def history(
         force=force,
     )
     width = 80
-    if format == "table" and output is None:
+    if format == "table" and to is None:
         from serve_bench.report.table import terminal
 
         width, _ = terminal(sys.stdout)
     text = render_history(told, format, width)
-    if output is None:
+    if to is None:
         print(text, end="", flush=True)
     else:
-        _write(output, text)
+        _write(to, text)
     if plot is not None:
         from serve_bench.report.plot_history import plot_history
 
@@ -137,7 +141,12 @@ def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
         if not folder.exists():
             raise BadInput(f"{folder}: no such folder")
         check_reachable(folder / RECORDS_FILE)
-        for place in _runs_in(folder):
+        places, locked = _runs_in(folder)
+        for place, why in locked.items():
+            if place.resolve() not in seen:
+                seen.add(place.resolve())
+                passed.append(PassedOver(str(place), why, _written(place)))
+        for place in places:
             if place.resolve() in seen:
                 continue
             seen.add(place.resolve())
@@ -152,54 +161,88 @@ def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
 
 
 def _written(place: Path) -> str:
-    """When the records of a run that cannot be read were last written; empty if not even that."""
+    """When the records of a run that cannot be read were last written, or at least its folder;
+    empty if not even that is known."""
+    from contextlib import suppress
     from datetime import UTC, datetime
 
     from serve_bench.store import RECORDS_FILE
 
-    try:
-        at = (place if place.is_file() else place / RECORDS_FILE).stat().st_mtime
-    except OSError:
-        return ""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    for path in (place / RECORDS_FILE, place):
+        with suppress(OSError):
+            at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            return at.isoformat(timespec="milliseconds")
+    return ""
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def _runs_in(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """The folder itself where it holds a run (or is its records file), otherwise those below that
-    do; a run holds no further ones, and links are not followed."""
+    do; a run holds no further ones, and links are not followed. With the folders that cannot be
+    read, and why."""
     import os
 
+    from serve_bench.files import why
     from serve_bench.store import RECORDS_FILE
 
     if folder.is_file() or (folder / RECORDS_FILE).exists():
-        return [folder]
-    found = []
-    for place, folders, files in os.walk(folder):
+        return [folder], {}
+    found: list[Path] = []
+    locked: dict[Path, str] = {}
+
+    def lock(error: OSError) -> None:
+        locked[Path(error.filename or folder)] = f"cannot be read: {why(error)}"
+
+    for place, folders, files in os.walk(folder, onerror=lock):
         folders.sort()
         if RECORDS_FILE in files:
             found.append(Path(place))
             folders.clear()
-    return found
+    return found, locked
 
 
 def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
-    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot what
-    was drawn before; nothing else is overwritten."""
+    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot
+    one of this command; nothing else is overwritten."""
     from serve_bench.cli.report_html import is_page
     from serve_bench.cli.show import check_target
     from serve_bench.errors import BadInput
-    from serve_bench.files import check_writable, why
+    from serve_bench.files import check_writable, same_file, why
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
     if output is not None and not (format == "html" and output.is_file() and is_page(output)):
         check_target(output, "--output")
+    if plot is not None:
+        _check_plot(plot)
+    if output is not None and plot is not None and same_file(output, plot):
+        raise BadInput(f"--output and --plot: both are {plot}")
     for flag, path in (("--output", output), ("--plot", plot)):
         try:
-            if path is not None and not path.is_char_device():
+            if path is not None and not path.is_char_device() and not path.is_fifo():
                 check_writable(path)
         except OSError as error:
             raise BadInput(f"{flag}: {path}: cannot be written: {why(error)}") from None
+
+
+def _check_plot(plot: Path) -> None:
+    """BadInput where another file than an earlier plot stands."""
+    from serve_bench.errors import BadInput
+    from serve_bench.files import check_reachable, why
+    from serve_bench.report.plot_file import is_made_by
+    from serve_bench.report.plot_history import MADE_BY
+
+    check_reachable(plot, "--plot")
+    if not plot.is_file():
+        return
+    try:
+        with plot.open("rb") as file:
+            ours = is_made_by(file.read(5000), MADE_BY)
+    except OSError as error:
+        raise BadInput(f"--plot: {plot}: cannot be read: {why(error)}") from None
+    if not ours:
+        raise BadInput(
+            f"--plot: {plot} exists and is no plot of serve-bench history; nothing is overwritten"
+        )
 
 
 def _write(path: Path, content: str | bytes) -> None:

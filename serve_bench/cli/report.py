@@ -57,6 +57,7 @@ def report(
     shown = Shown("table" if html else format, published, perf_metrics, exclude_connect)
     _check(shown, len(folders), html)
     to = None if html else _target(output)
+    _check_apart(output, perf_metrics, folders, html)
     results = [(folder, read(folder)) for folder in folders]
     if html:
         from serve_bench.cli.report_html import write_page
@@ -89,6 +90,21 @@ def _check(shown: Shown, runs: int, html: bool) -> None:
     if html and shown.exclude_connect:
         raise BadInput("--exclude-connect: is not for --format html")
     shown.check()
+
+
+def _check_apart(
+    output: str | None, perf_metrics: Path | None, folders: list[Path], html: bool
+) -> None:
+    """BadInput where the report and the perf_metrics would go to one file."""
+    from serve_bench.cli.report_html import usual_place
+    from serve_bench.errors import BadInput
+    from serve_bench.files import same_file
+
+    if perf_metrics is None or output == "-" or (output is None and not html):
+        return
+    to = usual_place(folders) if output is None else Path(output)
+    if same_file(to, perf_metrics):
+        raise BadInput(f"--output and --perf-metrics: both are {perf_metrics}")
 
 
 def _target(output: str | None) -> Path | None:

@@ -33,8 +33,8 @@ def write_page(
     from serve_bench.report.html.frame import html_text
     from serve_bench.report.html.sheets import sheet_of
 
-    homes = [place if place.is_dir() else place.parent for place, _ in runs]
-    to = place_of_page(output, (homes[0] if len(homes) == 1 else Path()) / PAGE)
+    homes = [_home(place) for place, _ in runs]
+    to = place_of_page(output, usual_place([place for place, _ in runs]))
     library = bundle()
     for _, result in runs:
         for warning in result.warnings:
@@ -53,6 +53,16 @@ def write_page(
         print(text, end="", flush=True)
     else:
         write_text(to, text)
+
+
+def usual_place(places: Sequence[Path]) -> Path:
+    """Where the page of these runs goes unless it is said: into the folder of the one run, of
+    several into the present one."""
+    return (_home(places[0]) if len(places) == 1 else Path()) / PAGE
+
+
+def _home(place: Path) -> Path:
+    return place if place.is_dir() else place.parent
 
 
 def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
@@ -76,10 +86,7 @@ def write_text(to: Path, text: str) -> None:
 
     content = text.encode("utf-8", "replace")
     try:
-        if to.exists() and not to.is_file():  # a pipe, a device: there is nothing to move it to
-            to.write_bytes(content)
-        else:
-            write_whole(to, content)
+        write_whole(to, content)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
     print(f"wrote {to} ({bytes_said(len(content))})", file=sys.stderr)

@@ -111,6 +111,7 @@ def measure(
     from serve_bench.cli.rpc_run import resumed, run
     from serve_bench.cli.show import Shown, check_target
     from serve_bench.errors import BadInput
+    from serve_bench.files import same_file
     from serve_bench.rpc_needs import checked
 
     shown = Shown(format, published, perf_metrics)
@@ -132,11 +133,6 @@ def check_alone(wrong: list[str], command: str) -> None:
 
     if wrong:
         raise BadInput(f"{', '.join(wrong)}: does not go with rpc {command}")
-
-
-def same_file(one: Path, other: Path) -> bool:
-    """Whether two names mean one file, which need not exist; a device may be named twice."""
-    return one.resolve() == other.resolve() and not one.is_char_device()
 
 
 @rpc.command()

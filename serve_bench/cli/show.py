@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import check_reachable
+from serve_bench.files import check_reachable, why, write_whole
 from serve_bench.report import FORMATS, render
 from serve_bench.result import Result
 
@@ -24,6 +24,8 @@ class Shown:
     def check(self) -> None:
         """BadInput unless the report can be had. To be called before anything starts."""
         check_format(self.format)
+        if self.perf_metrics == Path("-"):  # stdout has the report
+            raise BadInput("--perf-metrics: - is not allowed; it takes a file")
         if self.perf_metrics is not None:
             check_target(self.perf_metrics, "--perf-metrics")
 
@@ -104,8 +106,6 @@ def write_perf_metrics(result: Result, path: Path) -> None:
     from serve_bench.report.perf_metrics import perf_metrics
 
     try:
-        path.write_text(perf_metrics(result), encoding="utf-8")
+        write_whole(path, perf_metrics(result))
     except OSError as error:
-        raise RunFailed(
-            f"{path}: cannot be written: {(error.strerror or 'error').lower()}"
-        ) from None
+        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None

@@ -41,15 +41,21 @@ class Told:
 
 
 def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[Told]:
-    """Runs that measured anything, each once."""
-    seen: dict[str, list[Stored]] = {}
+    """Runs that measured anything, each once: of copies the one with the most trials."""
+    longest: dict[str, list[Stored]] = {}
+    for one in stored:
+        same = longest.setdefault(one.result.run.id, [])
+        at = next((at for at, other in enumerate(same) if other.result.run == one.result.run), None)
+        if at is None:
+            same.append(one)
+        elif len(one.result.trials) > len(same[at].result.trials):
+            same[at] = one
     for one in stored:
         run = one.result.run
-        twin = next((at for at in seen.get(run.id, ()) if at.result.run == run), None)
-        if twin is not None:
-            left.append(PassedOver(one.where, f"the same run as {twin.where}"))
+        kept = next(other for other in longest[run.id] if other.result.run == run)
+        if kept is not one:
+            left.append(PassedOver(one.where, _why_copy(one, kept)))
             continue
-        seen.setdefault(run.id, []).append(one)
         try:
             rows = {name: rows_of(one.result, name) for name in variants(one.result)}
         except FormatError as error:
@@ -60,6 +66,13 @@ def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[To
             yield told
         else:
             left.append(PassedOver(one.where, _why_empty(one.result), run.started_at))
+
+
+def _why_copy(one: Stored, kept: Stored) -> str:
+    """Why a copy of a run is not the one that counts."""
+    more = len(kept.result.trials) - len(one.result.trials)
+    cut = f", which has {more} trial{'' if more == 1 else 's'} more" if more else ""
+    return f"the same run as {kept.where}{cut}"
 
 
 def _why_empty(result: Result) -> str:

@@ -37,9 +37,15 @@ def check_kind(kind: str, what: str = "plot") -> None:
 
 
 def figure_bytes(
-    kind: str, size: tuple[float, float], draw: Callable[[Figure], None], dpi: int = DPI
+    kind: str,
+    size: tuple[float, float],
+    draw: Callable[[Figure], None],
+    dpi: int = DPI,
+    *,
+    made_by: str | None = None,
 ) -> bytes:
-    """What `draw` puts on a figure of this size (inches), as a file of this kind.
+    """What `draw` puts on a figure of this size (inches), as a file of this kind; `made_by` stands
+    in its metadata, where `is_made_by` finds it.
 
     Raises BadInput where matplotlib is missing, and what `draw` raises.
     """
@@ -54,6 +60,16 @@ def figure_bytes(
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         out = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        metadata: dict[str, str | None]
+        metadata = {"Date": None} if kind == "svg" else {"Software": made_by}
+        if kind == "svg" and made_by is not None:
+            metadata["Creator"] = made_by
         figure.savefig(out, format=kind, dpi=dpi, metadata=metadata)
     return out.getvalue()
+
+
+def is_made_by(content: bytes, made_by: str) -> bool:
+    """Whether a file that begins so is a figure of `made_by`."""
+    if content.startswith(b"\x89PNG\r\n"):
+        return f"tEXtSoftware\0{made_by}".encode() in content
+    return content.startswith(b"<?xml") and f"<dc:title>{made_by}</dc:title>".encode() in content

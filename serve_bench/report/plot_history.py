@@ -38,6 +38,9 @@ _HEIGHT: Final = 2.1
 MOST: Final = 60
 """Panels of a figure: more would be no figure, and as a PNG beyond what programs open."""
 
+MADE_BY: Final = "serve-bench history"
+"""Stands in the file: by this an earlier plot is known, which a new one may replace."""
+
 NARROW: Final = 1.25
 """An axis whose values lie within this factor is widened to it, or noise would look like much."""
 
@@ -68,7 +71,7 @@ def plot_history(history: History, kind: str = "png") -> bytes:
         sheet.supxlabel(_foot(history), x=0.01, ha="left", fontsize=7, color="#555555")
 
     size = (max(6.0, _WIDTH * wide), 1.0 + _HEIGHT * rows)
-    return figure_bytes(kind, size, draw, _DPI)
+    return figure_bytes(kind, size, draw, _DPI, made_by=MADE_BY)
 
 
 def _panel(axes: Axes, group: Group, series: Series) -> None:
