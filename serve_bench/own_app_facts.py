@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.errors import BadInput
+from serve_bench.files import check_reachable
 from serve_bench.own_app import APP_NAME, Asked, Beside, Option, OwnApp, deployments_from
 from serve_bench.serve_config import ServeConfig
 
@@ -43,6 +44,7 @@ def place_of(target: str, where: str) -> tuple[str, str]:
             raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
         return _here(where, target), f"{module}:{name}"
     file = Path(module)
+    check_reachable(file, where)
     if not file.is_file():
         raise BadInput(f"{where}: {module}: there is no such file")
     if not file.stem.isidentifier():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.errors import BadInput
+from serve_bench.files import check_reachable
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -37,10 +38,13 @@ def suite_file(name: str) -> Path:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file. BadInput names the file and, in broken TOML, the place."""
+    check_reachable(path)
     if path.exists() and not path.is_file():
         raise BadInput(f"{path}: is not a file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows begin so
+    except RecursionError:
+        raise BadInput(f"{path}: not valid TOML: it is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path}: not valid TOML: {error}") from None
     except UnicodeDecodeError:

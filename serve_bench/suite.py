@@ -51,6 +51,9 @@ class Overrides:
     http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
 
 
+MOST_LAUNCHES: Final = 1_000
+"""As many as `versus` has rounds: a plan names each of them."""
+
 _TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
 _LOAD: Final = (
     "clients",
@@ -100,7 +103,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
         warmup_min_s=warmup_min_s,
         warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
-        launches=flags.launches or int(_number(data, "launches", 1, file, low=1)),
+        launches=flags.launches
+        or int(_number(data, "launches", 1, file, low=1, high=MOST_LAUNCHES)),
         requests_per_client=each,
         max_row_s=flags.max_row_s
         or _number(load, "max_row_seconds", 60.0, f"{file}: load", low=0.1, high=86_400),
@@ -303,9 +307,14 @@ def _number(
         kind = "a whole number" if whole else "a number"
         name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
         raise BadInput(
-            f"{name}: {value!r} is not allowed; it takes {kind} from {low:g} to {high:g}"
+            f"{name}: {value!r} is not allowed; it takes {kind} from {_told(low)} to {_told(high)}"
         )
     return float(value)
+
+
+def _told(number: float) -> str:
+    """1000 as it would be written, and not as 1e+03."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _no_twins(names: Sequence[str], where: str) -> None:

@@ -236,3 +236,40 @@ def test_ctrl_c_is_never_without_a_word(
     monkeypatch.setattr("serve_bench.store.read", pressed)
     assert run(["report", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "serve-bench: interrupted\n"
+
+
+def test_messages_do_not_go_to_stdout_where_stderr_is_closed(tmp_path: Path) -> None:
+    line = f"exec {sys.executable} -m serve_bench report {tmp_path / 'absent'} 2>&-"
+    done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_terminal_without_a_width_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    from serve_bench.report.table import terminal
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "0")
+        assert terminal(sys.stdout)[0] == 80
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x = " + b"[" * 3000, "nested too deeply"),
+        (b"launches = 1000000000\n", "it takes a whole number from 1 to 1000"),
+    ],
+)
+def test_suites_that_no_one_can_mean(
+    content: bytes, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "s.toml"
+    suite.write_bytes(content)
+    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 2
+    told = capsys.readouterr().err
+    assert reason in told and told.count("\n") == 1
+
+
+def test_a_byte_order_mark_is_no_part_of_a_suite(tmp_path: Path) -> None:
+    suite = tmp_path / "s.toml"
+    suite.write_bytes(b"\xef\xbb\xbflaunches = 1\n")
+    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 0

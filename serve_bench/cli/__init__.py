@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -110,6 +111,8 @@ def _root(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
+    if sys.stderr is None:  # closed by the caller: print would take stdout in its place
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± still gets the figures

@@ -11,6 +11,8 @@ from serve_bench.axes import AXES, Value
 from serve_bench.errors import BadInput
 
 LARGEST = 1_000_000
+MOST_LAUNCHES = 1_000
+"""As in a suite (suite.py): a plan names each launch."""
 
 #: Flags of the model that hold in every cell, by the axis that each sets.
 MODEL_SETTINGS = ("device", "threads", "table_rows", "gpu_fraction")

@@ -117,7 +117,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
     windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
     flags.check_number("--windows", windows, 1)
     flags.check_number("--window-seconds", window_s, 0.01)
-    flags.check_number("--launches", launches, 1)
+    flags.check_number("--launches", launches, 1, flags.MOST_LAUNCHES)
     if given["quick"]:
         windows = QUICK_WINDOWS if windows is None else windows
         window_s = QUICK_WINDOW_S if window_s is None else window_s

@@ -25,6 +25,7 @@ from serve_bench.cli.load_flags import (
     statuses_of,
 )
 from serve_bench.errors import BadInput
+from serve_bench.files import check_reachable
 from serve_bench.launch_spec import check_interpreter
 from serve_bench.load_spec import MAX_TIMEOUT_S
 from serve_bench.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
@@ -95,6 +96,7 @@ def _read_config(target: str, where: str, flags: OwnFlags) -> ServeConfig:
     Raises BadInput."""
     variants = variants_of({}, target, flags.overrides.variants, {})
     check_interpreter(variants[0])
+    check_reachable(Path(target), where)
     if not Path(target).is_file():
         raise BadInput(f"{where}: {target}: there is no such file")
     return read_config(target, where, variants[0].python)

@@ -192,14 +192,14 @@ def ladder_of(clients: object, quick: bool) -> Ladder | None:
 def check_numbers(given: dict[str, object]) -> None:
     """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
     from serve_bench.apps.press_samples import MOST_SAMPLES
-    from serve_bench.cli.matrix_flags import check_number
+    from serve_bench.cli.matrix_flags import MOST_LAUNCHES, check_number
     from serve_bench.load_spec import MAX_TIMEOUT_S
 
     check_number("--requests-per-client", given["requests_per_client"], 1)
     check_number("--samples", given["samples"], 1, MOST_SAMPLES)
     check_number("--max-row-seconds", given["max_row_seconds"], 0.5, 86_400)
     check_number("--timeout-ms", given["timeout_ms"], 1, MAX_TIMEOUT_S * 1000)
-    check_number("--launches", given["launches"], 1)
+    check_number("--launches", given["launches"], 1, MOST_LAUNCHES)
 
 
 def _overrides(given: dict[str, object]) -> Overrides:

@@ -124,7 +124,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
         matrix["num_replicas"] = flags.values(
             "num_replicas", given["ranker_replicas"], "--ranker-replicas"
         )
-    flags.check_number("--launches", given["launches"], 1)
+    flags.check_number("--launches", given["launches"], 1, flags.MOST_LAUNCHES)
     launches, env, users = given["launches"], given["env"], given["users"]
     timing = timing_of(given["duration"], bool(given["quick"]))
     return Overrides(

@@ -114,7 +114,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
     from serve_bench.suite import Overrides
     from serve_bench.variants import parse_env
 
-    flags.check_number("--launches", given["launches"], 1)
+    flags.check_number("--launches", given["launches"], 1, flags.MOST_LAUNCHES)
     env, launches, quick = given["env"], given["launches"], bool(given["quick"])
     duration = DURATION_S if given["duration"] is None and not quick else given["duration"]
     timing = timing_of(duration, quick)

@@ -37,7 +37,7 @@ def terminal(file: TextIO) -> tuple[int, bool]:
     """
     console = Console(file=file)
     plain = console.no_color or console.is_dumb_terminal or not console.is_terminal
-    return console.width, not plain
+    return console.width or 80, not plain  # a terminal that says 0 does not know
 
 
 def table(page: Page, *, width: int = 80, color: bool = False) -> str:
