@@ -77,7 +77,6 @@ PLANS: Final = (
     "scale ensemble",
     "scale chain",
     "scale curve",
-    "rpc --backend ray",
 )
 
 #: Bad input: one line and exit code 2, before anything starts.

@@ -15,9 +15,6 @@ from scripts.corpus import Output, cases, differences, outputs_of, read_corpus
 EVERY = list(cases("contracts"))
 GROUPS = list(dict.fromkeys(case.group for case in EVERY))
 
-MARKS = {"plans": pytest.mark.ray}
-"""Plans look for Ray."""
-
 
 @functools.cache
 def kept() -> dict[str, Output]:
