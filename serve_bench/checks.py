@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from serve_bench.failed_requests import failures_of, given_up_after_s
 from serve_bench.load_result import REQUESTS_EACH
+from serve_bench.load_spec import HANDLE
 from serve_bench.proof import contradictions
 from serve_bench.result import JsonObject, Result, Trial
-from serve_bench.scale_request import HANDLE
 from serve_bench.statistics import CENSORED, MAIN, merged
 
 BACKLOG: Final = 0.02

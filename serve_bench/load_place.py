@@ -22,8 +22,8 @@ from serve_bench.load_result import LoadResult, WorkerFailure
 from serve_bench.load_spec import Load, Timing
 from serve_bench.load_split import parts_of
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
+from serve_bench.ports import reachable
 from serve_bench.request_spec import SpecError
-from serve_bench.scale_needs import reachable
 
 RAY: Final = "ray"
 """The word for the cluster that is measured; without one, for that which Ray finds here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from serve_bench.request_spec import Request, require
 
@@ -19,6 +19,9 @@ Arrivals = Literal["constant", "poisson"]
 
 CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
+
+HANDLE: Final = "handle"
+"""The client of a row whose requests go through a DeploymentHandle."""
 
 MAX_TIMEOUT_S = 1800.0
 """Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""

@@ -7,7 +7,7 @@ import ipaddress
 import random
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
@@ -20,6 +20,9 @@ BLOCKS = range(20000, 32000)
 
 #: How many ports at the beginning of a block are tried.
 _TRIED_OF_A_BLOCK = 16
+
+CONNECT_S: Final = 5.0
+"""How long a cluster may take to answer at its address."""
 
 
 def port_owner(port: int) -> psutil.Process | None:
@@ -100,3 +103,20 @@ def _listening() -> list[Any]:
     except psutil.AccessDenied:  # macOS without root
         return []
     return [c for c in every if c.status == psutil.CONN_LISTEN]
+
+
+def reachable(address: str, flag: str = "--address") -> str:
+    """HOST:PORT of a cluster that takes connections. BadInput that names the flag otherwise."""
+    host, colon, port = address.rpartition(":")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
+    if not colon or not host or "/" in address or not 1 <= number <= 65535:
+        raise BadInput(
+            f"{flag}: {address!r} is not allowed; it takes HOST:PORT of the cluster's head, as "
+            "`ray start --head` prints it (its port is 6379 unless told otherwise)"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), number), CONNECT_S):
+            return address
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"{flag}: no Ray cluster at {address}: {reason}") from None

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Final
 
 from serve_bench.failed_requests import statuses_of
+from serve_bench.load_spec import HANDLE
 from serve_bench.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.scale_growth import QUANTITIES
 from serve_bench.scale_nodes import (
@@ -25,7 +26,7 @@ from serve_bench.scale_nodes import (
     node_figures,
     nodes_of,
 )
-from serve_bench.scale_request import GRAPHS, HANDLE, invalid_share
+from serve_bench.scale_request import GRAPHS, invalid_share
 from serve_bench.statistics import (
     CENSORED,
     MAIN,

@@ -8,7 +8,6 @@ one line with a way out.
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +17,7 @@ import psutil
 from serve_bench.errors import BadInput, RunFailed
 from serve_bench.host import memory_limit_bytes
 from serve_bench.launch_spec import check_interpreter, own_ray_version
+from serve_bench.ports import reachable
 from serve_bench.scale_request import ScaleSuite, processes_of
 
 REPLICA_BYTES: Final = 100_000_000
@@ -28,8 +28,6 @@ BASE_BYTES: Final = 1_300_000_000
 
 RAYLET_BYTES: Final = 250_000_000
 """A further node on the same machine: its raylet, agents and proxy."""
-
-CONNECT_S: Final = 5.0
 
 WRK: Final = "wrk is not on PATH: install the package wrk (apt-get install wrk)"
 
@@ -53,23 +51,6 @@ def checked(suite: ScaleSuite) -> ScaleSuite:
             )
     _check_memory(suite)
     return suite
-
-
-def reachable(address: str, flag: str = "--address") -> str:
-    """HOST:PORT of a cluster that takes connections. BadInput that names the flag otherwise."""
-    host, colon, port = address.rpartition(":")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
-    if not colon or not host or "/" in address or not 1 <= number <= 65535:
-        raise BadInput(
-            f"{flag}: {address!r} is not allowed; it takes HOST:PORT of the cluster's head, as "
-            "`ray start --head` prints it (its port is 6379 unless told otherwise)"
-        )
-    try:
-        with socket.create_connection((host.strip("[]"), number), CONNECT_S):
-            return address
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise BadInput(f"{flag}: no Ray cluster at {address}: {reason}") from None
 
 
 def needed_bytes(suite: ScaleSuite, replicas: int) -> int:

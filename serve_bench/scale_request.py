@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.errors import BadInput
+from serve_bench.load_spec import HANDLE
 from serve_bench.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 
 Workload: TypeAlias = Literal["single", "multi", "ensemble", "chain", "curve"]
@@ -20,9 +21,6 @@ WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 
 GRAPHS: Final = ("ensemble", "chain")
 """Workloads of composed deployments, with clients instead of a load from every node."""
-
-HANDLE: Final = "handle"
-"""The client of a row whose requests go through a DeploymentHandle."""
 
 AS_IT_IS: Final = "as-it-is"
 """The variant of a cluster that was there already: its flags are its own."""

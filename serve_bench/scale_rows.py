@@ -24,7 +24,7 @@ from serve_bench.inside import keep_samples
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load_result import LoadResult, Warmup
 from serve_bench.load_result import Progress as LoadProgress
-from serve_bench.load_spec import Load, Timing
+from serve_bench.load_spec import HANDLE, Load, Timing
 from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
 from serve_bench.readings import pss_bytes
 from serve_bench.request_spec import Request
@@ -36,7 +36,7 @@ from serve_bench.scale_cluster import (
     OwnCluster,
     Put,
 )
-from serve_bench.scale_request import GRAPHS, HANDLE, ScaleCell, ScaleSuite, apps_of, on_nodes
+from serve_bench.scale_request import GRAPHS, ScaleCell, ScaleSuite, apps_of, on_nodes
 from serve_bench.scale_trial import (
     cpu_us_a_request,
     external_trial,

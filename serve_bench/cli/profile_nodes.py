@@ -39,9 +39,9 @@ def check(aim: Aim, *, listed: bool = False) -> None:
     """Refuses what cannot be done on nodes. Raises BadInput; starts nothing."""
     from serve_bench.errors import BadInput
     from serve_bench.launch_spec import own_ray_version
+    from serve_bench.ports import reachable
     from serve_bench.processes import TARGETS
     from serve_bench.recipes import one_of
-    from serve_bench.scale_needs import reachable
 
     if not listed:
         if aim.pid is not None and aim.node is None:

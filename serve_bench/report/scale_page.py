@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.checks import Warning, checks
+from serve_bench.load_spec import HANDLE
 from serve_bench.report.page import engaged_of, env_of
 from serve_bench.report.published import scale_notes, scale_published
 from serve_bench.report.scale_use import NodeUse, use_of
@@ -27,7 +28,7 @@ from serve_bench.result import Failure, Result, Run, Trial, cell_slug
 from serve_bench.scale_curve import Grown, growths
 from serve_bench.scale_figures import ScaleSize, scale_sizes
 from serve_bench.scale_nodes import nodes_of
-from serve_bench.scale_request import GRAPHS, HANDLE
+from serve_bench.scale_request import GRAPHS
 from serve_bench.statistics import MAIN
 from serve_bench.verdict import limited_by
 
