@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from serve_bench.apps.recsys import build
+from serve_bench.serving.apps.recsys import build
 
-#: Environment variable -> argument of serve_bench.apps.recsys.build.
+#: Environment variable -> argument of serve_bench.serving.apps.recsys.build.
 ARGUMENTS = {
     "RECSYS_RANKER": "ranker",  # plain (as published) or tuned
     "RECSYS_DEVICE": "device",  # auto, cpu or cuda

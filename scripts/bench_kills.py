@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from serve_bench.serving.strays import DIRECTORY_PREFIX, RUN_MARK, temp_root
 from serve_bench.store import read
-from serve_bench.strays import DIRECTORY_PREFIX, RUN_MARK, temp_root
 
 #: For each stage: what is waited for in the output, and how long after it the kill may come (s).
 STAGES = {
@@ -32,7 +32,13 @@ ARGUMENTS = (
     *("micro", "--max-concurrent-queries", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
-OURS = ("raylet", "gcs_server", "ray::", "haproxy", "serve_bench/cluster")  # and what bears a mark
+OURS = (
+    "raylet",
+    "gcs_server",
+    "ray::",
+    "haproxy",
+    "serve_bench/serving/cluster",
+)
 WITHIN_S = 10.0
 
 
@@ -100,7 +106,7 @@ def _wait_for(process: subprocess.Popen[str], text: str) -> None:
 def _child(pid: int) -> psutil.Process | None:
     try:
         for child in psutil.Process(pid).children():
-            if "serve_bench/cluster" in " ".join(child.cmdline()):
+            if "serve_bench/serving/cluster" in " ".join(child.cmdline()):
                 return child
     except psutil.NoSuchProcess:
         return None

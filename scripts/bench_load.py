@@ -26,12 +26,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Client, Load, Slices, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from serve_bench.load.external import program_version
 from serve_bench.load.slices import drive_slices
-from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Client, Load, Slices, Timing
-from serve_bench.request_spec import Request
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"

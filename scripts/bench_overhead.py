@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from serve_bench.result import Result, cell_slug
+from serve_bench.core.result import Result, cell_slug
 from serve_bench.store import read
 
 GOAL = 1.25

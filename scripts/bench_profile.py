@@ -15,18 +15,21 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from serve_bench.app_spec import app_named
-from serve_bench.axes import cell_defaults
 from serve_bench.cli.sitting import run_mark
+from serve_bench.core.app_spec import app_named
+from serve_bench.core.axes import cell_defaults
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import drive_load
-from serve_bench.load_spec import Load, Timing
-from serve_bench.profiler import Recording
-from serve_bench.pyspy import Options
-from serve_bench.request_spec import Request
-from serve_bench.sampler import Sampler, Watched
-from serve_bench.server import LaunchSpec, Serving
-from serve_bench.strays import marks
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.observing.profiler import Recording
+from serve_bench.observing.pyspy import Options
+from serve_bench.observing.sampler import Sampler, Watched
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import (
+    Serving,
+)
+from serve_bench.serving.strays import marks
 
 WAYS: dict[str, Options | None] = {
     "no py-spy": None,

@@ -26,22 +26,22 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from serve_bench.app_spec import APPS_PACKAGE
-from serve_bench.launch_spec import PORTS_PER_REPLICA, LaunchSpec, child_environment
+from serve_bench.core.app_spec import APPS_PACKAGE
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.proof import role_of
+from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import drive_load
-from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Load, Timing
-from serve_bench.ports import free_block
-from serve_bench.proof import role_of
-from serve_bench.request_spec import Request
-from serve_bench.strays import marks, new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import PORTS_PER_REPLICA, LaunchSpec, child_environment
+from serve_bench.serving.ports import free_block
+from serve_bench.serving.strays import marks, new_run, reap
 
 PLAIN, TUNED, PUBLISHED, SILENCED = "plain", "tuned", "published", "published-silenced"
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
 MAX_BATCH_SIZE, BATCH_WAIT_TIMEOUT_S = 100, 0.05  # as published, where the app has them fixed
 UP_S = 120.0
-APPS = Path(__file__).resolve().parent.parent / "serve_bench" / "apps"
+APPS = Path(__file__).resolve().parent.parent / "serve_bench" / "serving" / "apps"
 REPLICA = re.compile(r"ray::ServeReplica:([\w-]+):(\w+)")
 USERS = (0, 7, 8, 123_456_789)
 

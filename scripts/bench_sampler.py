@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from serve_bench.sampler import Sampler, Watched
+from serve_bench.observing.sampler import Sampler, Watched
 
 CROWD = """
 import sys, threading

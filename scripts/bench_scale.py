@@ -11,16 +11,16 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from serve_bench.launch_spec import LaunchSpec
+from serve_bench.benchmarks.scale.cluster import OwnCluster
+from serve_bench.benchmarks.scale.request import ScaleSuite, apps_of
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.external import ExternalResult
-from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Load, Timing
 from serve_bench.nodes import NodeCrew
-from serve_bench.request_spec import Request
-from serve_bench.scale_cluster import OwnCluster
-from serve_bench.scale_request import ScaleSuite, apps_of
-from serve_bench.strays import new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.strays import new_run, reap
 
 GOAL = 0.9
 

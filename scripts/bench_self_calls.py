@@ -11,12 +11,12 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.result import VariantUsed
-from serve_bench.scale_cluster import HandleLoad, OwnCluster
-from serve_bench.scale_request import ScaleApp, ScaleSuite, apps_of
-from serve_bench.strays import new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS, with_env
+from serve_bench.benchmarks.scale.cluster import HandleLoad, OwnCluster
+from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, apps_of
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.strays import new_run, reap
 
 CLIENTS, CALLS = 3, 5
 LOST_S = 2.0  # ten times the slowest answer that came

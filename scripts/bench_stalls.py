@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Client, Load, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load_result import LoadResult
-from serve_bench.load_spec import Client, Load, Timing
-from serve_bench.request_spec import Request
 
 WARM_S, MEASURED_S, TIMEOUT_S = 0.5, 4.0, 3.0
 RATE, OPEN_CONNECTIONS, CLOSED_CONNECTIONS = 1000, 100, 20
@@ -154,7 +154,7 @@ def told_by(result: LoadResult) -> tuple[list[float | None], list[bool]]:
     censored = getattr(result, "censored", None)
     if censored is None:
         return list(result.latency.percentiles(SHARES)), [False] * len(SHARES)
-    from serve_bench.histogram import bounded
+    from serve_bench.core.histogram import bounded
 
     found = bounded(result.latency, censored, SHARES)
     return [value for value, _ in found], [lower for _, lower in found]
@@ -216,7 +216,7 @@ def handle(stall: str) -> Told:
 
     import serve_bench
 
-    sys.path.insert(0, str(Path(serve_bench.__file__).parent / "cluster"))
+    sys.path.insert(0, str(Path(serve_bench.__file__).parent / "serving" / "cluster"))
     handles = importlib.import_module("handles")  # it is found by its path, as in the cluster
     begin_s, end_s = STALLS[stall]
 
@@ -252,12 +252,12 @@ def handle(stall: str) -> Told:
     entries = sorted(served.remote(1).result())
     warm = told["warmup_completed"] + told.get("warmup_failed", 0)  # it came first
     real = [1e9 * (one[1] - one[0]) if len(one) > 1 else math.inf for one in entries[warm:]]
-    from serve_bench.histogram import Histogram
+    from serve_bench.core.histogram import Histogram
 
     latency = Histogram.of(told["latencies_ns"])
     p, lower = list(latency.percentiles(SHARES)), [False] * 3
     if "censored_ns" in told:
-        from serve_bench.histogram import bounded
+        from serve_bench.core.histogram import bounded
 
         found = bounded(latency, Histogram.of(told["censored_ns"]), SHARES)
         p, lower = [value for value, _ in found], [is_lower for _, is_lower in found]

@@ -27,13 +27,16 @@ from typing import Any
 
 from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
 from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict_on
+from serve_bench.analysis.verdict import (
+    INSIDE,
+)
+from serve_bench.analysis.verdict.findings import Cause
 from serve_bench.cli.sitting import run_mark
-from serve_bench.jsonl import from_json, to_line
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.result import Trial
-from serve_bench.server import Serving
-from serve_bench.variants import BUILT_IN_VARIANTS
-from serve_bench.verdict import INSIDE, Cause
+from serve_bench.core.result import Trial
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Serving
+from serve_bench.store.records_json import from_json, to_line
 
 #: What is printed before a verdict.
 WORDS = {" ": "right", "~": "vague", "x": "wrong"}

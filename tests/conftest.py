@@ -20,9 +20,10 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench import host, strays
 from serve_bench.cli import run
-from serve_bench.rights import why_not_allowed
+from serve_bench.observing import host
+from serve_bench.observing.rights import why_not_allowed
+from serve_bench.serving import strays
 
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
 # inherit that: the tests of Ctrl-C would wait for nothing.

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from serve_bench.history.parts import Stored
-from serve_bench.result import Record, Result, Row
+from serve_bench.analysis.history.parts import Stored
+from serve_bench.core.result import Record, Result, Row
 from serve_bench.store import RunFolder
 from tests.records import ROWS
 from tests.versus_records import HOST, micro_result, micro_run

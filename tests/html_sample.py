@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from serve_bench.report.html.bundle import Bundle
-from serve_bench.report.html.parts import (
+from serve_bench.core.document import (
     Chart,
     Code,
     Column,
@@ -21,6 +20,7 @@ from serve_bench.report.html.parts import (
     Sheet,
     Table,
 )
+from serve_bench.report.html.bundle import Bundle
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 

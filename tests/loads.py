@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from serve_bench.core.load_result import LoadResult, Warmup
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.connect import choose_address
 from serve_bench.load.merge import result_of
 from serve_bench.load.share import shares
 from serve_bench.load.shared import KINDS, MEASURE, Shared
 from serve_bench.load.tally import Tally
 from serve_bench.load.worker import make_engine
-from serve_bench.load_result import LoadResult, Warmup
-from serve_bench.load_spec import Load, Timing
 
 TIMING = Timing(windows=1, window_s=3600.0)
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.histogram import Histogram
-from serve_bench.result import (
-    Counts,
+from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
+from serve_bench.benchmarks.rpc.summary import Episodes
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
     Deploy,
     Failure,
     Launch,
@@ -20,12 +22,9 @@ from serve_bench.result import (
     Run,
     Trial,
     VariantUsed,
-    Warmup,
     result_of,
     trial_key,
 )
-from serve_bench.rpc_figures import Episodes
-from serve_bench.rpc_request import RpcSuite, World, planned_trial, rpc_plan
 
 AT = "2026-01-02T03:04:05+00:00"
 ROWS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from serve_bench.histogram import Histogram
-from serve_bench.load_result import ClientVerdict, Counts, LoadResult, Warmup
-from serve_bench.load_spec import Load, Timing
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import ClientVerdict, Counts, LoadResult, Warmup
+from serve_bench.core.load_spec import Load, Timing
 
 
 def round_of(

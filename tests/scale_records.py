@@ -6,19 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.histogram import Histogram
-from serve_bench.result import (
-    Counts,
+from serve_bench.benchmarks.scale.request import ScaleSuite, Workload, on_nodes, scale_plan
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
     Metric,
     PlannedTrial,
     Record,
     Result,
     Trial,
     VariantUsed,
-    Warmup,
     result_of,
 )
-from serve_bench.scale_request import ScaleSuite, Workload, on_nodes, scale_plan
 from tests.records import AT, run
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from serve_bench.report.html.parts import Chart, Figure, Folded, Row, Said, Section, Sheet, Table
+from serve_bench.core.document import Chart, Figure, Folded, Row, Said, Section, Sheet, Table
 
 SCRIPT = "<script>alert(1)</script>"
 """A name that must come through as it is: the frame escapes it, no one else changes it."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts import bench_versus
-from serve_bench.result import Result
+from serve_bench.core.result import Result
 from tests.records import ROWS
 from tests.versus_records import rates, versus_result
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from serve_bench.best_cell import best
-from serve_bench.result import result_of
-from serve_bench.statistics import Line, summarize
+from serve_bench.analysis.best_cell import best
+from serve_bench.analysis.statistics import Line, summarize
+from serve_bench.core.result import result_of
 from tests.records import cell, planned, run, trial
 
 

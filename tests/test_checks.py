@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.checks import Warning, checks, unsteady
-from serve_bench.histogram import Histogram
-from serve_bench.result import (
+from serve_bench.analysis.checks import Warning, checks, unsteady
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import (
     Failure,
     ReadWarning,
     Record,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench import strays
 from serve_bench.cli import run
+from serve_bench.serving import strays
 
 STORED = Path(__file__).parent / "formats" / "1-micro.jsonl"
 

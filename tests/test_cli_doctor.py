@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from serve_bench import doctor
+from serve_bench.analysis.fitness import Finding, Section, Status
 from serve_bench.cli import run
 from serve_bench.doctor import Place
-from serve_bench.fitness import Finding, Section, Status
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, status: Status) -> list[Place]:

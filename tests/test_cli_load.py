@@ -23,7 +23,7 @@ import pytest
 
 from serve_bench.cli import drive, run
 from serve_bench.cli.drive import LoadLine
-from serve_bench.load_result import Phase, Progress
+from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
 from tests.servers import KnownServer, serving
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench import ranker_bench
+from serve_bench.benchmarks.ranker import measure as ranker_bench
+from serve_bench.benchmarks.ranker.summary import ranker_lines
 from serve_bench.cli import run
-from serve_bench.ranker_figures import ranker_lines
 from serve_bench.store import read
 
 SMALL = [
@@ -140,7 +140,7 @@ def test_it_runs_where_ray_is_not_installed(tmp_path: Path) -> None:
         "assert 'ray' not in sys.modules and 'torch' in sys.modules\n"
         "sys.exit(code)\n"
     )
-    root = str(Path(ranker_bench.__file__).parent.parent)
+    root = str(Path(ranker_bench.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench import scale_needs
+from serve_bench.benchmarks.scale import needs as scale_needs
+from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster
+from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.cli import run
-from serve_bench.errors import RunFailed
-from serve_bench.result import VariantUsed
-from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES, check_cluster
-from serve_bench.scale_request import ScaleSuite
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.result import VariantUsed
 
 STORED = Path(__file__).parent / "formats" / "1-scale-single.jsonl"
 

@@ -10,8 +10,9 @@ from typing import Final
 
 import pytest
 
-from serve_bench.ladder_figures import ladder_lines
-from serve_bench.press_figures import settings_of
+from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.benchmarks.press.summary import settings_of
+from serve_bench.core.result import Failure, Result, VariantUsed, result_of
 from serve_bench.report import render
 from serve_bench.report.comment import (
     LEFT_OUT_FIRST,
@@ -26,10 +27,9 @@ from serve_bench.report.comment import (
 )
 from serve_bench.report.html.sheets import SHEETS, sheet_of
 from serve_bench.report.page import page_of
-from serve_bench.report.press_tables import remarks as press_remarks
-from serve_bench.report.rpc_page import rpc_page
-from serve_bench.report.scale_page import scale_page
-from serve_bench.result import Failure, Result, VariantUsed, result_of
+from serve_bench.report.press.tables import remarks as press_remarks
+from serve_bench.report.rpc.joined import rpc_page
+from serve_bench.report.scale.joined import scale_page
 from serve_bench.store import read
 from tests import test_html_ladder as ladders
 from tests import test_html_load as loads

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from serve_bench.comparing import broken, of_runs, of_versus
-from serve_bench.comparing.parts import Comparing
-from serve_bench.comparing.words import headline
-from serve_bench.comparison import unpaired
-from serve_bench.errors import BadInput
-from serve_bench.history import history_of
-from serve_bench.history.parts import Stored
+from serve_bench.analysis.comparing import broken, of_runs, of_versus
+from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.analysis.comparing.words import headline
+from serve_bench.analysis.comparison import unpaired
+from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history.parts import Stored
+from serve_bench.analysis.statistics import summarize
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Metric, Result, Row, Teardown
 from serve_bench.report import render
-from serve_bench.result import Metric, Result, Row, Teardown
-from serve_bench.statistics import summarize
 from tests.records import (
     ROWS,
     cell,

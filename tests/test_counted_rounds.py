@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from serve_bench import counted_rounds
-from serve_bench.counted_rounds import CountedRounds, LoadClock
-from serve_bench.errors import RunFailed
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.load_result import Counts, LoadResult
+from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError
-from serve_bench.load_result import Counts, LoadResult
-from serve_bench.load_spec import Load
-from serve_bench.request_spec import Request
+from serve_bench.pytest_plugin import counted_rounds
+from serve_bench.pytest_plugin.counted_rounds import CountedRounds, LoadClock
 from tests.rounds import Scripted, round_of
 from tests.servers import serving
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with Ray
 
-from serve_bench.app_spec import APPS_PACKAGE
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.core.app_spec import APPS_PACKAGE
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 ROOT: Final = Path(__file__).parent.parent
 DEPLOY: Final = ROOT / "deploy"
@@ -218,7 +218,7 @@ def arguments_of_the_app() -> dict[str, str]:
 def test_the_config_is_what_ray_takes_and_names_what_the_app_has() -> None:
     from ray.serve.schema import ServeDeploySchema
 
-    from serve_bench.apps import recsys
+    from serve_bench.serving.apps import recsys
 
     config = ServeDeploySchema.model_validate(read("serve_config.yaml"))
     (app,) = config.applications
@@ -435,7 +435,7 @@ def test_the_load_finds_a_wrong_answer(locustfile: Any, status: int, body: str, 
 def test_the_load_expects_the_published_number_of_scores(
     locustfile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from serve_bench.apps.dlrm_shape import Shape
+    from serve_bench.serving.apps.dlrm_shape import Shape
 
     monkeypatch.setenv("RECSYS_ROWS_PER_REQUEST", "")
     assert load_file("locustfile.py").CANDIDATES == Shape().rows_per_request == 32

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_bench.apps.dlrm_features import (
+from serve_bench.serving.apps.dlrm_features import (
     _GAMMA,
     FORMS,
     _mix_int,
@@ -26,8 +26,8 @@ from serve_bench.apps.dlrm_features import (
     features,
     scores_json,
 )
-from serve_bench.apps.dlrm_graphs import LEAST_ROWS, padded
-from serve_bench.apps.dlrm_shape import Shape
+from serve_bench.serving.apps.dlrm_graphs import LEAST_ROWS, padded
+from serve_bench.serving.apps.dlrm_shape import Shape
 
 SMALL = Shape(table_rows=50, sparse_features=5, dense_features=3, width=8, bottom=(16, 8), top=(8,))
 ODD = Shape(
@@ -187,7 +187,7 @@ def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:
 
 @pytest.mark.torch
 def test_graphs_give_the_scores_of_the_model() -> None:
-    from serve_bench.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
 
     device = FakeDevice()
     plain_way = TunedRanker(SMALL, "cpu", seed=1)
@@ -203,7 +203,7 @@ def test_graphs_give_the_scores_of_the_model() -> None:
 
 @pytest.mark.torch
 def test_a_short_batch_is_padded_and_cut() -> None:
-    from serve_bench.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
 
     device = FakeDevice()
     graphs = TunedRanker(ODD, "cpu", seed=2, graphs_on=device)
@@ -220,7 +220,7 @@ def test_a_short_batch_is_padded_and_cut() -> None:
 
 @pytest.mark.torch
 def test_sizes_are_captured_ahead() -> None:
-    from serve_bench.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
 
     device = FakeDevice()
     graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
@@ -232,7 +232,7 @@ def test_sizes_are_captured_ahead() -> None:
 
 @pytest.mark.torch
 def test_the_cache_gives_up_what_was_not_used_for_longest() -> None:
-    from serve_bench.apps.dlrm_graphs import GraphCache
+    from serve_bench.serving.apps.dlrm_graphs import GraphCache
 
     device, made = FakeDevice(), []
 
@@ -251,7 +251,7 @@ def test_the_cache_gives_up_what_was_not_used_for_longest() -> None:
 
 
 def scores_of(kind: str, shape: Shape, users: range, seed: int = 1, together: int = 100) -> Any:
-    from serve_bench.apps import dlrm
+    from serve_bench.serving.apps import dlrm
 
     ranker = dlrm.build(kind, shape, "cpu", seed)
     payloads = [FORMS[kind](*features(user, shape, seed)) for user in users]
@@ -284,8 +284,8 @@ def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("graphs", [False, True])
 def test_answers_hold_the_scores(graphs: bool) -> None:
-    from serve_bench.apps.dlrm import PlainRanker
-    from serve_bench.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import PlainRanker
+    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
 
     tuned = TunedRanker(ODD, "cpu", seed=1, graphs_on=FakeDevice() if graphs else None)
     payloads = [*blocks(range(3), ODD), *blocks(range(3, 5), ODD, rows=2)]
@@ -302,7 +302,7 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
     """In numpy and double precision, straight from the paper."""
     import torch
 
-    from serve_bench.apps.dlrm_weights import Weights
+    from serve_bench.serving.apps.dlrm_weights import Weights
 
     weights, (dense, ids) = Weights(SMALL, 1), features(3, SMALL, 1)
     vectors = []
@@ -332,8 +332,8 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
 def test_random_features_get_equal_scores(rows: int, seed: int) -> None:
-    from serve_bench.apps.dlrm import PlainRanker
-    from serve_bench.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import PlainRanker
+    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
 
     if not _RANDOM:
         _RANDOM.extend([PlainRanker(SMALL, "cpu", 1), TunedRanker(SMALL, "cpu", 1)])
@@ -352,7 +352,7 @@ _RANDOM: list[Any] = []
 def test_the_device_is_found_or_refused() -> None:
     import torch
 
-    from serve_bench.apps.dlrm import resolve_device
+    from serve_bench.serving.apps.dlrm import resolve_device
 
     assert resolve_device("cpu") == "cpu"
     if torch.cuda.is_available():
@@ -367,7 +367,7 @@ def test_the_device_is_found_or_refused() -> None:
 def test_operators_are_counted_and_views_are_not() -> None:
     import torch
 
-    from serve_bench.apps.dlrm_clock import operators
+    from serve_bench.serving.apps.dlrm_clock import operators
 
     one = torch.ones(4, 4)
     assert operators(lambda: (one + one).t()[0].view(2, 2)) == 1
@@ -389,7 +389,7 @@ def test_operators_are_counted_and_views_are_not() -> None:
 def test_a_request_with_unequal_lists_is_refused_and_shifts_no_other(
     kind: str, bad: Callable[[Any], Any], message: str
 ) -> None:
-    from serve_bench.apps import dlrm
+    from serve_bench.serving.apps import dlrm
 
     shape = Shape(table_rows=50, sparse_features=6)
     ranker: Any = dlrm.build(kind, shape, "cpu")

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench import strays
+from serve_bench.core.errors import BadInput
 from serve_bench.doctor import ray_checks
 from serve_bench.doctor.place import Place
 from serve_bench.doctor.ray_checks import Interpreter
-from serve_bench.errors import BadInput
+from serve_bench.serving import strays
 
 FLAGS = ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_OTHER", "RAY_SERVE_THROUGHPUT_OPTIMIZED")
 VERSIONS = {

@@ -15,23 +15,27 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench import duet, versus_rows
-from serve_bench.comparing import of_versus
-from serve_bench.comparing.values import values_of
-from serve_bench.duet import drive_duet, halves, idle_s, pin, pinned
+from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.values import values_of
+from serve_bench.benchmarks.versus import duet
+from serve_bench.benchmarks.versus import measure as versus_rows
+from serve_bench.benchmarks.versus.duet import drive_duet, halves, idle_s, pin, pinned
+from serve_bench.benchmarks.versus.measure import PairRows, Target
+from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
+from serve_bench.benchmarks.versus.slicing import Slicing, in_duet
+from serve_bench.core.load_result import Progress, Warmup
+from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import (
+    Row,
+    Trial,
+)
 from serve_bench.load import LoadError
-from serve_bench.load_result import Progress
-from serve_bench.load_spec import Load, Slices, Timing
 from serve_bench.report import render
-from serve_bench.report.html.of_versus import versus_sheet
-from serve_bench.request_spec import Request
-from serve_bench.result import Row, Trial, Warmup
-from serve_bench.server import Process
-from serve_bench.slicing import Slicing, in_duet
+from serve_bench.report.versus.page import versus_sheet
+from serve_bench.serving.server import Process
+from serve_bench.serving.strays import marks, new_run, reap
 from serve_bench.store import RunFolder
-from serve_bench.strays import marks, new_run, reap
-from serve_bench.versus_request import Side, VersusSuite, versus_plan
-from serve_bench.versus_rows import PairRows, Target
 from tests.records import ROWS
 from tests.versus_records import rates, versus_result
 
@@ -173,7 +177,7 @@ def test_the_trials_say_how_they_were_pinned(
 ) -> None:
     monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.2, 1, 0.05))
     monkeypatch.setattr(versus_rows, "DUET_WARMUP_S", 0.2)
-    monkeypatch.setattr("serve_bench.slicing.DUET_S", 0.4)
+    monkeypatch.setattr("serve_bench.benchmarks.versus.slicing.DUET_S", 0.4)
     row = Row("2 connections, 1 core each", "raw", 2)
     suite = VersusSuite("mine", (Side("a"), Side("b")), ({},), (row,), side_s=0.8, pairing="duet")
     suite = replace(suite, sample=False)

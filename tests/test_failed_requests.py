@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.failed_requests import failures, failures_of, none_succeeded
+from serve_bench.core.failed_requests import failures, failures_of, none_succeeded
 from tests.records import planned, trial
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.files import check_reachable, check_writable, why, write_whole
+from serve_bench.core.errors import BadInput
+from serve_bench.store.files import check_reachable, check_writable, why, write_whole
 
 
 def test_a_file_is_written_and_an_older_one_replaced(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.recording import layer_rules
+from serve_bench.analysis.stacks import Stacks, parse_raw
 from serve_bench.report.flamegraph import WIDTH, diff_html, flame_html, flame_svg
 from serve_bench.report.stack_tables import (
     difference_of,
@@ -16,7 +16,7 @@ from serve_bench.report.stack_tables import (
     profile_text,
     reading_of,
 )
-from serve_bench.stacks import Stacks, parse_raw
+from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
 BASE = """\

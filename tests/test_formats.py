@@ -20,20 +20,20 @@ from typing import Any, Final
 import pytest
 from rich.cells import cell_len
 
-from serve_bench.comparing import VERSUS, of_runs
-from serve_bench.errors import BadInput
-from serve_bench.history import history_of
-from serve_bench.history.parts import Stored
-from serve_bench.jsonl import parse
+from serve_bench.analysis.comparing import VERSUS, of_runs
+from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history.parts import Stored
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED, render, render_comparing
-from serve_bench.report.history_forms import render_history
+from serve_bench.report.history.forms import render_history
 from serve_bench.report.html.bundle import bundle
 from serve_bench.report.html.frame import html_text
 from serve_bench.report.html.sheets import SHEETS, sheet_of
-from serve_bench.report.rpc_form import printed_form
+from serve_bench.report.rpc.printed_form import printed_form
 from serve_bench.report.texts import number
-from serve_bench.result import FORMAT_VERSION, Result
 from serve_bench.store import read
+from serve_bench.store.records_json import parse
 from tests.html_sample import STUB
 
 FOLDER: Final = Path(__file__).parent / "formats"

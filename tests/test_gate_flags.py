@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.analysis.comparing import of_versus
 from serve_bench.cli.gate_flags import (
     GATE_BROKEN,
     Gate,
@@ -13,10 +14,9 @@ from serve_bench.cli.gate_flags import (
     read_noise,
     read_threshold,
 )
-from serve_bench.comparing import of_versus
-from serve_bench.errors import BadInput
-from serve_bench.jsonl import to_line
-from serve_bench.result import Record, Result
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Record, Result
+from serve_bench.store.records_json import to_line
 from tests.records import ROWS
 from tests.versus_records import micro_result, rates, versus_result
 

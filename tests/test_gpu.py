@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.gpu import MODULE, Gpus, gpu_summary
+from serve_bench.observing.gpu import MODULE, Gpus, gpu_summary
 
 
 class NVMLError(Exception):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.histogram import MAX_VALUE, SLOTS, Histogram, slot, slot_middle, slot_start
+from serve_bench.core.histogram import MAX_VALUE, SLOTS, Histogram, slot, slot_middle, slot_start
 
 VALUES = st.integers(0, MAX_VALUE)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from serve_bench.comparison import paired
-from serve_bench.errors import BadInput
-from serve_bench.history import history_of, news_of
-from serve_bench.history.parts import Chosen, Group, PassedOver, Series, Stored
-from serve_bench.result import Result, Row
-from serve_bench.statistics import MAIN
+from serve_bench.analysis.comparison import paired
+from serve_bench.analysis.history import history_of, news_of
+from serve_bench.analysis.history.parts import Chosen, Group, PassedOver, Series, Stored
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result, Row
 from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
 from tests.records import (
     ROWS,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench import host
-from serve_bench.host import busy_cores
+from serve_bench.observing import host
+from serve_bench.observing.host import busy_cores
 from serve_bench.report.page import host_line
 
 
@@ -39,7 +39,10 @@ def test_the_name_of_the_host_and_its_paths_stay_out() -> None:
 
 
 def test_ray_is_not_imported() -> None:
-    code = "import sys, serve_bench.host as h; h.fingerprint(); sys.exit('ray' in sys.modules)"
+    code = (
+        "import sys, serve_bench.observing.host as h; h.fingerprint(); "
+        "sys.exit('ray' in sys.modules)"
+    )
     top = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=top, timeout=60).returncode == 0
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.checks import Warning
+from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.statistics import summarize
+from serve_bench.core.document import Cell, Facts, Figure, Folded, Row, Said, Section, Table
+from serve_bench.core.load_result import Warmup
+from serve_bench.core.result import (
+    Result,
+    VariantUsed,
+    result_of,
+)
+from serve_bench.core.result import Row as Load
 from serve_bench.report.html.about_run import (
     GENERAL_FORMULAS,
     asked,
@@ -16,11 +25,7 @@ from serve_bench.report.html.about_run import (
     method,
     whole_doubts,
 )
-from serve_bench.report.html.parts import Cell, Facts, Figure, Folded, Row, Said, Section, Table
 from serve_bench.report.html.pieces import remarks_once
-from serve_bench.result import Result, VariantUsed, Warmup, result_of
-from serve_bench.result import Row as Load
-from serve_bench.statistics import summarize
 from serve_bench.store import read
 from tests.records import ROWS, cell, launch, planned, press_result, press_trial, run, trial
 

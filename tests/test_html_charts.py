@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.document import Chart
 from serve_bench.report.html.charts import (
     Mark,
     Point,
@@ -26,7 +27,6 @@ from serve_bench.report.html.charts import (
 from serve_bench.report.html.charts_intervals import VERDICTS
 from serve_bench.report.html.charts_rows import FITS, LINE, broken
 from serve_bench.report.html.charts_theme import DARK, LIGHT
-from serve_bench.report.html.parts import Chart
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from serve_bench.cli import run
-from serve_bench.errors import BadInput
-from serve_bench.report.html import sheets
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.parts import (
+from serve_bench.core.document import (
     Picture,
     Section,
     Sheet,
 )
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result, result_of
+from serve_bench.report.html import sheets
+from serve_bench.report.html.bundle import bundle
 from serve_bench.report.html.sheets import SHEETS, sheet_of
-from serve_bench.result import Result, result_of
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet
 from tests.records import planned, trial

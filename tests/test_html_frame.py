@@ -14,13 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.html.blocks import words_of
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.charts_theme import DARK, LIGHT
-from serve_bench.report.html.embed import LIMIT, Folder, Kept, bytes_said, data_url
-from serve_bench.report.html.frame import either, html_text, script_json
-from serve_bench.report.html.parts import (
+from serve_bench.core.document import (
     Chart,
     Column,
     Facts,
@@ -32,6 +26,12 @@ from serve_bench.report.html.parts import (
     Sheet,
     Table,
 )
+from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.html.blocks import words_of
+from serve_bench.report.html.bundle import bundle
+from serve_bench.report.html.charts_theme import DARK, LIGHT
+from serve_bench.report.html.embed import LIMIT, Folder, Kept, bytes_said, data_url
+from serve_bench.report.html.frame import either, html_text, script_json
 from tests.html_sample import EVIL, STUB, sheet
 
 GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"

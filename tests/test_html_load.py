@@ -8,21 +8,20 @@ from typing import Any
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.report import render
-from serve_bench.report.html.of_load import load_sheet
-from serve_bench.report.html.parts import Chart, Figure, Said, Sheet, Table
-from serve_bench.result import (
-    Counts,
+from serve_bench.core.document import Chart, Figure, Said, Sheet, Table
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
     Failure,
     Metric,
     PlannedTrial,
     Result,
     Run,
     Trial,
-    Warmup,
     result_of,
 )
+from serve_bench.report import render
+from serve_bench.report.load.page import load_sheet
 from tests.records import AT
 from tests.test_html_page import every, names, section, texts
 from tests.test_load_text import MS

@@ -14,13 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.report import render
-from serve_bench.report.html import about_run
-from serve_bench.report.html.of_page import page_sheet
-from serve_bench.report.html.of_page_charts import ends_of
-from serve_bench.report.html.of_page_panels import MOST
-from serve_bench.report.html.parts import (
+from serve_bench.analysis.statistics import Spread
+from serve_bench.core.document import (
     Block,
     Chart,
     Code,
@@ -31,15 +26,20 @@ from serve_bench.report.html.parts import (
     Sheet,
     Table,
 )
-from serve_bench.report.page import page_of
-from serve_bench.result import (
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import (
     Failure,
     Record,
     Result,
     VariantUsed,
     result_of,
 )
-from serve_bench.statistics import Spread
+from serve_bench.report import render
+from serve_bench.report.html import about_run
+from serve_bench.report.micro.page import page_sheet
+from serve_bench.report.micro.page_charts import ends_of
+from serve_bench.report.micro.page_panels import MOST
+from serve_bench.report.page import page_of
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
 

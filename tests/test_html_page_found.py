@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 
-from serve_bench.report import render
-from serve_bench.report.html.of_ladder import ladder_sheet
-from serve_bench.report.html.of_page import page_sheet
-from serve_bench.report.html.of_page_panels import MOST
-from serve_bench.report.html.parts import (
+from serve_bench.core.document import (
     Chart,
     Figure,
     Picture,
     Prose,
     Table,
 )
-from serve_bench.result import (
+from serve_bench.core.result import (
     PlannedTrial,
     Record,
     Result,
@@ -29,6 +25,10 @@ from serve_bench.result import (
     result_of,
     trial_key,
 )
+from serve_bench.report import render
+from serve_bench.report.ladder.page import ladder_sheet
+from serve_bench.report.micro.page import page_sheet
+from serve_bench.report.micro.page_panels import MOST
 from serve_bench.store import read
 from tests.records import ROWS, cell, failure_of, launch, planned, run, trial
 from tests.test_html_page import (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.result import Result
 from serve_bench.report import render
-from serve_bench.report.html.of_press import press_sheet
+from serve_bench.report.press.page import press_sheet
 from serve_bench.report.published import press_table
-from serve_bench.result import Result
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import (
     SCRIPT,

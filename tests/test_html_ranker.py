@@ -8,21 +8,20 @@ from typing import Any
 
 import pytest
 
-from serve_bench.ranker_figures import CALL, FORWARD, THROUGHPUT
-from serve_bench.report import render
-from serve_bench.report.html.of_ranker import ranker_sheet
-from serve_bench.result import (
-    Counts,
+from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, THROUGHPUT
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
     Failure,
     Metric,
     PlannedTrial,
     Result,
     Row,
     Trial,
-    Warmup,
     result_of,
     trial_key,
 )
+from serve_bench.report import render
+from serve_bench.report.ranker.page import ranker_sheet
 from tests.records import AT, run
 from tests.sheet_parts import (
     SCRIPT,

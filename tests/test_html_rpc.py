@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.result import Result
 from serve_bench.report import render
-from serve_bench.report.html.of_rpc import rpc_sheet
-from serve_bench.result import Result
+from serve_bench.report.rpc.page import rpc_sheet
 from tests.records import failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
     SCRIPT,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.scale.growth import QUANTITIES
+from serve_bench.core.result import Result
 from serve_bench.report import render
-from serve_bench.report.html.of_scale import scale_sheet
-from serve_bench.result import Result
-from serve_bench.scale_growth import QUANTITIES
+from serve_bench.report.scale.page import scale_sheet
 from tests.scale_records import (
     planned,
     scale_node,

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.comparing import of_versus
-from serve_bench.report import render_comparing
-from serve_bench.report.html.of_versus import compare_sheet, versus_sheet
-from serve_bench.report.html.parts import (
+from serve_bench.analysis.comparing import of_versus
+from serve_bench.core.document import (
     Block,
     Cell,
     Chart,
@@ -22,8 +20,10 @@ from serve_bench.report.html.parts import (
     Section,
     Sheet,
 )
-from serve_bench.report.html.parts import Table as Shown
-from serve_bench.result import Result
+from serve_bench.core.document import Table as Shown
+from serve_bench.core.result import Result
+from serve_bench.report import render_comparing
+from serve_bench.report.versus.page import compare_sheet, versus_sheet
 from tests.records import ROWS
 from tests.test_report_versus import aa, stored, versus
 from tests.versus_records import rates, versus_result

@@ -14,13 +14,13 @@ from httptools import HttpParserError, HttpParserUpgrade
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.aiohttp_client import AiohttpEngine
 from serve_bench.load.connect import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
 from serve_bench.load.share import Share
-from serve_bench.load_spec import Load
-from serve_bench.request_spec import Request
 from tests import servers
 from tests.loads import run_here
 

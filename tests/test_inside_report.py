@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from serve_bench.analysis.statistics import summarize
+from serve_bench.core.result import Trial, result_of
+from serve_bench.core.usage import by_role
 from serve_bench.report import render
 from serve_bench.report.inside import profiling_costs, usage_table
-from serve_bench.result import Trial, result_of
-from serve_bench.statistics import summarize
-from serve_bench.usage import by_role
 from tests.records import ROWS, launch, planned, run, trial
 
 

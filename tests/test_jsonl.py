@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.jsonl import from_json, parse, to_line
-from serve_bench.result import (
+from serve_bench.core.result import (
     FORMAT_VERSION,
     Deploy,
     Failure,
@@ -17,6 +16,7 @@ from serve_bench.result import (
     Resume,
     Teardown,
 )
+from serve_bench.store.records_json import from_json, parse, to_line
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 FIRST = planned()

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from serve_bench import jsonl
+from serve_bench.analysis.comparing.unlike import unlike
 from serve_bench.cli import run
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.sitting import next_launch
-from serve_bench.comparing.unlike import unlike
-from serve_bench.kept import (
+from serve_bench.core.kept import (
     differs,
     hashed,
     is_hash,
@@ -31,11 +30,12 @@ from serve_bench.kept import (
     named_by,
     secret,
 )
+from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
+from serve_bench.core.scenario import label_of
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.load.external import ExternalResult
-from serve_bench.result import Deploy, Failure, VariantUsed, result_of, trial_key
-from serve_bench.scenario import label_of
 from serve_bench.store import read
-from serve_bench.variants import BUILT_IN_VARIANTS, with_env
+from serve_bench.store import records_json as jsonl
 from tests import records
 from tests.servers import serving
 

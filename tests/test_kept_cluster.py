@@ -13,15 +13,20 @@ from typing import Any
 
 import pytest
 
-from serve_bench import kept_cluster, marked, strays
-from serve_bench.app_spec import AppSpec
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.kept_cluster import KeptCluster, found
-from serve_bench.own_app import Asked, OwnApp, OwnDeployment
-from serve_bench.own_app_facts import place_of
-from serve_bench.server import Deployed, LaunchFailed, LaunchSpec
-from serve_bench.strays import Reaped
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.benchmarks.own_app.facts import place_of
+from serve_bench.core.app_spec import AppSpec
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.pytest_plugin import kept_cluster
+from serve_bench.pytest_plugin.kept_cluster import KeptCluster, found
+from serve_bench.serving import marked, strays
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import (
+    Deployed,
+    LaunchFailed,
+)
+from serve_bench.serving.strays import Reaped
 
 OPTIONS = ("num_replicas", "max_ongoing_requests")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.errors import BadInput
-from serve_bench.ladder import (
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import (
     PUBLISHED,
     Ladder,
     Next,

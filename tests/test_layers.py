@@ -1,8 +1,7 @@
 """The house rules on imports, held against the source itself (an `ast` walk, nothing imported).
 
-words <- machines <- runner <- cli          words <- report <- cli
-words <- machines <- plugin (of pytest)
-A new module must be given its place here.
+core <- analysis, store, load <- serving <- observing <- nodes <- runner <- benchmarks <- cli
+core <- analysis <- pure parts of benchmarks <- report <- cli
 """
 
 from __future__ import annotations
@@ -19,51 +18,30 @@ import pytest
 
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
-WORDS: Final = frozenset(
-    """agenda app_spec axes best_cell checks climb comparing comparison counted_figures counts
-    errors failed_requests fitness histogram history jsonl kept ladder ladder_figures load_result
-    load_spec load_split node_names node_result own_app own_module own_suite pacing press_compare
-    press_figures press_request press_rows proof ranker_figures recipes request_spec
-    result rpc_figures rpc_request scale_curve scale_figures scale_growth scale_keys
-    scale_nodes scale_request scale_suite scale_trial scenario serve_config slicing stack_layers
-    stacks statistics suite trial usage variants verdict versus_budget versus_request""".split()
-)
-MACHINES: Final = frozenset(
-    """apps at_once attached_cluster child clock cluster counted_rounds doctor duet files
-    gpu host inside kept_cluster launch_spec load load_place marked model_needs nodes
-    own_app_facts perf ports processes profiler profiling prometheus pyspy
-    ranker_bench readings recording requests_file rights rpc_backend rpc_needs sampler
-    scale_cluster scale_needs serve_metrics server settling shipped store strays waits""".split()
-)
-LAYERS: Final = {
-    **dict.fromkeys(WORDS, "words"),
-    **dict.fromkeys(MACHINES, "machines"),
-    "report": "report",
-    "observer": "runner",
-    "runner": "runner",
-    "rpc_episodes": "runner",
-    "rpc_runner": "runner",
-    "scale_rows": "runner",
-    "scale_runner": "runner",
-    "teardown": "runner",
-    "url_runner": "runner",
-    "versus_rows": "runner",
-    "versus_runner": "runner",
-    "versus_sides": "runner",
-    "cli": "cli",
-    "__main__": "cli",
-    "pytest_plugin": "plugin",
+#: Each room, and those that it may import from beside itself.
+ROOMS: Final[dict[str, set[str]]] = {
+    "core": set(),
+    "analysis": {"core"},
+    "store": {"core"},
+    "load": {"core"},
+    "serving": {"core", "store"},
+    "observing": {"core", "store", "analysis", "serving"},
+    "nodes": {"core", "store", "load", "serving", "observing"},
+    "runner": {"core", "analysis", "store", "load", "serving", "observing", "nodes"},
+    "benchmarks": {"core", "analysis", "store", "load", "serving", "observing", "nodes", "runner"},
+    "doctor": {"core", "analysis", "store", "load", "serving", "observing", "runner", "benchmarks"},
+    "report": {"core", "analysis", "benchmarks"},
 }
-ALLOWED: Final = {
-    "words": {"words"},
-    "machines": {"words", "machines"},
-    "report": {"words", "report"},
-    "runner": {"words", "machines", "runner"},
-    "cli": {"words", "machines", "report", "runner", "cli"},
-    "plugin": {"words", "machines", "plugin"},
-}
+ROOMS["cli"] = {*ROOMS}
+ROOMS["pytest_plugin"] = {*ROOMS} - {"cli", "report", "doctor"}
 
-#: What words may use of the standard library: no clock, no file, no process, no network.
+#: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
+MEASURING: Final = frozenset(
+    """at_once attached_cluster backend cluster duet episodes facts measure needs runner
+    sides""".split()
+)
+
+#: What pure modules may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy dataclasses difflib enum fnmatch
     functools hashlib heapq ipaddress itertools json math random re statistics string types typing
@@ -72,8 +50,8 @@ PURE: Final = frozenset(
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
 ONLY_IN: Final = {
-    "ray": ("cluster/", "apps/", "nodes/"),
-    "torch": ("apps/",),
+    "ray": ("serving/cluster/", "serving/apps/", "nodes/"),
+    "torch": ("serving/apps/",),
     "typer": ("cli/",),
     "click": ("cli/",),
     "rich": ("cli/", "report/table.py"),
@@ -81,25 +59,25 @@ ONLY_IN: Final = {
     "pytest_benchmark": (),
     "aiohttp": ("load/",),
     "httptools": ("load/",),
-    "starlette": ("apps/",),
-    "fastapi": ("apps/",),
-    "anyio": ("apps/",),
-    "numpy": ("apps/",),
+    "starlette": ("serving/apps/",),
+    "fastapi": ("serving/apps/",),
+    "anyio": ("serving/apps/",),
+    "numpy": ("serving/apps/",),
     "matplotlib": (
         "report/plot_file.py",
-        "report/plot_history.py",
-        "report/plot_ladders.py",
-        "report/plot_rpc.py",
-        "report/plot_scale.py",
+        "report/history/plot.py",
+        "report/ladder/plot.py",
+        "report/rpc/plot.py",
+        "report/scale/plot.py",
     ),
     "vl_convert": ("report/html/bundle.py",),
-    "scipy": ("comparison.py",),
+    "scipy": ("analysis/comparison.py",),
     "pandas": (),
     "pickle": (),
 }
 
 #: The child process may run under another interpreter, where serve-bench is not installed.
-STARTED_BY_PATH: Final = ("cluster/", "apps/")
+STARTED_BY_PATH: Final = ("serving/cluster/", "serving/apps/")
 #: `yaml` comes with Ray.
 OF_THE_CHILD: Final = frozenset({"ray", "yaml", "starlette", "anyio", "fastapi", "numpy", "torch"})
 
@@ -109,8 +87,8 @@ MODULES: Final = sorted(
     if "__pycache__" not in file.parts
 )
 
-#: The folder cluster is a program: its modules know each other by their plain names.
-PROGRAM: Final = [name for name in MODULES if name.startswith("cluster/")]
+#: The folder serving/cluster is a program: its modules know each other by their plain names.
+PROGRAM: Final = [name for name in MODULES if name.startswith("serving/cluster/")]
 OF_THE_PROGRAM: Final = frozenset(Path(name).stem for name in PROGRAM) - {"__main__"}
 
 
@@ -120,9 +98,17 @@ def within(module: str, places: tuple[str, ...]) -> bool:
     )
 
 
-def place_of(module: str) -> str:
+def room_of(module: str) -> str:
     """The top-level name of a module: `load/raw.py` is `load`."""
     return module.split("/")[0].removesuffix(".py")
+
+
+def pure(module: str) -> bool:
+    """Whether a module computes alone: no clock, no file, no process, no network."""
+    room = room_of(module)
+    return room in ("core", "analysis") or (
+        room == "benchmarks" and Path(module).stem not in MEASURING
+    )
 
 
 def imports(module: str) -> Iterator[str]:
@@ -151,7 +137,7 @@ def absolute(module: str, at_once: bool = False) -> set[str]:
 
 
 def ours(module: str) -> set[str]:
-    """The top-level names of serve_bench that a module imports."""
+    """The rooms of serve_bench that a module imports from."""
     names = {name.split(".")[1] for name in imports(module) if name.startswith("serve_bench.")}
     return {name for name in names if not name.startswith("__")}  # __version__
 
@@ -162,24 +148,37 @@ def theirs(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_has_a_place(module: str) -> None:
-    assert module == "__init__.py" or place_of(module) in LAYERS
+def test_every_module_is_in_a_room(module: str) -> None:
+    assert module in ("__init__.py", "__main__.py") or room_of(module) in ROOMS
 
 
-@pytest.mark.parametrize("name", sorted(LAYERS))
-def test_every_place_is_in_use(name: str) -> None:
-    assert (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_every_room_is_there(room: str) -> None:
+    assert (PACKAGE / room / "__init__.py").is_file()
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name != "__init__.py"])
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) in ROOMS])
 def test_imports_point_one_way(module: str) -> None:
-    layer = LAYERS[place_of(module)]
-    wrong = {name for name in ours(module) if LAYERS.get(name) not in ALLOWED[layer]}
-    assert not wrong, f"{module} ({layer}) may not import {sorted(wrong)}"
+    room = room_of(module)
+    wrong = ours(module) - {room} - ROOMS[room]
+    assert not wrong, f"{module} may not import {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if place_of(name) in WORDS])
-def test_words_are_pure(module: str) -> None:
+@pytest.mark.parametrize("module", [name for name in MODULES if pure(name)])
+def test_what_is_pure_imports_nothing_else(module: str) -> None:
+    assert ours(module) <= {"core", "analysis", "benchmarks"}
+    measuring = [name for name in imports(module) if MEASURING & {*name.split(".")[3:4]}]
+    assert not [name for name in measuring if name.startswith("serve_bench.benchmarks.")]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) == "report"])
+def test_a_report_knows_what_is_pure_of_benchmarks_alone(module: str) -> None:
+    parts = [one.split(".") for one in imports(module) if one.startswith("serve_bench.benchmarks.")]
+    assert not [one for one in parts if one[3] in MEASURING]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if pure(name)])
+def test_what_is_pure_is_pure(module: str) -> None:
     # Numbers in, numbers out; inside functions, so that what shows nothing of it does not wait.
     mathematics = {"scipy"} if within(module, ONLY_IN["scipy"]) else set()
     assert theirs(module) <= PURE | mathematics
@@ -209,12 +208,13 @@ def test_the_child_needs_no_serve_bench(module: str) -> None:
     assert beyond <= OF_THE_CHILD
     assert "serve_bench" not in absolute(module)
     # The folder apps stands under another name there: its modules know each other relatively.
-    assert ours(module) <= ({"apps"} if place_of(module) == "apps" else set())
+    inside = {"serving"} if module.startswith("serving/apps/") else set()
+    assert ours(module) <= inside
 
 
 def test_the_program_hides_nothing_of_others() -> None:
-    assert {Path(name).parent.name for name in PROGRAM} == {"cluster"}  # no folder in it
-    assert "cluster/__main__.py" in PROGRAM and "__init__" not in OF_THE_PROGRAM
+    assert {Path(name).parent.as_posix() for name in PROGRAM} == {"serving/cluster"}
+    assert "serving/cluster/__main__.py" in PROGRAM and "__init__" not in OF_THE_PROGRAM
     assert not OF_THE_PROGRAM & sys.stdlib_module_names
     assert not OF_THE_PROGRAM & set(metadata.packages_distributions())  # ray and what it needs
 
@@ -226,11 +226,6 @@ def test_the_program_is_loaded_at_once_and_by_itself_alone(module: str) -> None:
         assert known <= absolute(module, at_once=True)
     else:
         assert not known
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if place_of(name) == "load"])
-def test_the_load_knows_nothing_of_serve(module: str) -> None:
-    assert {LAYERS.get(name) for name in ours(module) - {"load"}} <= {"words"}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -251,7 +246,7 @@ def test_nothing_is_run_by_a_shell(module: str) -> None:
 
 def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
     code = (
-        "import sys, serve_bench.report, serve_bench.store, serve_bench.host\n"
+        "import sys, serve_bench.report, serve_bench.store, serve_bench.observing.host\n"
         "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich', 'matplotlib',"
         " 'vl_convert', 'serve_bench.report.html'}\n"
         "print(sorted(heavy & set(sys.modules)))"

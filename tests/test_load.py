@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.histogram import slot_middle
+from serve_bench.core.histogram import slot_middle
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
 from tests import servers
 from tests.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
@@ -340,8 +340,8 @@ def test_a_worker_that_does_not_answer_is_said_to_be_silent() -> None:
 PARENT = """
 import sys
 from serve_bench.load import drive_load
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 load = Load(Request(sys.argv[1]), client=sys.argv[2], connections=2, processes=2)
 drive_load(load, Timing(0.1, 0.1, 1, 60.0), mark={"SERVE_BENCH_RUN": "marked"})
 """
@@ -371,10 +371,10 @@ def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
 
 LIMITED = """
 import resource, sys
-from serve_bench.histogram import slot_middle
+from serve_bench.core.histogram import slot_middle
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
 try:
     result = drive_load(Load(Request(sys.argv[1]), connections=50, count=50), Timing(windows=1))

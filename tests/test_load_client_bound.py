@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from serve_bench.core.load_result import ClientVerdict
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load_result import ClientVerdict
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
 from tests.servers import serving
 
 FAST_SERVER = """

@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.load import LoadInterrupted, drive_load
-from serve_bench.load.combine import combine
-from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.rates import ConnectionRates
-from serve_bench.load_result import (
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import (
     ClientVerdict,
     Counts,
     LoadResult,
@@ -25,8 +21,12 @@ from serve_bench.load_result import (
     WorkerFailure,
     WorkerReport,
 )
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request, SpecError
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load.combine import combine
+from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.rates import ConnectionRates
 from tests.loads import run_here
 from tests.servers import serving
 

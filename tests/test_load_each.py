@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.histogram import Histogram, bounded, slot, slot_middle
+from serve_bench.core.histogram import Histogram, bounded, slot, slot_middle
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadInterrupted, drive_load
 from serve_bench.load.connect import ephemeral_ports, lacking_ports, ports_short_of
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.request_log import LoggedRequest, Notes, RequestLog
-from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request, SpecError
 from tests import servers
 from tests.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
@@ -284,8 +284,8 @@ def test_the_systems_own_ports() -> None:
 LIMITED = """
 import resource, sys
 from serve_bench.load import drive_load
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 load = Load(Request(sys.argv[1]), connections=60, each=3)
 print(drive_load(load, Timing(windows=1, window_s=60.0)).total.completed)

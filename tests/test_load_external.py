@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadError, external
 from serve_bench.load.external import ExternalError, ExternalResult
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request, SpecError
 from tests import servers
 from tests.servers import serving
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from serve_bench.histogram import Histogram
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Warmup, WorkerReport
+from serve_bench.core.load_spec import Load, Stage, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.cores import enough_processes
 from serve_bench.load.evidence import Usage, client_verdict, shares_between
@@ -19,9 +22,6 @@ from serve_bench.load.shared import COMPLETED, KINDS, MEASURE, Shared
 from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
 from serve_bench.load.turns import next_turn
 from serve_bench.load.warmup import is_steady
-from serve_bench.load_result import Warmup, WorkerReport
-from serve_bench.load_spec import Load, Stage, Timing
-from serve_bench.request_spec import Request
 
 # -- warm-up --------------------------------------------------------------------------------------
 

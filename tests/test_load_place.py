@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
+from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
 
 Refuses = Callable[[str, str], None]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.load_spec import Load, Stage, Timing
-from serve_bench.request_spec import Request, SpecError
+from serve_bench.core.load_spec import Load, Stage, Timing
+from serve_bench.core.request_spec import Request, SpecError
 
 URL = "http://127.0.0.1:8000/noop"
 

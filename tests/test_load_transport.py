@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, drive_load, reactions
 from serve_bench.load.connect import choose_address
 from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
@@ -23,9 +26,6 @@ from serve_bench.load.shared import MEASURE, Shared
 from serve_bench.load.tally import Tally
 from serve_bench.load.timer import PollTimer
 from serve_bench.load.worker import make_engine
-from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
 from tests import servers
 from tests.loads import TIMING, run_here
 from tests.servers import serving

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from serve_bench.apps.dlrm_shape import Shape
-from serve_bench.axes import AXES
-from serve_bench.errors import BadInput
-from serve_bench.model_needs import (
+from serve_bench.core.axes import AXES
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.scenario import Suite
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.runner.model_needs import (
     Torch,
     check_gpus,
     check_memory,
@@ -19,10 +21,8 @@ from serve_bench.model_needs import (
     torch_of,
     with_device,
 )
-from serve_bench.result import VariantUsed
-from serve_bench.scenario import Suite
-from serve_bench.shipped import read_toml, suite_file
-from serve_bench.suite import Overrides, read_suite
+from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.store.shipped import read_toml, suite_file
 
 GPU = ("a GPU", 24_000_000_000)
 
@@ -85,12 +85,12 @@ def test_an_app_without_a_model_is_left_alone() -> None:
 
 def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Torch("2", None, ())
-    monkeypatch.setattr("serve_bench.model_needs.torch_of", lambda variant: one)
+    monkeypatch.setattr("serve_bench.runner.model_needs.torch_of", lambda variant: one)
     shape = {"width": 16, "bottom": "64,16", "table_rows": 1000, "sparse_features": 2}
     suite = read_suite({"app": "press", "cell": shape}, "x.toml")
     assert [cell["device"] for cell in with_device(suite).cells] == ["cpu"]
     huge = read_suite({"app": "press", "cell": {**shape, "table_rows": 10_000_000}}, "x.toml")
-    monkeypatch.setattr("serve_bench.model_needs._free_bytes", lambda: 1_500_000_000)
+    monkeypatch.setattr("serve_bench.runner.model_needs._free_bytes", lambda: 1_500_000_000)
     with pytest.raises(BadInput, match=r"a ranker replica takes about 1\.8 GB"):
         with_device(huge)
     without = read_suite({"app": "press_noop", "cell": {"sparse_features": 2}}, "x.toml")

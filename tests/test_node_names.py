@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.node_names import file_name, flag_name, full_name, node_of, short_id
-from serve_bench.node_result import Node
-from serve_bench.pyspy import Options
-from serve_bench.recording import Wish, _of, raw_beside
+from serve_bench.core.errors import BadInput
+from serve_bench.core.node_names import file_name, flag_name, full_name, node_of, short_id
+from serve_bench.core.node_result import Node
+from serve_bench.observing.pyspy import Options
+from serve_bench.runner.recording import Wish, _of, raw_beside
 
 ONE = Node("ab" * 28, "10.1.0.1", "one", True, True, 4.0)
 TWO = replace(ONE, node_id="abcd" * 14, ip="10.1.0.2", hostname="two", is_head=False)

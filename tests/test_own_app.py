@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.app_spec import app_from_json, deploy_spec, own_spec
-from serve_bench.errors import BadInput
-from serve_bench.own_app import (
+from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import (
     Asked,
     Option,
     OwnApp,
@@ -21,8 +21,8 @@ from serve_bench.own_app import (
     read_options,
     slots_of,
 )
-from serve_bench.scenario import label_of
-from serve_bench.trial import request_of
+from serve_bench.core.scenario import label_of
+from serve_bench.core.trial import request_of
 from tests.records import ROWS
 
 OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")

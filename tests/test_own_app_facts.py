@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.own_app_facts import check_options, own_app, place_of
+from serve_bench.benchmarks.own_app.facts import check_options, own_app, place_of
+from serve_bench.core.errors import BadInput
 
 APP = """
 from ray import serve

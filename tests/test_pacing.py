@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_bench.load_spec import Stage
-from serve_bench.pacing import due_times, rate_at, segments
+from serve_bench.core.load_spec import Stage
+from serve_bench.load.pacing import due_times, rate_at, segments
 
 ENDLESS = Stage(1000.0, 1e9)
 

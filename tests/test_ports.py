@@ -7,8 +7,14 @@ import socket
 
 import pytest
 
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.ports import check_port, free_block, is_loopback, open_to_network, port_owner
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.serving.ports import (
+    check_port,
+    free_block,
+    is_loopback,
+    open_to_network,
+    port_owner,
+)
 
 
 def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from serve_bench.app_spec import app_named, check_cell, deploy_spec
-from serve_bench.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
-from serve_bench.axes import AXES, cell_defaults
-from serve_bench.errors import BadInput
-from serve_bench.press_request import bodies, feature_names
+from serve_bench.core.app_spec import app_named, check_cell, deploy_spec
+from serve_bench.core.axes import AXES, cell_defaults
+from serve_bench.core.errors import BadInput
+from serve_bench.core.press_request import bodies, feature_names
+from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
 
 NAMES = ("user", "item")
-CLUSTER = Path(__file__).parent.parent / "serve_bench" / "cluster"
+CLUSTER = Path(__file__).parent.parent / "serve_bench" / "serving" / "cluster"
 
 
 def cell_of(app: str = "press", **settings: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
     asked = bodies(cell_of())
     assert len(asked) == len(set(asked)) == 1000
     code = (
-        "from serve_bench.press_request import bodies\n"
+        "from serve_bench.core.press_request import bodies\n"
         "cell = {'rows_per_request': 15, 'sparse_features': 2}\n"
         "print(bodies(cell, 3)[2].decode())"
     )

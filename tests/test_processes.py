@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from serve_bench import processes
-from serve_bench.processes import (
+from serve_bench.core.result import VariantUsed
+from serve_bench.observing import processes
+from serve_bench.observing.processes import (
     TARGETS,
     ServeProcess,
     _is_here,
@@ -22,8 +23,10 @@ from serve_bench.processes import (
     chosen,
     serve_processes,
 )
-from serve_bench.result import VariantUsed
-from serve_bench.server import LaunchSpec, Serving
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import (
+    Serving,
+)
 
 
 def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProcess:

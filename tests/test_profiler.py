@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.profiler import Recording, record
-from serve_bench.pyspy import Options, ProfileFailed, dump, explain, py_spy
-from serve_bench.stacks import noise_points, parse_raw, top_functions
-from serve_bench.strays import DIRECTORY_MARK
+from serve_bench.analysis.stacks import noise_points, parse_raw, top_functions
+from serve_bench.core.errors import BadInput
+from serve_bench.observing.profiler import Recording, record
+from serve_bench.observing.pyspy import Options, ProfileFailed, dump, explain, py_spy
+from serve_bench.serving.strays import DIRECTORY_MARK
 
 #: Burns in two functions, by their own CPU clocks: hot three parts, cool one.
 TWO = """

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from serve_bench.proof import (
+from serve_bench.core.proof import (
     contradictions,
     expected_owner,
     role_of,
     same_value,
     without_method,
 )
-from serve_bench.result import VariantUsed
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 OPTIMIZED = BUILT_IN_VARIANTS["optimized"]
 

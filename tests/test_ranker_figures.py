@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.ranker_figures import floor_of, median_interval
+from serve_bench.benchmarks.ranker.summary import floor_of, median_interval
 
 
 def test_ranks_are_those_of_the_tables() -> None:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from serve_bench.suite import read_suite
+from serve_bench.core.suite import read_suite
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

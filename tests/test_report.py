@@ -18,13 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.histogram import Histogram
-from serve_bench.report import FORMATS, render
-from serve_bench.report.page import decimals, latency, number, page_of
-from serve_bench.report.perf_metrics import perf_metrics
-from serve_bench.report.table import terminal
-from serve_bench.result import (
+from serve_bench.core.errors import BadInput
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import (
     Failure,
     Metric,
     PlannedTrial,
@@ -34,6 +30,10 @@ from serve_bench.result import (
     VariantUsed,
     result_of,
 )
+from serve_bench.report import FORMATS, render
+from serve_bench.report.page import decimals, latency, number, page_of
+from serve_bench.report.perf_metrics import perf_metrics
+from serve_bench.report.table import terminal
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 

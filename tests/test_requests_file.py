@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.load.request_log import LoggedRequest, RequestLog
-from serve_bench.requests_file import requests_file
+from serve_bench.runner.requests_file import requests_file
 from serve_bench.store import StoreError
 
 KEY = "default/r1/bs1-bottom=64,16/2-clients"

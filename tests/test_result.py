@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from serve_bench.result import (
+from serve_bench.core.result import (
     Failure,
     FormatError,
     Metric,

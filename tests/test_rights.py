@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench import rights
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.pyspy import explain, py_spy
-from serve_bench.rights import check_process, is_python, ptrace_scope, why_not_allowed
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.observing import rights
+from serve_bench.observing.pyspy import explain, py_spy
+from serve_bench.observing.rights import check_process, is_python, ptrace_scope, why_not_allowed
 
 NOBODY = 65534
 
@@ -184,7 +184,9 @@ def test_what_py_spy_says_to_that_user_means_the_same(stranger: Stranger) -> Non
     pid = os.getpid()
     said = stranger.run(str(stranger.place / "py-spy"), "dump", "--pid", str(pid))
     assert said.returncode != 0
-    script = f"from serve_bench.pyspy import explain; print(explain({said.stderr!r}, {pid}))"
+    script = (
+        f"from serve_bench.observing.pyspy import explain; print(explain({said.stderr!r}, {pid}))"
+    )
     told = stranger.run(str(stranger.place / "python" / "bin" / "python3"), "-c", script)
     assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
     assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root

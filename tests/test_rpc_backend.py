@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.child import Child
-from serve_bench.rpc_backend import RpcBackend, RpcFailed
-from serve_bench.rpc_request import RpcSuite, World
+from serve_bench.benchmarks.rpc.backend import RpcBackend, RpcFailed
+from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.serving.child import Child
 
 WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
 

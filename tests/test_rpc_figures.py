@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.rpc_figures import (
+from serve_bench.benchmarks.rpc.summary import (
     AGENT_THROUGHPUT,
     NAMES,
     Episodes,
@@ -13,6 +12,7 @@ from serve_bench.rpc_figures import (
     rpc_points,
     throughput_figures,
 )
+from serve_bench.core.histogram import Histogram
 from tests.records import rpc_result, rpc_suite, rpc_trial, rpc_world
 
 AGENT_LATENCY, AGENT_RATE, OBSERVER_LATENCY, OBSERVER_RATE = NAMES

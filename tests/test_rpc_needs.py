@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench import rpc_needs
-from serve_bench.errors import BadInput
-from serve_bench.launch_spec import own_ray_version
-from serve_bench.model_needs import Torch
-from serve_bench.rpc_backend import interface_of
-from serve_bench.rpc_needs import FILES_EACH, address_of, checked, needed_bytes
-from serve_bench.rpc_request import RpcSuite, World
+from serve_bench.benchmarks.rpc import needs as rpc_needs
+from serve_bench.benchmarks.rpc.backend import interface_of
+from serve_bench.benchmarks.rpc.needs import FILES_EACH, address_of, checked, needed_bytes
+from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.core.errors import BadInput
+from serve_bench.runner.model_needs import Torch
+from serve_bench.serving.launch_spec import own_ray_version
 
 WORLD = World(10, True, (10, 20, 10), 5, 10, "cpu", 1)
 GPU = ("a GPU", 24_000_000_000)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.rpc_request import (
+from serve_bench.benchmarks.rpc.request import (
     KEYS,
     LISTS,
     OPTIONAL,
@@ -26,7 +25,8 @@ from serve_bench.rpc_request import (
     texts_of,
     x_of,
 )
-from serve_bench.shipped import read_toml, suite_file
+from serve_bench.core.errors import BadInput
+from serve_bench.store.shipped import read_toml, suite_file
 
 REFERENCE = Path(__file__).parent.parent / "serve_bench" / "reference" / "torch_rpc.json"
 PLAIN = {

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from serve_bench import runner
-from serve_bench.agenda import Agenda
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.load_place import Drive, Here, Joinable
-from serve_bench.load_spec import Load
-from serve_bench.observer import Step
-from serve_bench.result import Failure, Trial
-from serve_bench.runner import Runner
-from serve_bench.scenario import plan
-from serve_bench.server import NOT_TRIED, Deployed, LaunchFailed
+from serve_bench.core.load_spec import Load
+from serve_bench.core.result import Failure, Trial
+from serve_bench.core.scenario import plan
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.runner import served as runner
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.load_place import Drive, Here, Joinable
+from serve_bench.runner.observer import Step
+from serve_bench.runner.served import Runner
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
+from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, read
-from serve_bench.strays import Reaped
-from serve_bench.suite import Overrides, read_suite
 from tests import records, rounds
 
 

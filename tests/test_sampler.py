@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.sampler import Sampler, Watched, sampler_of, write_samples
+from serve_bench.observing.sampler import Sampler, Watched, sampler_of, write_samples
 
 #: Works and sleeps by its own CPU clock, so that its share is known on a busy host too: it says
 #: how much CPU it used and how long it lived.

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench import counts
-from serve_bench.launch_spec import (
+from serve_bench.benchmarks.scale.cluster import (
+    NodeProxy,
+)
+from serve_bench.benchmarks.scale.trial import HandleResult
+from serve_bench.core import counts
+from serve_bench.core.load_result import Counts
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import (
     LaunchSpec,
     attaching_environment,
     child_environment,
     raylet_ports,
 )
-from serve_bench.result import Counts
-from serve_bench.scale_cluster import HandleResult, NodeProxy
-from serve_bench.strays import LAUNCH_MARK, MARKS
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.strays import LAUNCH_MARK, MARKS
 
 
 def spec(most_replicas: int = 8, raylets: int = 1) -> LaunchSpec:

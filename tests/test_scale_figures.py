@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.report.scale_tables import figure_text
-from serve_bench.result import Metric
-from serve_bench.scale_curve import growths
-from serve_bench.scale_figures import (
+from serve_bench.analysis.statistics import LowerBound
+from serve_bench.benchmarks.scale.curve import growths
+from serve_bench.benchmarks.scale.growth import QUANTITIES, growth
+from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
+from serve_bench.benchmarks.scale.summary import (
     CLUSTER_NAMES,
     GRAPH_NAMES,
     HTTP,
@@ -20,9 +20,9 @@ from serve_bench.scale_figures import (
     scale_lines,
     scale_sizes,
 )
-from serve_bench.scale_growth import QUANTITIES, growth
-from serve_bench.scale_nodes import NODE_METRICS, NODE_NAMES
-from serve_bench.statistics import LowerBound
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Metric
+from serve_bench.report.scale.tables import figure_text
 from tests.scale_records import (
     MS,
     curve_trials,

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.result import VariantUsed
-from serve_bench.scale_request import (
+from serve_bench.benchmarks.scale.request import (
     WORKLOADS,
     ScaleSuite,
     apps_of,
@@ -21,6 +19,8 @@ from serve_bench.scale_request import (
     rows_of,
     scale_plan,
 )
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import VariantUsed
 
 DEFAULT = VariantUsed("default")
 SINGLE = ScaleSuite("single", (DEFAULT,), replicas=(4,))

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import pytest
 
-from serve_bench import scale_rows
-from serve_bench.scale_request import scale_plan
-from serve_bench.scale_rows import Rows
-from serve_bench.scale_trial import HandleResult
+from serve_bench.benchmarks.scale import measure as scale_rows
+from serve_bench.benchmarks.scale.measure import Rows
+from serve_bench.benchmarks.scale.request import scale_plan
+from serve_bench.benchmarks.scale.trial import HandleResult
 from tests.scale_records import planned, scale_suite
 
 NOW_NS = 100_000_000_000

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.checks import checks
-from serve_bench.histogram import Histogram
-from serve_bench.load_result import Warmup
-from serve_bench.result import Result, Run, VariantUsed
-from serve_bench.scale_request import ScaleSuite, on_nodes, scale_plan
-from serve_bench.scale_trial import (
+from serve_bench.analysis.checks import checks
+from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
+from serve_bench.benchmarks.scale.trial import (
     HandleResult,
     cpu_us_a_request,
     external_trial,
@@ -20,6 +17,9 @@ from serve_bench.scale_trial import (
     why_invalid,
     with_values,
 )
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Warmup
+from serve_bench.core.result import Result, Run, VariantUsed
 
 WARM = Warmup(1.5, True, 300)
 DEFAULT = (VariantUsed("default"),)

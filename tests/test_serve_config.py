@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from serve_bench.app_spec import app_from_json, deploy_spec, own_spec
-from serve_bench.errors import BadInput
-from serve_bench.own_app import Asked, Beside, OwnApp, OwnDeployment
-from serve_bench.own_app_facts import app_of_config, check_options, read_config
-from serve_bench.serve_config import ServeConfig
-from serve_bench.trial import request_of
+from serve_bench.benchmarks.own_app.facts import app_of_config, check_options, read_config
+from serve_bench.benchmarks.own_app.serve_config import ServeConfig
+from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import Asked, Beside, OwnApp, OwnDeployment
+from serve_bench.core.trial import request_of
 from tests.records import ROWS
 
 CONTENT: dict[str, Any] = {
@@ -208,6 +208,6 @@ def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPa
 
 def describing(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The child program as a module; it imports nothing of ours."""
-    place = Path(__file__).parent.parent / "serve_bench" / "cluster"
+    place = Path(__file__).parent.parent / "serve_bench" / "serving" / "cluster"
     monkeypatch.syspath_prepend(str(place))
     return importlib.import_module("describe")

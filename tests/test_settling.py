@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from serve_bench import settling
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
-from serve_bench.settling import Settling, is_settled
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
+from serve_bench.runner import settling
+from serve_bench.runner.settling import Settling, is_settled
 from tests.servers import serving
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.load_result import Slice
-from serve_bench.slicing import (
+from serve_bench.benchmarks.versus.slicing import (
     DRAINS,
     LONGEST_S,
     MOST_LOOKS,
@@ -21,6 +20,7 @@ from serve_bench.slicing import (
     in_windows,
     slicing_from,
 )
+from serve_bench.core.load_result import Slice
 
 
 def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tuple[Slicing, int]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.recording import layer_rules
-from serve_bench.stack_layers import (
+from serve_bench.analysis.stack_layers import (
     IDLE,
     OTHER,
     USER_CODE,
@@ -15,7 +13,9 @@ from serve_bench.stack_layers import (
     read_rules,
     without,
 )
-from serve_bench.stacks import parse_raw
+from serve_bench.analysis.stacks import parse_raw
+from serve_bench.core.errors import BadInput
+from serve_bench.runner.recording import layer_rules
 
 ENTRY = "UserCallableWrapper._call_func_or_gen (ray/serve/_private/replica.py:900)"
 

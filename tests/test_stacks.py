@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.errors import BadInput
-from serve_bench.recording import layer_rules
-from serve_bench.stack_layers import IDLE, layer_of, layers
-from serve_bench.stacks import (
+from serve_bench.analysis.stack_layers import IDLE, layer_of, layers
+from serve_bench.analysis.stacks import (
     NO_FRAME,
     WAITED,
     Stacks,
@@ -27,6 +25,8 @@ from serve_bench.stacks import (
     total,
     tree,
 )
+from serve_bench.core.errors import BadInput
+from serve_bench.runner.recording import layer_rules
 
 RAW = """\
 main (app.py:1);serve (app.py:9);hot (app.py:20) 60

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.result import FormatError, Metric, Record, result_of
-from serve_bench.statistics import Line, spread, summarize, variants
+from serve_bench.analysis.statistics import Line, spread, summarize, variants
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import FormatError, Metric, Record, result_of
 from tests.records import ROWS, cell, planned, run, trial
 
 FIRST = planned()

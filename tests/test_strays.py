@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from serve_bench import strays
-from serve_bench.strays import LAUNCH_MARK, RUN_MARK
+from serve_bench.serving import strays
+from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 

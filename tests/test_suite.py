@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from serve_bench.errors import BadInput
-from serve_bench.rpc_request import LISTS, texts_of
-from serve_bench.scenario import Suite
-from serve_bench.shipped import read_toml, shipped, suite_file
-from serve_bench.suite import Overrides, read_suite
+from serve_bench.benchmarks.rpc.request import LISTS, texts_of
+from serve_bench.core.errors import BadInput
+from serve_bench.core.scenario import Suite
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.store.shipped import read_toml, shipped, suite_file
 
 PUBLISHED_ORDER = [
     (1, 1, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.usage import (
+from serve_bench.core.usage import (
     HostReading,
     Threads,
     Track,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.result import Trial
-from serve_bench.verdict import limited_by
-from serve_bench.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict import limited_by
+from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.core.result import Trial
 from tests.verdict_trials import (
     DEFAULT_1,
     DEFAULT_8,

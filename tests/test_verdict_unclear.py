@@ -7,11 +7,19 @@ from typing import get_args
 
 import pytest
 
-from serve_bench.result import Counts, Trial
-from serve_bench.verdict import Cause, Verdict, limited_by, prevailing
-from serve_bench.verdict.evidence import evidence_of
-from serve_bench.verdict.hints import HINTS
-from serve_bench.verdict.ladder import symptoms
+from serve_bench.analysis.verdict import (
+    Verdict,
+    limited_by,
+    prevailing,
+)
+from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.findings import Cause
+from serve_bench.analysis.verdict.hints import HINTS
+from serve_bench.analysis.verdict.ladder import symptoms
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import (
+    Trial,
+)
 from tests.records import cell
 from tests.verdict_trials import (
     DEFAULT_1,

@@ -8,11 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from serve_bench.benchmarks.versus.budget import (
+    LEAST_ROUNDS,
+    LEAST_SIDE_S,
+    expected_s,
+    fit,
+    round_s,
+)
+from serve_bench.benchmarks.versus.request import versus_plan
 from serve_bench.cli import versus_run
 from serve_bench.cli.gate_flags import Gate
-from serve_bench.errors import BadInput
-from serve_bench.versus_budget import LEAST_ROUNDS, LEAST_SIDE_S, expected_s, fit, round_s
-from serve_bench.versus_request import versus_plan
+from serve_bench.core.errors import BadInput
 from tests.test_versus_request import ROWS, suite
 
 

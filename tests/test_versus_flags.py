@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.app_spec import AppSpec, own_spec
+from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
 from serve_bench.cli import run, versus_flags
 from serve_bench.cli.own_flags import OwnFlags
 from serve_bench.cli.versus_flags import Asked, planned, with_urls
-from serve_bench.errors import BadInput
-from serve_bench.kept import hashed, kept_name, kept_suite
-from serve_bench.own_app import Asked as Request
-from serve_bench.own_app import OwnApp, OwnDeployment
+from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import hashed, kept_name, kept_suite
+from serve_bench.core.own_app import Asked as Request
+from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.report import COMPARED
-from serve_bench.versus_request import VersusSuite, misleading, versus_plan
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -303,8 +303,8 @@ def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) 
 def test_a_run_of_another_command_is_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from serve_bench.jsonl import to_line
-    from serve_bench.result import Run
+    from serve_bench.core.result import Run
+    from serve_bench.store.records_json import to_line
 
     for command, asked in (("micro", "versus"), ("versus", "micro")):
         folder = tmp_path / command

@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.app_spec import APPS
-from serve_bench.axes import cell_defaults
-from serve_bench.errors import BadInput
-from serve_bench.kept import hashed
-from serve_bench.result import VariantUsed
-from serve_bench.scenario import parse_row
-from serve_bench.variants import BUILT_IN_VARIANTS
-from serve_bench.versus_request import (
+from serve_bench.benchmarks.versus.request import (
     Side,
     VersusSuite,
     check_apart,
@@ -23,6 +16,13 @@ from serve_bench.versus_request import (
     sides_of,
     versus_plan,
 )
+from serve_bench.core.app_spec import APPS
+from serve_bench.core.axes import cell_defaults
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import hashed
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.scenario import parse_row
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 DEFAULT = Side("default")
 OPTIMIZED = Side("optimized", BUILT_IN_VARIANTS["optimized"])

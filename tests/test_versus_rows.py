@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from serve_bench import versus_rows
-from serve_bench.jsonl import to_line
+from serve_bench.benchmarks.versus import measure as versus_rows
+from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
+from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
+from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
-from serve_bench.load_result import LoadResult, SlicedResult, WorkerFailure
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import Request
-from serve_bench.result import Row, Trial
-from serve_bench.server import Process
-from serve_bench.slicing import Slicing
+from serve_bench.serving.server import Process
+from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
-from serve_bench.strays import new_run, reap
-from serve_bench.versus_request import Pairing, Side, VersusSuite, versus_plan
-from serve_bench.versus_rows import PairRows, Target, chosen_of, place_of
+from serve_bench.store.records_json import to_line
 from tests.servers import KnownServer, serving
 
 ROW = Row("4 connections", "raw", 4)

@@ -11,20 +11,32 @@ from typing import Any
 
 import pytest
 
-from serve_bench import versus_runner
-from serve_bench.axes import cell_defaults
+from serve_bench.benchmarks.versus import runner as versus_runner
+from serve_bench.benchmarks.versus.measure import place_of
+from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
+from serve_bench.benchmarks.versus.runner import VersusRunner
+from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.core.axes import cell_defaults
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
+    Failure,
+    Metric,
+    PlannedTrial,
+    Result,
+    Trial,
+)
+from serve_bench.core.scenario import parse_row
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError
-from serve_bench.observer import Step
-from serve_bench.result import Counts, Failure, Metric, PlannedTrial, Result, Trial, Warmup
-from serve_bench.scenario import parse_row
-from serve_bench.server import NOT_TRIED, Deployed, LaunchFailed, LaunchSpec
-from serve_bench.slicing import Slicing
+from serve_bench.runner.observer import Step
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import (
+    NOT_TRIED,
+    Deployed,
+    LaunchFailed,
+)
+from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, read
-from serve_bench.strays import Reaped
-from serve_bench.variants import BUILT_IN_VARIANTS
-from serve_bench.versus_request import Pairing, Side, VersusSuite, versus_plan
-from serve_bench.versus_rows import place_of
-from serve_bench.versus_runner import VersusRunner
 from tests.records import run as run_record
 
 SIDES = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))

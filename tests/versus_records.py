@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from serve_bench.histogram import Histogram
-from serve_bench.result import (
-    Counts,
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
     Launch,
     Metric,
     PlannedTrial,
@@ -18,11 +18,10 @@ from serve_bench.result import (
     Run,
     Trial,
     VariantUsed,
-    Warmup,
     result_of,
     trial_key,
 )
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from tests.records import AT, ROWS, cell
 
 HOST: dict[str, Any] = {

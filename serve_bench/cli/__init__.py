@@ -36,7 +36,7 @@ from serve_bench.cli.run import run as run_own
 from serve_bench.cli.scale import scale
 from serve_bench.cli.sweep import sweep
 from serve_bench.cli.versus import versus
-from serve_bench.errors import BadInput, RunFailed, visible
+from serve_bench.core.errors import BadInput, RunFailed, visible
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

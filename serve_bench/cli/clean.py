@@ -12,7 +12,7 @@ def clean() -> int:
 
     Example: serve-bench clean
     """
-    from serve_bench.strays import sweep
+    from serve_bench.serving.strays import sweep
 
     swept = sweep()
     for run_id, reaped in swept.items():

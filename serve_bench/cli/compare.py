@@ -45,11 +45,11 @@ def compare(
     """
     import sys
 
+    from serve_bench.analysis.comparing import of_runs
+    from serve_bench.analysis.comparing.parts import GATE
+    from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.cli.report_html import place_of_page, write_comparison
-    from serve_bench.comparing import of_runs
-    from serve_bench.comparing.parts import GATE
-    from serve_bench.comparison import THRESHOLD
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED, render_comparing
     from serve_bench.store import read
 

@@ -21,10 +21,10 @@ def doctor(
 
     Example: serve-bench doctor
     """
+    from serve_bench.analysis.fitness import fit
     from serve_bench.cli.matrix_flags import check_texts
     from serve_bench.doctor import Place, diagnose
-    from serve_bench.fitness import fit
-    from serve_bench.host import fingerprint
+    from serve_bench.observing.host import fingerprint
     from serve_bench.report.doctor import data, text
     from serve_bench.report.table import terminal
 

@@ -9,27 +9,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.cli.measure import place_of
 from serve_bench.cli.progress import PLAIN_EVERY_S, clock
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import print_report
 from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.failed_requests import none_succeeded
-from serve_bench.kept import kept_text
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.kept import kept_text
+from serve_bench.core.load_result import Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
+from serve_bench.core.trial import row_of
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
-from serve_bench.load_place import LoadOn
-from serve_bench.load_result import Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.processes import behind
-from serve_bench.request_spec import SpecError
-from serve_bench.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
-from serve_bench.runner import now_iso
-from serve_bench.statistics import CENSORED, LATENCY, merged
+from serve_bench.observing.processes import behind
+from serve_bench.runner.load_place import LoadOn
+from serve_bench.runner.url import Driven, drive_url
 from serve_bench.store import RunFolder, StoreError, read
-from serve_bench.trial import row_of
-from serve_bench.url_runner import Driven, drive_url
+from serve_bench.store.clock import now_iso
 
 
 def run(

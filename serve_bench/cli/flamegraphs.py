@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serve_bench.result import Trial
+    from serve_bench.core.result import Trial
 
 
 def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
@@ -16,9 +16,9 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
     The title says variant, cell and row; stacks that a later hand removed are passed over.
     """
     from serve_bench.cli.record import write
-    from serve_bench.recording import RAW_SUFFIX, layer_rules, read_stacks
     from serve_bench.report.flamegraph import flame_svg
     from serve_bench.report.stack_tables import reading_of
+    from serve_bench.runner.recording import RAW_SUFFIX, layer_rules, read_stacks
 
     rules = layer_rules()
     drawn = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.comparing.parts import Comparing
+    from serve_bench.analysis.comparing.parts import Comparing
 
 GATE_BROKEN: Final = 3
 """Exit code."""
@@ -49,8 +49,8 @@ class Gate:
     def check_rounds(self, rounds: int, what: str) -> None:
         """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
         `--rounds 2`."""
-        from serve_bench.comparison import FEWEST
-        from serve_bench.errors import BadInput
+        from serve_bench.analysis.comparison import FEWEST
+        from serve_bench.core.errors import BadInput
 
         if self.fail_on == "regressed" and rounds < FEWEST:
             raise BadInput(
@@ -60,8 +60,8 @@ class Gate:
 
     def close(self, comparing: Comparing) -> int:
         """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-        from serve_bench.comparing import broken
-        from serve_bench.errors import visible
+        from serve_bench.analysis.comparing import broken
+        from serve_bench.core.errors import visible
 
         if self.fail_on is None:
             return 0
@@ -75,7 +75,7 @@ def read_flags(
     threshold: str | None, gate: str | None, fail_on: str | None, noise: Path | None
 ) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
-    from serve_bench.comparison import quantile
+    from serve_bench.analysis.comparison import quantile
 
     quantile(2.0, 0.975)
     return Gate(
@@ -88,7 +88,7 @@ def read_flags(
 
 def read_threshold(text: str) -> float:
     """`5%` or `0.05` as a share of 1."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     number = text.strip().removesuffix("%")
     try:
@@ -106,8 +106,8 @@ def read_threshold(text: str) -> float:
 
 def read_gate(text: str) -> tuple[str, ...]:
     """`p99,cpu` as metrics; throughput is always the first."""
-    from serve_bench.comparing.values import NAMES
-    from serve_bench.errors import BadInput
+    from serve_bench.analysis.comparing.values import NAMES
+    from serve_bench.core.errors import BadInput
 
     asked = [part.strip() for part in text.split(",")]
     for name in asked:
@@ -118,8 +118,8 @@ def read_gate(text: str) -> tuple[str, ...]:
 
 def read_fail_on(text: str) -> str:
     """`regressed` or `inconclusive`."""
-    from serve_bench.comparing import FAIL_ON
-    from serve_bench.errors import BadInput
+    from serve_bench.analysis.comparing import FAIL_ON
+    from serve_bench.core.errors import BadInput
 
     if text not in FAIL_ON:
         raise BadInput(f"--fail-on: {text!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
@@ -128,8 +128,8 @@ def read_fail_on(text: str) -> str:
 
 def read_noise(folder: Path) -> Comparing:
     """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
-    from serve_bench.comparing import VERSUS, floors_of, of_versus
-    from serve_bench.errors import BadInput
+    from serve_bench.analysis.comparing import VERSUS, floors_of, of_versus
+    from serve_bench.core.errors import BadInput
     from serve_bench.store import read
 
     try:

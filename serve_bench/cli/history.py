@@ -11,7 +11,7 @@ import typer
 from serve_bench.cli import gate_flags
 
 if TYPE_CHECKING:
-    from serve_bench.history.parts import History, PassedOver, Stored
+    from serve_bench.analysis.history.parts import History, PassedOver, Stored
 
 FEWEST_LAST = 2
 PAGE = "history.html"
@@ -69,11 +69,11 @@ def history(
     """
     import sys
 
-    from serve_bench.comparison import THRESHOLD
-    from serve_bench.errors import BadInput
-    from serve_bench.history import FAIL_ON, history_of
-    from serve_bench.history.parts import Chosen
-    from serve_bench.report.history_forms import FORMS, render_history
+    from serve_bench.analysis.comparison import THRESHOLD
+    from serve_bench.analysis.history import FAIL_ON, history_of
+    from serve_bench.analysis.history.parts import Chosen
+    from serve_bench.core.errors import BadInput
+    from serve_bench.report.history.forms import FORMS, render_history
 
     if format not in FORMS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
@@ -107,7 +107,7 @@ def history(
     else:
         _write(to, text)
     if plot is not None:
-        from serve_bench.report.plot_history import plot_history
+        from serve_bench.report.history.plot import plot_history
 
         _write(plot, plot_history(told, plot.suffix[1:]))
     return _close(told, fail_on)
@@ -115,8 +115,8 @@ def history(
 
 def read_metrics(text: str) -> tuple[str, ...]:
     """`throughput,p99` as names, each once. BadInput on one that is none."""
-    from serve_bench.comparing.values import NAMES
-    from serve_bench.errors import BadInput
+    from serve_bench.analysis.comparing.values import NAMES
+    from serve_bench.core.errors import BadInput
 
     asked = [part.strip() for part in text.split(",")]
     for name in asked:
@@ -128,10 +128,10 @@ def read_metrics(text: str) -> tuple[str, ...]:
 def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
     """The runs in these folders and all below them, each once, and those that cannot be read.
     BadInput for a folder that is not there, and where no run is found at all."""
-    from serve_bench.errors import BadInput
-    from serve_bench.files import check_reachable
-    from serve_bench.history.parts import PassedOver, Stored
+    from serve_bench.analysis.history.parts import PassedOver, Stored
+    from serve_bench.core.errors import BadInput
     from serve_bench.store import RECORDS_FILE, read
+    from serve_bench.store.files import check_reachable
 
     stored: list[Stored] = []
     passed: list[PassedOver] = []
@@ -181,8 +181,8 @@ def _runs_in(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     read, and why."""
     import os
 
-    from serve_bench.files import why
     from serve_bench.store import RECORDS_FILE
+    from serve_bench.store.files import why
 
     if folder.is_file() or (folder / RECORDS_FILE).exists():
         return [folder], {}
@@ -205,8 +205,8 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
     one of this command; nothing else is overwritten."""
     from serve_bench.cli.report_html import is_page
     from serve_bench.cli.show import check_target
-    from serve_bench.errors import BadInput
-    from serve_bench.files import check_writable, same_file, why
+    from serve_bench.core.errors import BadInput
+    from serve_bench.store.files import check_writable, same_file, why
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
@@ -226,10 +226,10 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
 
 def _check_plot(plot: Path) -> None:
     """BadInput where another file than an earlier plot stands."""
-    from serve_bench.errors import BadInput
-    from serve_bench.files import check_reachable, why
+    from serve_bench.core.errors import BadInput
+    from serve_bench.report.history.plot import MADE_BY
     from serve_bench.report.plot_file import is_made_by
-    from serve_bench.report.plot_history import MADE_BY
+    from serve_bench.store.files import check_reachable, why
 
     check_reachable(plot, "--plot")
     if not plot.is_file():
@@ -248,8 +248,8 @@ def _check_plot(plot: Path) -> None:
 def _write(path: Path, content: str | bytes) -> None:
     import sys
 
-    from serve_bench.errors import RunFailed
-    from serve_bench.files import why, write_whole
+    from serve_bench.core.errors import RunFailed
+    from serve_bench.store.files import why, write_whole
 
     try:
         write_whole(path, content)
@@ -262,8 +262,8 @@ def _close(told: History, fail_on: str | None) -> int:
     """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     import sys
 
-    from serve_bench.errors import visible
-    from serve_bench.report.history_words import gap_lines, news_lines
+    from serve_bench.core.errors import visible
+    from serve_bench.report.history.words import gap_lines, news_lines
 
     if fail_on is None:
         return 0

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from serve_bench.app_spec import USERS
 from serve_bench.cli.load_flags import header_of
 from serve_bench.cli.matrix_flags import check_number
-from serve_bench.errors import BadInput
-from serve_bench.ladder import Ladder, parse_ladder
-from serve_bench.load_spec import Timing
-from serve_bench.request_spec import Request, SpecError
-from serve_bench.url_runner import Service
+from serve_bench.core.app_spec import USERS
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import Ladder, parse_ladder
+from serve_bench.core.load_spec import Timing
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.runner.url import Service
 
 #: --quick: steps of 3 s, and no refinement around the best.
 QUICK_DURATION_S = 3.0

@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from serve_bench.analysis.climb import Climb
 from serve_bench.cli.measure import place_of
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.run_record import run_record
 from serve_bench.cli.show import Shown
 from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, signals, work_off
-from serve_bench.climb import Climb
-from serve_bench.ladder import Ladder
-from serve_bench.load_place import LoadOn
-from serve_bench.load_spec import Timing
-from serve_bench.requests_file import requests_file
+from serve_bench.core.ladder import Ladder
+from serve_bench.core.load_spec import Timing
+from serve_bench.runner.load_place import LoadOn
+from serve_bench.runner.requests_file import requests_file
+from serve_bench.runner.url import Service, UrlLadders
 from serve_bench.store import RunFolder, read
-from serve_bench.url_runner import Service, UrlLadders
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.load_spec import Load, Timing
+    from serve_bench.core.load_spec import Load, Timing
 
 DEFAULT_DURATION_S = 10.0
 DEFAULT_WARMUP_S = 0.5
@@ -124,10 +124,10 @@ def load(
         statuses_of,
     )
     from serve_bench.cli.show import check_target
-    from serve_bench.errors import BadInput
-    from serve_bench.load_place import read_load_on
-    from serve_bench.load_spec import Load
-    from serve_bench.request_spec import Request, SpecError
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.load_spec import Load
+    from serve_bench.core.request_spec import Request, SpecError
+    from serve_bench.runner.load_place import read_load_on
 
     nodes = read_load_on(load_on, load_nodes)
     targets, varied = paths_of(paths), header_sets_of(headers)
@@ -210,7 +210,7 @@ def load(
 
 def _check_together(*wrong: tuple[bool, str]) -> None:
     """Flags that contradict each other: a flag without effect would go unnoticed."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     for found, line in wrong:
         if found:
@@ -219,7 +219,7 @@ def _check_together(*wrong: tuple[bool, str]) -> None:
 
 def _check_here(asked: Load, timing: Timing) -> None:
     """What this machine lacks for the load is found before anything is started. BadInput."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
     from serve_bench.load.connect import lacking_descriptors, tls_context
     from serve_bench.load.cores import enough_processes, usable_cores
     from serve_bench.load.external import ExternalError, program_path
@@ -247,8 +247,8 @@ def _check_here(asked: Load, timing: Timing) -> None:
 def _timing(asked: Load, duration: str | None, warmup: str | None) -> Timing:
     """Windows of a second, or ten of them in a shorter load."""
     from serve_bench.cli.load_flags import seconds_of
-    from serve_bench.errors import BadInput
-    from serve_bench.load_spec import Timing
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.load_spec import Timing
 
     if asked.count is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)

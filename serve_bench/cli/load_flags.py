@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from serve_bench.errors import BadInput
-from serve_bench.load_spec import MAX_DURATION_S, Stage
-from serve_bench.request_spec import Draw, Headers, path_fault
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import MAX_DURATION_S, Stage
+from serve_bench.core.request_spec import Draw, Headers, path_fault
 
 #: Upper end of a file with a body or paths: each load worker holds all of it.
 MOST_BYTES = 256 << 20

@@ -16,22 +16,22 @@ from urllib.parse import urlsplit
 from serve_bench.cli.drive import LoadLine
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.sitting import INTERRUPTED, run_mark, signals
-from serve_bench.clock import now_iso
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import why
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.result import Failure
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
-from serve_bench.load_spec import Load, Timing
-from serve_bench.ports import port_owner
-from serve_bench.processes import ServeProcess, behind
-from serve_bench.profiling import Profiling, parse_targets, to_profile
-from serve_bench.pyspy import py_spy
+from serve_bench.observing.processes import ServeProcess, behind
+from serve_bench.observing.profiling import Profiling, parse_targets, to_profile
+from serve_bench.observing.pyspy import py_spy
+from serve_bench.observing.rights import check_process
 from serve_bench.report.inside import facts, profiling_costs
-from serve_bench.result import Failure
-from serve_bench.rights import check_process
+from serve_bench.runner.url import drive_profiled
+from serve_bench.serving.ports import port_owner
+from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, fresh_folder, read
-from serve_bench.strays import marks
-from serve_bench.url_runner import drive_profiled
+from serve_bench.store.clock import now_iso
+from serve_bench.store.files import why
 
 FLAG = "--profile"
 

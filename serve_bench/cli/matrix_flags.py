@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from serve_bench.axes import AXES, Value
-from serve_bench.errors import BadInput
+from serve_bench.core.axes import AXES, Value
+from serve_bench.core.errors import BadInput
 
 LARGEST = 1_000_000
 MOST_LAUNCHES = 1_000

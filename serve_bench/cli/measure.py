@@ -10,8 +10,6 @@ from pathlib import Path
 
 import typer
 
-from serve_bench.agenda import Agenda, rest_of
-from serve_bench.axes import MODEL_APPS
 from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
@@ -31,26 +29,28 @@ from serve_bench.cli.sitting import (
     whole_suite,
     work_off,
 )
-from serve_bench.errors import BadInput
-from serve_bench.inside import Inside
-from serve_bench.kept import kept_value
-from serve_bench.ladder import LEAST_GAIN
-from serve_bench.launch_spec import check_interpreter
-from serve_bench.load_place import FromNodes, Here, LoadOn, read_load_on
-from serve_bench.model_needs import with_device
-from serve_bench.profiling import parse_targets
-from serve_bench.pyspy import py_spy
+from serve_bench.core.axes import MODEL_APPS
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_value
+from serve_bench.core.ladder import LEAST_GAIN
+from serve_bench.core.result import Result, Trial
+from serve_bench.core.scenario import Suite, label_of, plan
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.observing.inside import Inside
+from serve_bench.observing.profiling import parse_targets
+from serve_bench.observing.pyspy import py_spy
+from serve_bench.observing.rights import why_not_allowed
 from serve_bench.report.inside import facts, profiling_costs
-from serve_bench.requests_file import requests_file
-from serve_bench.result import Result, Trial
-from serve_bench.rights import why_not_allowed
-from serve_bench.runner import Runner
-from serve_bench.scenario import Suite, label_of, plan
-from serve_bench.server import Serving
-from serve_bench.shipped import read_toml, suite_file
+from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
+from serve_bench.runner.model_needs import with_device
+from serve_bench.runner.requests_file import requests_file
+from serve_bench.runner.served import Runner
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import marks
 from serve_bench.store import RunFolder, check_new, read
-from serve_bench.strays import marks
-from serve_bench.suite import Overrides, read_suite
+from serve_bench.store.shipped import read_toml, suite_file
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.suite import Overrides
+    from serve_bench.core.suite import Overrides
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
 
@@ -108,8 +108,8 @@ def micro(
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import matrix_flags as flags
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
 
     settings = flags.settings(given, ("batch_wait_timeout_s", "body_type", *flags.MODEL_SETTINGS))
     if given["intermediate_handle"]:

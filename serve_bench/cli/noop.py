@@ -13,8 +13,8 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.result import Trial
-    from serve_bench.server import Serving
+    from serve_bench.core.result import Trial
+    from serve_bench.serving.server import Serving
 
 
 def noop(
@@ -65,13 +65,13 @@ def noop(
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.axes import AXES
     from serve_bench.cli import measure
     from serve_bench.cli.sitting import signals
-    from serve_bench.errors import BadInput
-    from serve_bench.ports import check_port
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
+    from serve_bench.core.axes import AXES
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
+    from serve_bench.serving.ports import check_port
 
     if not 1 <= num_queries <= 10_000_000:
         raise BadInput(f"--num-queries: {num_queries} is not allowed; it takes 1 to 10000000")
@@ -115,7 +115,7 @@ def _wait_while_alive(serving: Serving) -> None:
     """Returns never but by KeyboardInterrupt; RunFailed when the cluster ends by itself."""
     import time
 
-    from serve_bench.errors import RunFailed
+    from serve_bench.core.errors import RunFailed
 
     while serving.alive() and serving.broken() is None:
         time.sleep(0.2)
@@ -126,8 +126,14 @@ def _wait_while_alive(serving: Serving) -> None:
 
 def latency_text(trial: Trial) -> str:
     """The latency of the warm-up queries in the shape of the published script, in ms."""
+    from serve_bench.analysis.statistics import (
+        CENSORED,
+        LATENCY,
+        distribution,
+        latency_figures,
+        merged,
+    )
     from serve_bench.report.texts import bound_sign
-    from serve_bench.statistics import CENSORED, LATENCY, distribution, latency_figures, merged
 
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}

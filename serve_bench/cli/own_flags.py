@@ -14,7 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.app_spec import AppSpec, own_spec
+from serve_bench.benchmarks.own_app.facts import (
+    app_of_config,
+    check_options,
+    is_own,
+    own_app,
+    place_of,
+    read_config,
+)
+from serve_bench.benchmarks.own_app.serve_config import ServeConfig
+from serve_bench.benchmarks.own_app.suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
 from serve_bench.cli.load_flags import (
     content_of,
     draw_of,
@@ -24,25 +33,16 @@ from serve_bench.cli.load_flags import (
     paths_of,
     statuses_of,
 )
-from serve_bench.errors import BadInput
-from serve_bench.files import check_reachable
-from serve_bench.launch_spec import check_interpreter
-from serve_bench.load_spec import MAX_TIMEOUT_S
-from serve_bench.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
-from serve_bench.own_app_facts import (
-    app_of_config,
-    check_options,
-    is_own,
-    own_app,
-    place_of,
-    read_config,
-)
-from serve_bench.own_suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
-from serve_bench.request_spec import Headers, SpecError, path_fault
-from serve_bench.scenario import Suite
-from serve_bench.serve_config import ServeConfig
-from serve_bench.shipped import read_toml
-from serve_bench.suite import Overrides, read_suite, variants_of
+from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.core.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
+from serve_bench.core.request_spec import Headers, SpecError, path_fault
+from serve_bench.core.scenario import Suite
+from serve_bench.core.suite import Overrides, read_suite, variants_of
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.store.files import check_reachable
+from serve_bench.store.shipped import read_toml
 
 
 @dataclass(frozen=True)

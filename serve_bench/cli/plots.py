@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serve_bench.result import Result
+    from serve_bench.core.result import Result
 
 
 def draw_plots(
@@ -31,8 +31,8 @@ def draw_plots(
     if find_spec("matplotlib") is None:
         print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
         return []
-    from serve_bench.errors import BadInput, RunFailed
-    from serve_bench.files import why, write_whole
+    from serve_bench.core.errors import BadInput, RunFailed
+    from serve_bench.store.files import why, write_whole
 
     command = result.run.command
     if not re.fullmatch("[a-z-]+", command):  # the record may come from elsewhere: it is no path
@@ -73,20 +73,20 @@ def _draw_of(result: Result, published: bool) -> Callable[[str], bytes]:
 
 
 def _ladders(result: Result, published: bool) -> Callable[[str], bytes]:
-    from serve_bench.report.plot_ladders import plot_ladders
+    from serve_bench.report.ladder.plot import plot_ladders
 
     return lambda kind: plot_ladders(result, kind, published=published)
 
 
 def _rpc(result: Result, published: bool) -> Callable[[str], bytes]:
-    from serve_bench.report.plot_rpc import plot_rpc
-    from serve_bench.report.rpc_json import benchmark_report
+    from serve_bench.report.rpc.json_form import benchmark_report
+    from serve_bench.report.rpc.plot import plot_rpc
 
     report = benchmark_report(result)
     return lambda kind: plot_rpc(report, kind, published=published)
 
 
 def _curve(result: Result) -> Callable[[str], bytes]:
-    from serve_bench.report.plot_scale import plot_scale
+    from serve_bench.report.scale.plot import plot_scale
 
     return lambda kind: plot_scale(result, kind)

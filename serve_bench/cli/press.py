@@ -10,9 +10,9 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.axes import Value
-    from serve_bench.ladder import Ladder
-    from serve_bench.suite import Overrides
+    from serve_bench.core.axes import Value
+    from serve_bench.core.ladder import Ladder
+    from serve_bench.core.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
 LATER_TOO = (
@@ -122,7 +122,7 @@ def press(
     from serve_bench.cli import measure
     from serve_bench.cli.matrix_flags import asked
     from serve_bench.cli.show import Shown, check_target
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     shown = Shown(format, published, perf_metrics, exclude_connect)
     shown.check()
@@ -166,7 +166,7 @@ def press(
 
 def check_reach(ladder: Ladder | None, flag: str) -> None:
     """BadInput when this host has too few ports or open files for the most clients of a ladder."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
     from serve_bench.load.connect import lacking_descriptors, lacking_ports
 
     assert ladder is not None, "a press test climbs a ladder"
@@ -178,8 +178,8 @@ def check_reach(ladder: Ladder | None, flag: str) -> None:
 
 def ladder_of(clients: object, quick: bool) -> Ladder | None:
     """What --clients and --quick say; None: as in the suite. BadInput."""
-    from serve_bench.errors import BadInput
-    from serve_bench.ladder import PRESS, parse_ladder
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.ladder import PRESS, parse_ladder
 
     if clients is None and not quick:
         return None
@@ -191,9 +191,9 @@ def ladder_of(clients: object, quick: bool) -> Ladder | None:
 
 def check_numbers(given: dict[str, object]) -> None:
     """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
-    from serve_bench.apps.press_samples import MOST_SAMPLES
     from serve_bench.cli.matrix_flags import MOST_LAUNCHES, check_number
-    from serve_bench.load_spec import MAX_TIMEOUT_S
+    from serve_bench.core.load_spec import MAX_TIMEOUT_S
+    from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
     check_number("--requests-per-client", given["requests_per_client"], 1)
     check_number("--samples", given["samples"], 1, MOST_SAMPLES)
@@ -205,10 +205,10 @@ def check_numbers(given: dict[str, object]) -> None:
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import matrix_flags as flags
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
     from serve_bench.load.cores import usable_cores
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
 
     if given["app"] not in (None, "ranker", "noop"):
         raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")

@@ -22,10 +22,10 @@ def press_urls(given: dict[str, object], shown: Shown) -> int:
     """Presses services that are there already. Returns the exit code."""
     from serve_bench.cli.ladder_flags import services_of
     from serve_bench.cli.ladder_url import UrlWish, run_urls
-    from serve_bench.ladder import COLLAPSE_RUNS, PRESS, Ladder
-    from serve_bench.load_place import read_load_on
-    from serve_bench.press_request import bodies
-    from serve_bench.trial import JSON, row_timing
+    from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
+    from serve_bench.core.press_request import bodies
+    from serve_bench.core.trial import JSON, row_timing
+    from serve_bench.runner.load_place import read_load_on
 
     check_numbers(given)
     ladder = ladder_of(given["clients"], bool(given["quick"])) or Ladder(steps=PRESS)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.processes import ServeProcess
-    from serve_bench.recipes import Recipe
-    from serve_bench.recording import Wish
+    from serve_bench.observing.processes import ServeProcess
+    from serve_bench.runner.recipes import Recipe
+    from serve_bench.runner.recording import Wish
 
 DURATION_S, RATE = 30.0, 100
 
@@ -72,8 +72,8 @@ def record(
         return None
     from serve_bench.cli.record import print_stacks, record_haproxy
     from serve_bench.cli.record import record as record_processes
-    from serve_bench.errors import BadInput
-    from serve_bench.recipes import FLAGS
+    from serve_bench.core.errors import BadInput
+    from serve_bench.runner.recipes import FLAGS
 
     if node is not None and address is None:
         raise BadInput("--node: it names a node of the cluster at --address HOST:PORT")
@@ -123,11 +123,11 @@ def diff(
     Example: serve-bench profile diff --run results/x default optimized -o diff.html
     """
     from serve_bench.cli.record import write
-    from serve_bench.processes import TARGETS
-    from serve_bench.recipes import one_of
-    from serve_bench.recording import find_stacks, layer_rules
+    from serve_bench.observing.processes import TARGETS
     from serve_bench.report.flamegraph import diff_html
     from serve_bench.report.stack_tables import difference_of, difference_text, reading_of
+    from serve_bench.runner.recipes import one_of
+    from serve_bench.runner.recording import find_stacks, layer_rules
 
     roles = TARGETS[one_of(target, ("proxy", "replica", "controller"), "--target")]
     rules = layer_rules()
@@ -160,9 +160,9 @@ def _list(address: str | None, node: str | None) -> int:
 
 
 def _recipe(name: str) -> Recipe:
-    from serve_bench.errors import BadInput
-    from serve_bench.recipes import read_recipe
-    from serve_bench.shipped import read_toml, shipped
+    from serve_bench.core.errors import BadInput
+    from serve_bench.runner.recipes import read_recipe
+    from serve_bench.store.shipped import read_toml, shipped
 
     folder = shipped("profiles")
     file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
@@ -181,9 +181,9 @@ def _wish(
     format: str | None,
 ) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
-    from serve_bench import recipes
-    from serve_bench.pyspy import Options
-    from serve_bench.recording import Wish
+    from serve_bench.observing.pyspy import Options
+    from serve_bench.runner import recipes
+    from serve_bench.runner.recording import Wish
 
     found = None if recipe is None else _recipe(recipe)
     seconds = (
@@ -221,11 +221,11 @@ def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
     """The processes that are meant. BadInput when there is none, or one that cannot be."""
-    from serve_bench.errors import BadInput
-    from serve_bench.processes import TARGETS, ServeProcess, chosen, serve_processes
-    from serve_bench.pyspy import py_spy
-    from serve_bench.recipes import one_of
-    from serve_bench.rights import check_process
+    from serve_bench.core.errors import BadInput
+    from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
+    from serve_bench.observing.pyspy import py_spy
+    from serve_bench.observing.rights import check_process
+    from serve_bench.runner.recipes import one_of
 
     if pid is not None:
         check_process(pid)

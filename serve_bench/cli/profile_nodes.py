@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.errors import RunFailed
-    from serve_bench.node_result import Node
+    from serve_bench.core.errors import RunFailed
+    from serve_bench.core.node_result import Node
     from serve_bench.nodes.watch_crew import WatchCrew
-    from serve_bench.processes import ServeProcess
-    from serve_bench.recording import Wish
+    from serve_bench.observing.processes import ServeProcess
+    from serve_bench.runner.recording import Wish
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Aim:
 
 def check(aim: Aim, *, listed: bool = False) -> None:
     """Refuses what cannot be done on nodes. Raises BadInput; starts nothing."""
-    from serve_bench.errors import BadInput
-    from serve_bench.launch_spec import own_ray_version
-    from serve_bench.ports import reachable
-    from serve_bench.processes import TARGETS
-    from serve_bench.recipes import one_of
+    from serve_bench.core.errors import BadInput
+    from serve_bench.observing.processes import TARGETS
+    from serve_bench.runner.recipes import one_of
+    from serve_bench.serving.launch_spec import own_ray_version
+    from serve_bench.serving.ports import reachable
 
     if not listed:
         if aim.pid is not None and aim.node is None:
@@ -60,7 +60,7 @@ def check(aim: Aim, *, listed: bool = False) -> None:
 def list_nodes(aim: Aim) -> int:
     """Prints the Serve processes of each node. The exit code."""
     from serve_bench.cli.serve_list import HEAD, print_columns, row_of
-    from serve_bench.node_names import flag_name
+    from serve_bench.core.node_names import flag_name
 
     with _watching(aim) as (crew, nodes, failed, _):
         found, more = crew.processes(nodes)
@@ -106,7 +106,7 @@ def record_on_nodes(aim: Aim, wish: Wish) -> int:
     from dataclasses import replace
 
     from serve_bench.cli.record import RecordProgress, tell
-    from serve_bench.recording import record_on_nodes as record
+    from serve_bench.runner.recording import record_on_nodes as record
 
     with _watching(aim) as (crew, nodes, failed, folder):
         processes, more = _processes(crew, nodes, aim, failed)
@@ -127,11 +127,11 @@ def _watching(
     """The crew, the nodes that are meant and can be looked at, why others cannot, and a folder
     that goes with the run."""
     from serve_bench.cli.sitting import run_mark, signals
-    from serve_bench.errors import BadInput
-    from serve_bench.node_names import node_of
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.node_names import node_of
     from serve_bench.nodes import NodesFailed
     from serve_bench.nodes.watch_crew import WatchCrew
-    from serve_bench.strays import run_directory
+    from serve_bench.serving.strays import run_directory
 
     with signals(), run_mark() as run_id:
         folder = run_directory(run_id)
@@ -153,8 +153,8 @@ def _processes(
     crew: WatchCrew, nodes: Sequence[Node], aim: Aim, failed: tuple[RunFailed, ...]
 ) -> tuple[list[tuple[Node, ServeProcess]], tuple[RunFailed, ...]]:
     """The processes that are meant, and what went wrong. BadInput when there is none."""
-    from serve_bench.errors import BadInput
-    from serve_bench.processes import ServeProcess, chosen
+    from serve_bench.core.errors import BadInput
+    from serve_bench.observing.processes import ServeProcess, chosen
 
     found, more = crew.processes(nodes)
     failed = (*failed, *more)
@@ -184,7 +184,7 @@ def _processes(
 
 def _say_or_raise(failed: Sequence[RunFailed], *, anything: bool) -> None:
     """What went wrong: on stderr, or raised where nothing went well."""
-    from serve_bench.errors import RunFailed
+    from serve_bench.core.errors import RunFailed
 
     if failed and not anything:
         raise RunFailed(str(failed[0]), tuple(str(other) for other in failed[1:]))

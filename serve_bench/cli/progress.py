@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
-from serve_bench.errors import visible
-from serve_bench.kept import kept_text
+from serve_bench.analysis.statistics import latency_figures
+from serve_bench.core.errors import visible
+from serve_bench.core.kept import kept_text
+from serve_bench.core.result import Failure, Trial
+from serve_bench.core.scenario import label_of
 from serve_bench.report.texts import bound_sign
-from serve_bench.result import Failure, Trial
-from serve_bench.runner import Observer, Step
-from serve_bench.scenario import label_of
-from serve_bench.statistics import latency_figures
+from serve_bench.runner.observer import Observer, Step
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.ranker_bench import RankerPlan
+    from serve_bench.benchmarks.ranker.measure import RankerPlan
     from serve_bench.store import RunFolder
 
 INTERRUPTED = 130
@@ -43,10 +43,10 @@ def ranker(
 
     Example: serve-bench ranker --rows 32,3200 --threads 1
     """
-    from serve_bench.apps.dlrm_shape import Shape
-    from serve_bench.errors import BadInput
-    from serve_bench.ranker_bench import RankerPlan, check
-    from serve_bench.ranker_figures import KINDS
+    from serve_bench.benchmarks.ranker.measure import RankerPlan, check
+    from serve_bench.benchmarks.ranker.summary import KINDS
+    from serve_bench.core.errors import BadInput
+    from serve_bench.serving.apps.dlrm_shape import Shape
 
     _one_of("--ranker", ranker, (*KINDS, "both"))
     _one_of("--device", device, ("auto", "cpu", "cuda"))
@@ -85,12 +85,12 @@ def ranker(
 def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
     from datetime import UTC, datetime
 
+    from serve_bench.benchmarks.ranker.measure import resolved
     from serve_bench.cli.show import print_report
     from serve_bench.cli.sitting import signals
-    from serve_bench.clock import now_iso
-    from serve_bench.ranker_bench import resolved
-    from serve_bench.result import Failure
+    from serve_bench.core.result import Failure
     from serve_bench.store import RunFolder, read
+    from serve_bench.store.clock import now_iso
 
     plan = resolved(plan)
     interrupted = False
@@ -111,8 +111,8 @@ def _measure(plan: RankerPlan, folder: RunFolder) -> None:
     """Appends the run, then the records of one batch size after the other."""
     from dataclasses import asdict
 
+    from serve_bench.benchmarks.ranker.measure import Bench, planned
     from serve_bench.cli.run_record import run_record
-    from serve_bench.ranker_bench import Bench, planned
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -126,14 +126,14 @@ def _measure(plan: RankerPlan, folder: RunFolder) -> None:
 
 
 def _one_of(flag: str, value: str, allowed: tuple[str, ...]) -> None:
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     if value not in allowed:
         raise BadInput(f"{flag}: {value!r} is not allowed; it takes {', '.join(allowed)}")
 
 
 def _within(flag: str, value: int, most: int, least: int = 1) -> None:
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     if not least <= value <= most:
         raise BadInput(f"{flag}: {value} is not allowed; it takes a number from {least} to {most}")
@@ -141,7 +141,7 @@ def _within(flag: str, value: int, most: int, least: int = 1) -> None:
 
 def _counts(flag: str, text: str, most: int) -> tuple[int, ...]:
     """Different whole numbers with commas for rows; layers may repeat."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     counts = []
     for part in (part.strip() for part in text.split(",")):

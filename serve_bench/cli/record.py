@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.processes import ServeProcess
-    from serve_bench.recording import Profile, Profiles, Wish
-    from serve_bench.stack_layers import LayerRules
+    from serve_bench.analysis.stack_layers import LayerRules
+    from serve_bench.observing.processes import ServeProcess
+    from serve_bench.runner.recording import Profile, Profiles, Wish
 
 
 def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """Records Python processes with py-spy, draws and prints what came. The exit code."""
     from serve_bench.cli.sitting import run_mark, signals
-    from serve_bench.recording import record_all
-    from serve_bench.strays import marks
+    from serve_bench.runner.recording import record_all
+    from serve_bench.serving.strays import marks
 
     show = RecordProgress(len(processes), wish.duration_s)
     with signals(), run_mark() as run_id, show as progress:
@@ -29,10 +29,10 @@ def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
 
 def tell(profiles: Profiles, wish: Wish) -> int:
     """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
-    from serve_bench.errors import RunFailed
-    from serve_bench.recording import by_role, layer_rules
+    from serve_bench.analysis.stacks import merged
+    from serve_bench.core.errors import RunFailed
     from serve_bench.report.stack_tables import profile_text, reading_of
-    from serve_bench.stacks import merged
+    from serve_bench.runner.recording import by_role, layer_rules
 
     for failure in profiles.failed if profiles.done else ():
         print(f"serve-bench: {failure}", file=sys.stderr)
@@ -54,9 +54,9 @@ def tell(profiles: Profiles, wish: Wish) -> int:
 
 def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
     """Draws what is derived from the stacks, and says which files there are."""
-    from serve_bench.recording import raw_beside
     from serve_bench.report.flamegraph import flame_html, flame_svg
     from serve_bench.report.stack_tables import reading_of
+    from serve_bench.runner.recording import raw_beside
 
     for note in one.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -74,8 +74,8 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
 
 def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """HAProxy is no Python: its CPU, and its stacks by perf. The exit code."""
-    from serve_bench.recording import layer_rules, record_native
     from serve_bench.report.stack_tables import profile_text, reading_of
+    from serve_bench.runner.recording import layer_rules, record_native
 
     print("note: haproxy is C, which py-spy cannot see; perf is used for it", file=sys.stderr)
     rules = layer_rules()
@@ -93,7 +93,7 @@ def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
 
 def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     """The stacks of each process now. The exit code."""
-    from serve_bench.pyspy import dump
+    from serve_bench.observing.pyspy import dump
 
     for process in processes:
         if len(processes) > 1:
@@ -127,8 +127,8 @@ class RecordProgress:
 
 def write(path: Path, text: str) -> None:
     """A drawn file. RunFailed when it cannot be written."""
-    from serve_bench.errors import RunFailed
-    from serve_bench.files import why, write_whole
+    from serve_bench.core.errors import RunFailed
+    from serve_bench.store.files import why, write_whole
 
     try:
         write_whole(path, text)

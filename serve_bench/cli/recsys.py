@@ -9,7 +9,7 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.suite import Overrides
+    from serve_bench.core.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
 LATER_TOO = (
@@ -64,7 +64,7 @@ def recsys(
     from serve_bench.cli import measure
     from serve_bench.cli.matrix_flags import asked
     from serve_bench.cli.show import Shown
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     shown = Shown(format, published, perf_metrics)
     shown.check()
@@ -76,7 +76,7 @@ def recsys(
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
         from serve_bench.cli.ladder_url import UrlWish, run_urls
-        from serve_bench.load_place import read_load_on
+        from serve_bench.runner.load_place import read_load_on
 
         services = services_of(url, header or [], users=True)
         ladder = ladder_of(users or "auto", quick)
@@ -111,11 +111,11 @@ def recsys(
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.axes import Value
     from serve_bench.cli import matrix_flags as flags
     from serve_bench.cli.ladder_flags import ladder_of, timing_of
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
+    from serve_bench.core.axes import Value
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
 
     matrix: dict[str, tuple[Value, ...]] = {}
     if given["ranker"] is not None:

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import Shown
-    from serve_bench.result import Result
+    from serve_bench.core.result import Result
 
 
 def report(
@@ -79,7 +79,7 @@ def report(
 def _check(shown: Shown, runs: int, html: bool) -> None:
     """BadInput unless the report can be had. The message names html too, which this command alone
     has."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
     from serve_bench.report import FORMATS
 
     if shown.format not in FORMATS:
@@ -97,8 +97,8 @@ def _check_apart(
 ) -> None:
     """BadInput where the report and the perf_metrics would go to one file."""
     from serve_bench.cli.report_html import usual_place
-    from serve_bench.errors import BadInput
-    from serve_bench.files import same_file
+    from serve_bench.core.errors import BadInput
+    from serve_bench.store.files import same_file
 
     if perf_metrics is None or output == "-" or (output is None and not html):
         return

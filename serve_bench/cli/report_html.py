@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serve_bench.comparing.parts import Comparing
+    from serve_bench.analysis.comparing.parts import Comparing
+    from serve_bench.core.document import Block, Sheet
+    from serve_bench.core.result import Result
     from serve_bench.report.html.embed import Folder, Kept
-    from serve_bench.report.html.parts import Block, Sheet
-    from serve_bench.result import Result
 
 PAGE = "report.html"
 
@@ -69,7 +69,7 @@ def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | No
     """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
     from serve_bench.report.html.bundle import bundle
     from serve_bench.report.html.frame import html_text
-    from serve_bench.report.html.of_versus import compare_sheet
+    from serve_bench.report.versus.page import compare_sheet
 
     text = html_text([compare_sheet(comparing, where)], bundle=bundle())
     if to is None:
@@ -80,9 +80,9 @@ def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | No
 
 def write_text(to: Path, text: str) -> None:
     """Writes a report, and says where. BadInput when it cannot be written."""
-    from serve_bench.errors import BadInput
-    from serve_bench.files import why, write_whole
+    from serve_bench.core.errors import BadInput
     from serve_bench.report.html.embed import bytes_said
+    from serve_bench.store.files import why, write_whole
 
     content = text.encode("utf-8", "replace")
     try:
@@ -95,8 +95,8 @@ def write_text(to: Path, text: str) -> None:
 def place_of_page(output: str | None, usual: Path) -> Path | None:
     """Where a page goes: `output`, or `usual`; None for stdout (-). BadInput where there is another
     file, or none can be written."""
-    from serve_bench.errors import BadInput
-    from serve_bench.files import check_reachable, check_writable, why
+    from serve_bench.core.errors import BadInput
+    from serve_bench.store.files import check_reachable, check_writable, why
 
     if output == "-":
         return None
@@ -119,9 +119,9 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
 
 def is_page(path: Path) -> bool:
     """Whether a file is a page that serve-bench made. BadInput where it cannot be read."""
-    from serve_bench.errors import BadInput
-    from serve_bench.files import why
+    from serve_bench.core.errors import BadInput
     from serve_bench.report.html.frame import MADE_BY
+    from serve_bench.store.files import why
 
     try:
         with path.open("rb") as file:
@@ -144,7 +144,7 @@ def _folder(home: Path, sheet: Sheet, base: Path, records: str | None) -> Folder
 
 def _pictures(blocks: Iterator[Block]) -> Iterator[str]:
     """The paths of all pictures, of what is folded too, in their order."""
-    from serve_bench.report.html.parts import Folded, Picture
+    from serve_bench.core.document import Folded, Picture
 
     for block in blocks:
         if isinstance(block, Picture):

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.rpc_request import RpcSuite
+    from serve_bench.benchmarks.rpc.request import RpcSuite
 
 #: Flags that go with --resume.
 LATER_TOO = ("resume", "format", "published", "perf_metrics", "dry_run", "no_sample")
@@ -108,11 +108,11 @@ def measure(
     if context.invoked_subcommand is not None:
         check_alone(asked(given, "rpc", but=("format",)), context.invoked_subcommand)
         return None
+    from serve_bench.benchmarks.rpc.needs import checked
     from serve_bench.cli.rpc_run import resumed, run
     from serve_bench.cli.show import Shown, check_target
-    from serve_bench.errors import BadInput
-    from serve_bench.files import same_file
-    from serve_bench.rpc_needs import checked
+    from serve_bench.core.errors import BadInput
+    from serve_bench.store.files import same_file
 
     shown = Shown(format, published, perf_metrics)
     shown.check()
@@ -129,7 +129,7 @@ def measure(
 
 def check_alone(wrong: list[str], command: str) -> None:
     """BadInput when flags stand in front of a command that has its own."""
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     if wrong:
         raise BadInput(f"{', '.join(wrong)}: does not go with rpc {command}")
@@ -154,7 +154,7 @@ def plot(
 
 def _suite(given: dict[str, Any]) -> RpcSuite:
     """What the flags ask for, the suite file behind them. BadInput names the flag, or the key."""
-    from serve_bench.rpc_request import (
+    from serve_bench.benchmarks.rpc.request import (
         KEYS,
         MOST_EPISODES,
         RpcSuite,
@@ -163,7 +163,7 @@ def _suite(given: dict[str, Any]) -> RpcSuite:
         read_worlds,
         texts_of,
     )
-    from serve_bench.shipped import read_toml, suite_file
+    from serve_bench.store.shipped import read_toml, suite_file
 
     file = suite_file(str(given["suite"]))
     texts = texts_of(read_toml(file), file.name)

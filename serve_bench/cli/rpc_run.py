@@ -8,6 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from serve_bench.benchmarks.rpc.request import (
+    MOST_EPISODES,
+    RpcLaunch,
+    RpcSuite,
+    expected_s,
+    rpc_plan,
+)
+from serve_bench.benchmarks.rpc.runner import RpcRunner
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
@@ -25,15 +33,13 @@ from serve_bench.cli.sitting import (
     whole_suite,
     work_off,
 )
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import why, write_whole
-from serve_bench.report.plot_rpc import plot_rpc
-from serve_bench.report.rpc_form import REPORT_FILE
-from serve_bench.report.rpc_json import rpc_json
-from serve_bench.result import Result
-from serve_bench.rpc_request import MOST_EPISODES, RpcLaunch, RpcSuite, expected_s, rpc_plan
-from serve_bench.rpc_runner import RpcRunner
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.result import Result
+from serve_bench.report.rpc.json_form import rpc_json
+from serve_bench.report.rpc.plot import plot_rpc
+from serve_bench.report.rpc.printed_form import REPORT_FILE
 from serve_bench.store import check_new, read
+from serve_bench.store.files import why, write_whole
 
 LARGEST_REPORT = 64 * 1024 * 1024
 

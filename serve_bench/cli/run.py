@@ -9,7 +9,7 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.suite import Overrides
+    from serve_bench.core.suite import Overrides
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
 
@@ -88,7 +88,7 @@ def run(
     from serve_bench.cli.matrix_flags import check_texts
     from serve_bench.cli.own_flags import OwnFlags, own_suite
     from serve_bench.cli.show import Shown
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
 
     shown = Shown(format, perf_metrics=perf_metrics)
     shown.check()
@@ -144,8 +144,8 @@ def _with_resume(given: dict[str, object]) -> list[str]:
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import matrix_flags as flags
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
 
     windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
     flags.check_number("--windows", windows, 1)

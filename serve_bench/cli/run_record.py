@@ -13,11 +13,11 @@ from typing import Any, Final
 import typer
 
 from serve_bench import __version__
-from serve_bench.clock import now_iso
-from serve_bench.host import fingerprint, git_commit
-from serve_bench.kept import kept_body, kept_header, kept_pair, kept_suite, kept_text
-from serve_bench.result import PlannedTrial, Run
+from serve_bench.core.kept import kept_body, kept_header, kept_pair, kept_suite, kept_text
+from serve_bench.core.result import PlannedTrial, Run
+from serve_bench.observing.host import fingerprint, git_commit
 from serve_bench.store import RunFolder
+from serve_bench.store.clock import now_iso
 
 #: How the values of an option are kept; of all others as a text in which an address may stand.
 KEPT: Final[Mapping[str, Callable[[str], str]]] = {

@@ -22,7 +22,7 @@ def width_here() -> int | None:
 
 def say(text: str) -> None:
     """Prints a line, folded where it is too wide; what follows is indented a little more."""
-    from serve_bench.errors import visible
+    from serve_bench.core.errors import visible
     from serve_bench.report.widths import wrapped
 
     text = visible(text)

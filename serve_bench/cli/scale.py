@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from serve_bench.benchmarks.scale.keys import KEYS
 from serve_bench.cli import options
-from serve_bench.scale_keys import KEYS
 
 if TYPE_CHECKING:
-    from serve_bench.scale_request import ScaleSuite
+    from serve_bench.benchmarks.scale.request import ScaleSuite
 
 scale = typer.Typer(
     rich_markup_mode=None,
@@ -125,12 +125,12 @@ def _command(workload: str, keys: tuple[str, ...]) -> Callable[..., int]:
 
 
 def _run(workload: Any, keys: tuple[str, ...], given: dict[str, Any]) -> int:
+    from serve_bench.benchmarks.scale.needs import checked
+    from serve_bench.benchmarks.scale.suite import read_scale
     from serve_bench.cli.matrix_flags import asked, names
     from serve_bench.cli.show import Shown
-    from serve_bench.scale_needs import checked
-    from serve_bench.scale_suite import read_scale
-    from serve_bench.shipped import read_toml, suite_file
-    from serve_bench.variants import parse_env
+    from serve_bench.core.variants import parse_env
+    from serve_bench.store.shipped import read_toml, suite_file
 
     shown = Shown(given["format"], given["published"], given["perf_metrics"])
     shown.check()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
+from serve_bench.benchmarks.scale.runner import ScaleRunner
 from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
@@ -22,10 +24,8 @@ from serve_bench.cli.sitting import (
     whole_suite,
     work_off,
 )
-from serve_bench.errors import BadInput
-from serve_bench.result import Result
-from serve_bench.scale_request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
-from serve_bench.scale_runner import ScaleRunner
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
 from serve_bench.store import check_new, read
 
 

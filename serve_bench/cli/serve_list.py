@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.processes import InUse, ServeProcess
+    from serve_bench.observing.processes import InUse, ServeProcess
 
 HEAD = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
 
 
 def serve_list() -> int:
     """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
-    from serve_bench.processes import in_use, serve_processes
+    from serve_bench.observing.processes import in_use, serve_processes
 
     found = serve_processes()
     if not found:
@@ -49,7 +49,7 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     Where there is no room memory goes and names are folded; the last column is there to be copied.
     """
     from serve_bench.cli.say import width_here
-    from serve_bench.errors import visible
+    from serve_bench.core.errors import visible
     from serve_bench.report.columns import fitted
 
     # Titles are what processes of any user call themselves.

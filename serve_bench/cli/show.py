@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.files import check_reachable, why, write_whole
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.result import Result
 from serve_bench.report import FORMATS, render
-from serve_bench.result import Result
+from serve_bench.store.files import check_reachable, why, write_whole
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ from typing import Any, Final, Protocol
 
 from serve_bench import __version__
 from serve_bench.cli.run_record import command_line, run_record
-from serve_bench.clock import now_iso
-from serve_bench.errors import BadInput
-from serve_bench.host import fingerprint
-from serve_bench.kept import differs, named_by
-from serve_bench.launch_spec import ignored_environment
-from serve_bench.marked import Marked
-from serve_bench.result import PlannedTrial, Result, Resume
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import differs, named_by
+from serve_bench.core.result import PlannedTrial, Result, Resume
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.observing.host import fingerprint
+from serve_bench.serving.launch_spec import ignored_environment
+from serve_bench.serving.marked import Marked
+from serve_bench.serving.strays import sweep
 from serve_bench.store import RunFolder, StoreError
-from serve_bench.strays import sweep
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.store.clock import now_iso
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130

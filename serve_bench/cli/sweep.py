@@ -9,7 +9,7 @@ import typer
 from serve_bench.cli import options
 
 if TYPE_CHECKING:
-    from serve_bench.suite import Overrides
+    from serve_bench.core.suite import Overrides
 
 #: Flags that go with --resume, and those that go with --url.
 LATER_TOO = ("resume", "format", "perf_metrics", "dry_run", "no_sample", "serve_metrics")
@@ -63,8 +63,8 @@ def sweep(
     from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
     from serve_bench.cli.matrix_flags import asked
     from serve_bench.cli.show import Shown
-    from serve_bench.errors import BadInput
-    from serve_bench.ladder import COLLAPSE_RUNS
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.ladder import COLLAPSE_RUNS
 
     shown = Shown(format, perf_metrics=perf_metrics)
     shown.check()
@@ -75,7 +75,7 @@ def sweep(
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         from serve_bench.cli.ladder_url import UrlWish, run_urls
-        from serve_bench.load_place import read_load_on
+        from serve_bench.runner.load_place import read_load_on
 
         ladder = ladder_of(users or "auto", quick, start=1, runs=COLLAPSE_RUNS)
         timing = timing_of(DURATION_S if duration is None and not quick else duration, quick)
@@ -110,9 +110,9 @@ def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import matrix_flags as flags
     from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, timing_of
-    from serve_bench.ladder import COLLAPSE_RUNS
-    from serve_bench.suite import Overrides
-    from serve_bench.variants import parse_env
+    from serve_bench.core.ladder import COLLAPSE_RUNS
+    from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
 
     flags.check_number("--launches", given["launches"], 1, flags.MOST_LAUNCHES)
     env, launches, quick = given["env"], given["launches"], bool(given["quick"])

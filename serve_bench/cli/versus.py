@@ -9,8 +9,8 @@ import typer
 from serve_bench.cli import gate_flags, options
 
 if TYPE_CHECKING:
-    from serve_bench.url_runner import Service
-    from serve_bench.versus_request import VersusSuite
+    from serve_bench.benchmarks.versus.request import VersusSuite
+    from serve_bench.runner.url import Service
 
 SUITE = "versus"
 
@@ -85,7 +85,7 @@ def versus(
     """
     given = dict(locals())
     from serve_bench.cli.matrix_flags import asked, check_texts
-    from serve_bench.errors import BadInput
+    from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
     check_texts(given)
@@ -142,7 +142,7 @@ def _suite(
     asked = judged_by(asked, wish)
     if given["url"]:
         from serve_bench.cli.matrix_flags import asked as spelt
-        from serve_bench.errors import BadInput
+        from serve_bench.core.errors import BadInput
 
         but = tuple(name for name in given if name not in OF_LAUNCHES)
         wrong = spelt(given, "", but=but)

@@ -12,27 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.app_spec import AppSpec
-from serve_bench.axes import MODEL_APPS, Value, axis_named
-from serve_bench.cli.matrix_flags import check_number, names
-from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
-from serve_bench.duet import halves
-from serve_bench.errors import BadInput
-from serve_bench.kept import kept_option
-from serve_bench.launch_spec import check_interpreter
-from serve_bench.load_spec import MAX_RATE
-from serve_bench.model_needs import with_device
-from serve_bench.own_app import option_values, read_options
-from serve_bench.own_app_facts import check_options
-from serve_bench.result import Row, VariantUsed
-from serve_bench.scenario import Suite
-from serve_bench.shipped import read_toml, suite_file
-from serve_bench.slicing import LONGEST_S, PAIRINGS
-from serve_bench.suite import Overrides, read_suite, variants_of
-from serve_bench.url_runner import Service
-from serve_bench.variants import parse_env, with_env
-from serve_bench.versus_budget import fit
-from serve_bench.versus_request import (
+from serve_bench.benchmarks.own_app.facts import check_options
+from serve_bench.benchmarks.versus.budget import fit
+from serve_bench.benchmarks.versus.duet import halves
+from serve_bench.benchmarks.versus.request import (
     DUET_SIDE_S,
     GATE,
     QUICK_ROUNDS,
@@ -50,6 +33,23 @@ from serve_bench.versus_request import (
     check_cells,
     sides_of,
 )
+from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
+from serve_bench.cli.matrix_flags import check_number, names
+from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
+from serve_bench.core.app_spec import AppSpec
+from serve_bench.core.axes import MODEL_APPS, Value, axis_named
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_option
+from serve_bench.core.load_spec import MAX_RATE
+from serve_bench.core.own_app import option_values, read_options
+from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.scenario import Suite
+from serve_bench.core.suite import Overrides, read_suite, variants_of
+from serve_bench.core.variants import parse_env, with_env
+from serve_bench.runner.model_needs import with_device
+from serve_bench.runner.url import Service
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.store.shipped import read_toml, suite_file
 
 if TYPE_CHECKING:
     from serve_bench.cli.gate_flags import Gate
@@ -91,7 +91,7 @@ class Asked:
 
 def judged_by(asked: Asked, gate: Gate) -> Asked:
     """What is asked, with what a verdict is held against: a stored run is judged alike later."""
-    from serve_bench.comparing import floors_of
+    from serve_bench.analysis.comparing import floors_of
 
     noise = gate.noise
     floors = {} if noise is None else floors_of(noise)

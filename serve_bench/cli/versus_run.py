@@ -8,6 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from serve_bench.benchmarks.versus.budget import duration, expected_s
+from serve_bench.benchmarks.versus.duet import halves
+from serve_bench.benchmarks.versus.measure import chosen_of
+from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, misleading, versus_plan
+from serve_bench.benchmarks.versus.runner import VersusRunner
+from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.sitting import (
@@ -24,18 +30,12 @@ from serve_bench.cli.sitting import (
     whole_suite,
     work_off,
 )
-from serve_bench.duet import halves
-from serve_bench.errors import BadInput
-from serve_bench.kept import kept_setting, kept_text, kept_value
-from serve_bench.launch_spec import check_interpreter
-from serve_bench.result import Result
-from serve_bench.slicing import turns_words
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_setting, kept_text, kept_value
+from serve_bench.core.result import Result
+from serve_bench.runner.url import Service
+from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store import read
-from serve_bench.url_runner import Service
-from serve_bench.versus_budget import duration, expected_s
-from serve_bench.versus_request import RoundPlan, VersusSuite, misleading, versus_plan
-from serve_bench.versus_rows import chosen_of
-from serve_bench.versus_runner import VersusRunner
 
 if TYPE_CHECKING:
     from serve_bench.cli.gate_flags import Gate
@@ -146,7 +146,7 @@ def run(
 def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     """Prints the report, and what breaks the gate: of one and the same comparison. Returns the exit
     code of the gate."""
-    from serve_bench.comparing import of_versus
+    from serve_bench.analysis.comparing import of_versus
     from serve_bench.report import render_comparing
     from serve_bench.report.table import terminal
 

@@ -16,10 +16,10 @@ from typing import Final
 
 import psutil
 
-from serve_bench import host
-from serve_bench.checks import BUSY_SHARE
+from serve_bench.analysis.checks import BUSY_SHARE
+from serve_bench.analysis.fitness import Finding
 from serve_bench.doctor.place import Place, plural
-from serve_bench.fitness import Finding
+from serve_bench.observing import host
 
 FEW_CORES: Final = 4
 """Proxy, replica and load worker use up to a core each, Ray's other processes some of a fourth: on

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from serve_bench.analysis.fitness import Finding
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.place import Place, plural
 from serve_bench.doctor.programs import said_by, where
 from serve_bench.doctor.ray_checks import Interpreter
-from serve_bench.errors import BadInput
-from serve_bench.fitness import Finding
-from serve_bench.gpu import Gpus
-from serve_bench.model_needs import Torch, torch_of
-from serve_bench.result import VariantUsed
+from serve_bench.observing.gpu import Gpus
+from serve_bench.runner.model_needs import Torch, torch_of
 
 BUSY_PERCENT: Final = 5.0
 """Use of an idle GPU is 0 %: what is above some noise is another program."""

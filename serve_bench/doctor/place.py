@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from serve_bench.serving.strays import temp_root
 from serve_bench.store import RESULTS
-from serve_bench.strays import temp_root
 
 GIB: Final = 1 << 30
 

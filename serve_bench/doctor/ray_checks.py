@@ -18,13 +18,13 @@ from typing import Any, Final
 
 import psutil
 
+from serve_bench.analysis.fitness import Finding
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_module import NOT_FROM_HERE
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.doctor.place import Place, listed, plural
 from serve_bench.doctor.programs import said_by
-from serve_bench.errors import BadInput
-from serve_bench.fitness import Finding
-from serve_bench.own_module import NOT_FROM_HERE
-from serve_bench.strays import RUN_MARK, KnownRun, find, known_runs, owner_alive
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.strays import RUN_MARK, KnownRun, find, known_runs, owner_alive
 
 OLDEST_RAY: Final = (2, 9)
 """What serve-bench asks for (pyproject.toml)."""
@@ -38,7 +38,7 @@ line and environment")."""
 
 HAPROXY_PATH: Final = "RAY_SERVE_HAPROXY_BINARY_PATH"
 
-CLUSTER: Final = Path(__file__).parent.parent / "cluster"
+CLUSTER: Final = Path(__file__).parent.parent / "serving" / "cluster"
 ASK_TIMEOUT_S: Final = 30.0
 
 _ASK: Final = (

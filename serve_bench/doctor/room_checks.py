@@ -15,14 +15,14 @@ from typing import Final
 
 import psutil
 
-from serve_bench import host
+from serve_bench.analysis.fitness import Finding, Status
+from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.doctor.cpu_checks import Ticks
 from serve_bench.doctor.place import GIB, Place, plural, size
-from serve_bench.fitness import Finding, Status
-from serve_bench.launch_spec import lacking_open_files
 from serve_bench.load.connect import SPARE_FDS
-from serve_bench.ports import BLOCKS
-from serve_bench.scale_needs import BASE_BYTES, REPLICA_BYTES
+from serve_bench.observing import host
+from serve_bench.serving.launch_spec import lacking_open_files
+from serve_bench.serving.ports import BLOCKS
 
 MICRO_REPLICAS: Final = 8
 """The most that the micro matrix deploys."""

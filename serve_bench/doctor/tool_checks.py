@@ -13,14 +13,14 @@ import sys
 from importlib import metadata
 from typing import Final
 
+from serve_bench.analysis.fitness import Finding, Status
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.doctor.place import plural
 from serve_bench.doctor.programs import said_by, where
-from serve_bench.errors import BadInput
-from serve_bench.fitness import Finding, Status
-from serve_bench.own_module import NOT_FROM_HERE
-from serve_bench.perf import PACKAGE, PerfUnusable, record
-from serve_bench.pyspy import ProfileFailed, dump, py_spy
-from serve_bench.rights import ptrace_scope, why_not_allowed
+from serve_bench.observing.perf import PACKAGE, PerfUnusable, record
+from serve_bench.observing.pyspy import ProfileFailed, dump, py_spy
+from serve_bench.observing.rights import ptrace_scope, why_not_allowed
 
 #: Program, the flag that makes it tell its version, the pattern, and what it is good for here.
 PROGRAMS: Final = (

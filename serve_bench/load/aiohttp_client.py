@@ -18,6 +18,8 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Headers
 from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, classify, judge
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address, tls_context
@@ -27,8 +29,6 @@ from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
 from serve_bench.load.turns import next_turn
-from serve_bench.load_spec import Load
-from serve_bench.request_spec import Headers
 
 PAUSE_S = 0.05
 """As in the raw client: wait after a failed connect."""

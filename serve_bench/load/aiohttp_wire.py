@@ -14,9 +14,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
+from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.connect import Address
-from serve_bench.request_spec import Request
 
 
 class Wire:

@@ -10,9 +10,9 @@ import time
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from serve_bench.core.load_result import Slice
+from serve_bench.core.load_spec import Slices
 from serve_bench.load.tally import LATE_NS, Tally
-from serve_bench.load_result import Slice
-from serve_bench.load_spec import Slices
 
 perf = time.perf_counter_ns
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from serve_bench.core.load_spec import Load, Stage
+from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import NEVER
-from serve_bench.load_spec import Load, Stage
-from serve_bench.pacing import due_times
 
 
 class ArrivalClock:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from serve_bench.histogram import Histogram
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import HISTOGRAMS, ClientVerdict, Counts, LoadResult, Warmup
+from serve_bench.core.load_spec import Load
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import check_counts, highest
-from serve_bench.load_result import HISTOGRAMS, ClientVerdict, Counts, LoadResult, Warmup
-from serve_bench.load_spec import Load
 
 K = TypeVar("K")
 

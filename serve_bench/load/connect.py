@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from serve_bench.core.request_spec import Request
 from serve_bench.load.failures import LoadError, reason_of
-from serve_bench.request_spec import Request
 
 if TYPE_CHECKING:
     import ssl

@@ -6,7 +6,7 @@ import math
 import os
 from pathlib import Path
 
-from serve_bench.load_spec import Load
+from serve_bench.core.load_spec import Load
 
 RAW_RATE_PER_WORKER = 25_000.0
 """Requests/s of an open loop that one raw worker sends on time: above, the send lag grows

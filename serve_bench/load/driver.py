@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from serve_bench.core.load_result import Counts, LoadResult, Progress, Warmup
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import SpecError
 from serve_bench.load.connect import choose_address
 from serve_bench.load.cores import enough_processes, usable_cores
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted
@@ -21,9 +24,6 @@ from serve_bench.load.shared import ABORT, COMPLETED, FAILED, MEASURE, SENT, STA
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
 from serve_bench.load.warmup import SAMPLE_S, enough_to_judge, is_steady
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
-from serve_bench.load_result import Counts, LoadResult, Progress, Warmup
-from serve_bench.load_spec import Load, Timing
-from serve_bench.request_spec import SpecError
 
 START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serve_bench.histogram import Histogram
-from serve_bench.load_result import ClientVerdict, WorkerReport
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import ClientVerdict, WorkerReport
 
 NON_IDLE_LIMIT = 0.85
 """A thread that ran or waited for a CPU for more of the time had no slack left. CPU time alone

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.connect import Address, can_timestamp, tls_context
 from serve_bench.load.connection import (
@@ -28,7 +29,6 @@ from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.turns import next_turn
-from serve_bench.load_spec import Load
 
 PAUSE_NS = 50_000_000
 """Wait after a failed connect, so that a server that is down does not make the client spin."""

@@ -20,12 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from serve_bench.kept import kept_header, kept_text
+from serve_bench.core.kept import kept_header, kept_text
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.own_module import finding_ours, own_module
+from serve_bench.core.request_spec import SpecError
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
-from serve_bench.load_spec import Load, Timing
-from serve_bench.own_module import finding_ours, own_module
-from serve_bench.request_spec import SpecError
 
 TIME_UNITS: Mapping[str, float] = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 COUNT_UNITS: Mapping[str, float] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serve_bench.load_result import LoadResult
+    from serve_bench.core.load_result import LoadResult
 
 BROKEN: frozenset[int] = frozenset(
     {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN}

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from serve_bench.request_spec import Headers, Request
+from serve_bench.core.request_spec import Headers, Request
 
 WAITING = 0
 """No whole response yet."""

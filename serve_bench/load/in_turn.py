@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.load.combine import combine
 from serve_bench.load.driver import drive_load
-from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult
-from serve_bench.load_spec import Load, Slices, Timing
 
 
 def drive_windows(

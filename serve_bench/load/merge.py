@@ -11,12 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.histogram import Histogram
-from serve_bench.load.evidence import client_verdict
-from serve_bench.load.failures import BrokenAccount, LoadError
-from serve_bench.load.shared import COMPLETED, KINDS, Shared
-from serve_bench.load.workers import Worker
-from serve_bench.load_result import (
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import (
     ERROR_CLASSES,
     Counts,
     LoadResult,
@@ -24,7 +20,11 @@ from serve_bench.load_result import (
     WorkerFailure,
     WorkerReport,
 )
-from serve_bench.load_spec import Load, Timing
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.load.evidence import client_verdict
+from serve_bench.load.failures import BrokenAccount, LoadError
+from serve_bench.load.shared import COMPLETED, KINDS, Shared
+from serve_bench.load.workers import Worker
 
 Snapshot = dict[str, Any]
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from operator import add
 
-from serve_bench.histogram import Histogram
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Phase, Progress
+from serve_bench.core.load_spec import Timing
 from serve_bench.load.shared import COMPLETED, FAILED, LEFT, Shared
-from serve_bench.load_result import Phase, Progress
-from serve_bench.load_spec import Timing
 
 INTERVAL_NS = 250_000_000
 """Four times a second. Reading the histograms costs the parent 0.6 ms with one worker."""

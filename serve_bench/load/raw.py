@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade
 
+from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address
@@ -22,7 +23,6 @@ from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
 from serve_bench.load.timer import IDLE_S, Timer, make_timer
-from serve_bench.load_spec import Load
 
 CONNECT_BATCH = 256
 """Connections being opened at one time before the start: above, listen queues overflow."""

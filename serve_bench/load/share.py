@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serve_bench.load_spec import Load
+from serve_bench.core.load_spec import Load
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 
-from serve_bench.histogram import SLOTS, Histogram
+from serve_bench.core.histogram import SLOTS, Histogram
 
 START, MEASURE, ABORT = 0, 1, 2
 """Control words: the instant of the first request, that of the first window (perf_counter_ns,

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult, Warmup
+from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.request_spec import SpecError
 from serve_bench.load.connect import choose_address
 from serve_bench.load.failures import LoadError
 from serve_bench.load.merge import merged, result_of, worker_report
@@ -18,9 +21,6 @@ from serve_bench.load.progress import Watch
 from serve_bench.load.share import shares
 from serve_bench.load.shared import COMPLETED, KINDS, START, Shared
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
-from serve_bench.load_result import LoadResult, Progress, Slice, SlicedResult, Warmup
-from serve_bench.load_spec import Load, Slices, Timing
-from serve_bench.request_spec import SpecError
 
 START_AHEAD_NS = 5_000_000
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from serve_bench.histogram import slot
+from serve_bench.core.histogram import slot
+from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.shared import (
     ABORT,
@@ -28,7 +29,6 @@ from serve_bench.load.shared import (
     START,
     Shared,
 )
-from serve_bench.load_result import ERROR_CLASSES
 
 TICK_NS = 10_000_000
 """How often live counters are brought up to date and the control words are read."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import TypeVar
 
+from serve_bench.core.load_spec import Load
 from serve_bench.load.share import Share
-from serve_bench.load_spec import Load
 
 _R = TypeVar("_R")
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
-from serve_bench.load_result import REQUESTS_EACH
+from serve_bench.core.load_result import REQUESTS_EACH
 
 SAMPLE_S = 0.05
 """The parent notes the count of completed requests so often during the warm-up."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.load.alternate import Alternation
 from serve_bench.load.connect import Address, allow_descriptors
 from serve_bench.load.evidence import Usage, max_rss_mb, shares_between, usage_now
@@ -26,7 +27,6 @@ from serve_bench.load.share import Share
 from serve_bench.load.shared import ABORT, START, Shared
 from serve_bench.load.tally import LATE_NS, Tally
 from serve_bench.load.timer import Timer
-from serve_bench.load_spec import Load, Slices, Timing
 
 GRACE_NS = 300_000
 """Sleep until so long before the start, then spin: sleeping alone is late by up to 0.1 ms."""

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
+from serve_bench.core.load_result import WorkerFailure
+from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.load.failures import LoadError
 from serve_bench.load.share import Share
 from serve_bench.load.shared import Shared
-from serve_bench.load_result import WorkerFailure
-from serve_bench.load_spec import Load, Slices, Timing
-from serve_bench.own_module import finding_ours, own_module
 
 STUCK_S = 10.0
 """How long after its last deadline a worker may stay silent before it counts as failed."""

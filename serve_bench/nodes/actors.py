@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import serve_bench
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
-from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Timing
 from serve_bench.nodes.watching import processes_here
-from serve_bench.sampler import sampler_of
-from serve_bench.strays import DIRECTORY_MARK
+from serve_bench.observing.sampler import sampler_of
+from serve_bench.serving.strays import DIRECTORY_MARK
 
 
 class Drive:

@@ -17,15 +17,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
-from serve_bench.child import Child, ChildError, last_lines
-from serve_bench.errors import RunFailed
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.load_result import Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.node_result import Lost, Node
+from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.load import LoadError
-from serve_bench.load_result import Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.node_result import Lost, Node
 from serve_bench.nodes.result import NodesResult, part_of, summed
-from serve_bench.own_module import finding_ours, own_module
-from serve_bench.strays import marks
+from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.strays import marks
 
 REACH_S: Final = 5.0
 JOIN_S: Final = 18.0

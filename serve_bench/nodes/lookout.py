@@ -15,7 +15,7 @@ import ray
 
 from serve_bench.nodes.conductor import TICK_S, Conductor, Hand, now, why
 from serve_bench.nodes.watching import END_S, WatchActor
-from serve_bench.profiler import READY_S
+from serve_bench.observing.profiler import READY_S
 
 START_S: Final = READY_S + 10.0
 """How long a node may take until it samples."""

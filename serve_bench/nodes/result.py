@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from serve_bench.core.load_result import LoadResult, Phase, Progress
+from serve_bench.core.load_spec import Load
+from serve_bench.core.node_result import Lost, Node, node_fact
+from serve_bench.core.result import JsonObject
 from serve_bench.load import LoadError
 from serve_bench.load.combine import combine
 from serve_bench.load.external import ExternalResult
-from serve_bench.load_result import LoadResult, Phase, Progress
-from serve_bench.load_spec import Load
-from serve_bench.node_result import Lost, Node, node_fact
-from serve_bench.result import JsonObject
 
 Part: TypeAlias = LoadResult | ExternalResult | Lost
 

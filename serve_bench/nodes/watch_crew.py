@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.errors import RunFailed
-from serve_bench.node_names import full_name
-from serve_bench.node_result import Node
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.node_names import full_name
+from serve_bench.core.node_result import Node
 from serve_bench.nodes.crew import ASK_S, HIRE_S, NodeCrew, NodesFailed
 from serve_bench.nodes.watching import END_S
-from serve_bench.processes import InUse, ServeProcess
-from serve_bench.pyspy import Options
+from serve_bench.observing.processes import InUse, ServeProcess
+from serve_bench.observing.pyspy import Options
 
 LOOK_S: Final = 0.5
 """How long CPU is looked at for a list."""

@@ -20,13 +20,13 @@ from typing import Any, Final
 import psutil
 
 import serve_bench
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.own_module import finding_ours, own_module
-from serve_bench.processes import ServeProcess, in_use, serve_processes
-from serve_bench.profiler import READY_S, STOP_S, Recording
-from serve_bench.proof import role_of
-from serve_bench.pyspy import Options, dump
-from serve_bench.rights import check_process
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.own_module import finding_ours, own_module
+from serve_bench.core.proof import role_of
+from serve_bench.observing.processes import ServeProcess, in_use, serve_processes
+from serve_bench.observing.profiler import READY_S, STOP_S, Recording
+from serve_bench.observing.pyspy import Options, dump
+from serve_bench.observing.rights import check_process
 
 SPARE_S: Final = 30.0
 """How much longer than planned a recording may go on when nobody ends it."""

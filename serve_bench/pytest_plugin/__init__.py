@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from serve_bench.core.result import VariantUsed
     from serve_bench.pytest_plugin.benchmark import ServeBenchmark
     from serve_bench.pytest_plugin.target import ServeTarget
-    from serve_bench.result import VariantUsed
 
 VARIANTS: Final = ("default", "haproxy", "optimized")
 
@@ -79,8 +79,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def variant_of(config: pytest.Config) -> VariantUsed:
     """The variant that options and configuration ask for. Raises pytest.UsageError."""
-    from serve_bench.errors import BadInput
-    from serve_bench.variants import BUILT_IN_VARIANTS, parse_env, with_env
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.variants import BUILT_IN_VARIANTS, parse_env, with_env
 
     name = config.getoption("serve_variant") or config.getini("serve_bench_variant")
     if name not in BUILT_IN_VARIANTS:
@@ -98,7 +98,7 @@ def serve_target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServeTarget]:
     """A Ray Serve cluster for the session: `deploy(app)`, `url`, `variant`, `proof`."""
-    from serve_bench.kept_cluster import KeptCluster
+    from serve_bench.pytest_plugin.kept_cluster import KeptCluster
     from serve_bench.pytest_plugin.target import ServeTarget
 
     log = tmp_path_factory.getbasetemp() / "serve-bench" / "cluster.log"
@@ -147,7 +147,7 @@ class _Timed:
         """Has pytest-benchmark read our clock, by its own marker; what the test's says stays."""
         if "serve_benchmark" not in getattr(item, "fixturenames", ()):
             return
-        from serve_bench.counted_rounds import LoadClock
+        from serve_bench.pytest_plugin.counted_rounds import LoadClock
 
         marker = item.get_closest_marker("benchmark")
         said = {} if marker is None else dict(marker.kwargs)

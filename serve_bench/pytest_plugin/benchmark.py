@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench.counted_figures import Measured, Served, measured, unlike
-from serve_bench.counted_rounds import CountedRounds, LoadClock
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.host import fingerprint
-from serve_bench.load_spec import Load
-from serve_bench.own_app import Asked, Option
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.load_spec import Load
+from serve_bench.core.own_app import Asked, Option
+from serve_bench.core.scenario import parse_row
+from serve_bench.observing.host import fingerprint
+from serve_bench.pytest_plugin.counted_figures import Measured, Served, measured, unlike
+from serve_bench.pytest_plugin.counted_rounds import CountedRounds, LoadClock
 from serve_bench.pytest_plugin.target import ServeTarget, asked_of, one_line
-from serve_bench.scenario import parse_row
 
 WHERE: Final = "serve_benchmark"
 

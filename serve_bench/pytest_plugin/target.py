@@ -13,10 +13,10 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from serve_bench.errors import BadInput, RunFailed
-from serve_bench.kept_cluster import KeptCluster
-from serve_bench.own_app import Asked, Option
-from serve_bench.request_spec import SpecError
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.own_app import Asked, Option
+from serve_bench.core.request_spec import SpecError
+from serve_bench.pytest_plugin.kept_cluster import KeptCluster
 
 #: What a field of a load is called among the arguments, where it is another name.
 ARGUMENTS: Final = {"count": "requests", "header": "headers:"}

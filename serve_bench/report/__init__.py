@@ -10,34 +10,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from serve_bench.comparing import VERSUS, of_versus
-from serve_bench.comparing.parts import Comparing
-from serve_bench.errors import BadInput, visible
-from serve_bench.ladder_figures import ladder_lines
-from serve_bench.press_figures import settings_of
+from serve_bench.analysis.comparing import VERSUS, of_versus
+from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.benchmarks.press.summary import settings_of
+from serve_bench.core.errors import BadInput, visible
+from serve_bench.core.result import Result
 from serve_bench.report.classic import classic
 from serve_bench.report.csv import csv_text
-from serve_bench.report.json import json_text
-from serve_bench.report.ladder_tables import ladder_fields
-from serve_bench.report.ladder_text import ladder_json, ladder_text
-from serve_bench.report.load_text import load_text
-from serve_bench.report.own_text import best_text, own_text
+from serve_bench.report.ladder.tables import ladder_fields
+from serve_bench.report.ladder.text import ladder_json, ladder_text
+from serve_bench.report.load.text import load_text
+from serve_bench.report.micro.own_app_text import best_text, own_text
 from serve_bench.report.page import Page, page_of
-from serve_bench.report.press_forms import press_csv, press_json
-from serve_bench.report.press_tables import classic_press
-from serve_bench.report.press_text import press_text
-from serve_bench.report.ranker import ranker_json, ranker_text
-from serve_bench.report.rpc_form import classic_rpc
-from serve_bench.report.rpc_forms import rpc_csv
-from serve_bench.report.rpc_json import rpc_json
-from serve_bench.report.rpc_text import rpc_text
-from serve_bench.report.scale_forms import scale_csv
-from serve_bench.report.scale_json import classic_scale, scale_json
-from serve_bench.report.scale_text import scale_text
-from serve_bench.report.versus_forms import versus_csv, versus_markdown
-from serve_bench.report.versus_json import versus_json
-from serve_bench.report.versus_text import versus_text
-from serve_bench.result import Result
+from serve_bench.report.press.forms import press_csv, press_json
+from serve_bench.report.press.tables import classic_press
+from serve_bench.report.press.text import press_text
+from serve_bench.report.ranker.text import ranker_json, ranker_text
+from serve_bench.report.records_json import json_text
+from serve_bench.report.rpc.csv_form import rpc_csv
+from serve_bench.report.rpc.json_form import rpc_json
+from serve_bench.report.rpc.printed_form import classic_rpc
+from serve_bench.report.rpc.text import rpc_text
+from serve_bench.report.scale.csv_form import scale_csv
+from serve_bench.report.scale.json_form import classic_scale, scale_json
+from serve_bench.report.scale.text import scale_text
+from serve_bench.report.versus.forms import versus_csv, versus_markdown
+from serve_bench.report.versus.json_form import versus_json
+from serve_bench.report.versus.text import versus_text
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
     "classic": classic,

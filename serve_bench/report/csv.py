@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.errors import visible
+from serve_bench.core.errors import visible
 from serve_bench.report.page import Entry, Page
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")

@@ -14,9 +14,9 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from serve_bench.analysis.stack_layers import LayerRules, layers
+from serve_bench.analysis.stacks import FunctionShare, Node, Stacks, top_functions, tree
 from serve_bench.report.stack_tables import Difference, Reading
-from serve_bench.stack_layers import LayerRules, layers
-from serve_bench.stacks import FunctionShare, Node, Stacks, top_functions, tree
 
 WIDTH: Final = 1200
 ROW: Final = 17

@@ -5,13 +5,13 @@ Rule: the form is that of comment.py for all kinds; what is in it belongs to the
 
 from __future__ import annotations
 
-from serve_bench.report.comment_ladders import ladder_comment
-from serve_bench.report.comment_press import press_comment
-from serve_bench.report.comment_ranker import ranker_comment
-from serve_bench.report.comment_rows import rows_comment
-from serve_bench.report.comment_rpc import rpc_comment
-from serve_bench.report.comment_scale import scale_comment
-from serve_bench.result import Result
+from serve_bench.core.result import Result
+from serve_bench.report.ladder.comment import ladder_comment
+from serve_bench.report.micro.comment import rows_comment
+from serve_bench.report.press.comment import press_comment
+from serve_bench.report.ranker.comment import ranker_comment
+from serve_bench.report.rpc.comment import rpc_comment
+from serve_bench.report.scale.comment import scale_comment
 
 
 def markdown(

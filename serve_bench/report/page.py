@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from serve_bench.checks import Warning, checks
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize, variants
+from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 from serve_bench.report.inside import (
     UsageTable,
     facts,
@@ -31,9 +34,6 @@ from serve_bench.report.texts import mean_and_std as mean_and_std
 from serve_bench.report.texts import number as number
 from serve_bench.report.texts import ratio as ratio
 from serve_bench.report.texts import remark as remark
-from serve_bench.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
-from serve_bench.statistics import MAIN, Line, Spread, summarize, variants
-from serve_bench.verdict import Verdict, limited_by, prevailing
 
 NS_PER_MS: Final = 1e6
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from serve_bench.checks import Warning
+from serve_bench.analysis.checks import Warning
+from serve_bench.core.result import Result, Trial
 from serve_bench.report.html.pieces import doubted
-from serve_bench.result import Result, Trial
 
 CALLED_OFF: Final = "interrupted"
 """The message of the failure that a row records itself when it is broken off."""

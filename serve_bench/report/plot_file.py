@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from serve_bench.errors import BadInput
+from serve_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

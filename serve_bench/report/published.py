@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-from serve_bench.result import JsonObject, Row, cell_slug
+from serve_bench.core.result import JsonObject, Row, cell_slug
 
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"

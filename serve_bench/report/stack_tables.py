@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.stack_layers import IDLE, LayerRules, layers, without
-from serve_bench.stacks import (
+from serve_bench.analysis.stack_layers import IDLE, LayerRules, layers, without
+from serve_bench.analysis.stacks import (
     Change,
     FunctionShare,
     Stacks,

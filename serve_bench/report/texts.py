@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.checks import Warning
-from serve_bench.result import JsonObject
-from serve_bench.statistics import Line, LowerBound, Spread
-from serve_bench.verdict import Verdict, prevailing
+from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.statistics import Line, LowerBound, Spread
+from serve_bench.analysis.verdict import Verdict, prevailing
+from serve_bench.core.result import JsonObject
 
 #: Of the processes that `load` samples, its own; the others are of the Serve that answers.
 LOAD_ROLES: Final = ("serve_bench", "load_worker")

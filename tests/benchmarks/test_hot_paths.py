@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.jsonl import parse, to_line
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_spec import Stage
+from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
+from serve_bench.load.pacing import due_times
 from serve_bench.load.shared import Shared
 from serve_bench.load.tally import Tally
-from serve_bench.load_spec import Stage
-from serve_bench.pacing import due_times
-from serve_bench.request_spec import Request
+from serve_bench.store.records_json import parse, to_line
 from tests import records
 
 OPERATIONS = 10_000

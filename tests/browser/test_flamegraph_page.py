@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from serve_bench.recording import layer_rules
+from serve_bench.analysis.stacks import parse_raw
 from serve_bench.report.flamegraph import diff_html, flame_svg
 from serve_bench.report.stack_tables import difference_of, reading_of
-from serve_bench.stacks import parse_raw
+from serve_bench.runner.recording import layer_rules
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

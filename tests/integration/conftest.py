@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.result import Result
+from serve_bench.core.result import Result
+from serve_bench.serving.strays import _holds_file_under, _mark_of
 from serve_bench.store import read
-from serve_bench.strays import _holds_file_under, _mark_of
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
@@ -113,7 +113,7 @@ def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -
 def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
     """The process of serve-bench that holds its cluster."""
     for child in psutil.Process(process.pid).children():
-        if "serve_bench/cluster" in " ".join(child.cmdline()):
+        if "serve_bench/serving/cluster" in " ".join(child.cmdline()):
             return child
     raise AssertionError("no cluster child")
 
@@ -123,6 +123,6 @@ def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
     (warden,) = (
         child
         for child in psutil.Process(process.pid).children()
-        if "serve_bench.strays" in " ".join(child.cmdline())
+        if "serve_bench.serving.strays" in " ".join(child.cmdline())
     )
     return warden

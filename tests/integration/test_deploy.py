@@ -28,10 +28,10 @@ import numpy as np
 import psutil
 import pytest
 
-from serve_bench.apps.dlrm_features import FORMS, features
-from serve_bench.apps.dlrm_shape import Shape
-from serve_bench.ports import free_block
-from serve_bench.strays import _mark_of
+from serve_bench.serving.apps.dlrm_features import FORMS, features
+from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.serving.ports import free_block
+from serve_bench.serving.strays import _mark_of
 from tests.integration.conftest import remains
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -158,7 +158,7 @@ def replicas() -> Iterator[str]:
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_serve_run_serves_the_scores_of_the_model(service: str) -> None:
-    from serve_bench.apps import dlrm
+    from serve_bench.serving.apps import dlrm
 
     model: Any = dlrm.build("plain", SHAPE, "cpu", SEED)
     users = (7, 8, 123_456_789)
@@ -359,7 +359,10 @@ def test_the_image_keeps_the_ray_of_its_base(
     assert {installed[name] for name in ("torch", "numpy", "aiohttp")} == {"99.0"}
     assert (fine / "home" / "base.txt").read_text() == "ray==2.60.0+vendor.7\n"
     # Installed whole: the suites are there, where an installed serve-bench looks for them.
-    code = "import serve_bench.shipped as s; print(s.shipped('scenarios'), s.shipped('profiles'))"
+    code = (
+        "from serve_bench.store.shipped import shipped; "
+        "print(shipped('scenarios'), shipped('profiles'))"
+    )
     python = str(empty_environment / "bin" / "python")
     told = subprocess.run(
         [python, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True, timeout=60

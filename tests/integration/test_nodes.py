@@ -22,14 +22,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.node_result import Lost
+from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError
-from serve_bench.load_result import LoadResult, Progress
-from serve_bench.load_spec import Load, Timing
-from serve_bench.node_result import Lost
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
-from serve_bench.request_spec import Request
+from serve_bench.serving.strays import _holds_file_under, _mark_of
 from serve_bench.store import read
-from serve_bench.strays import _holds_file_under, _mark_of
 from tests.servers import serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -207,9 +207,9 @@ def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: Cluster) -> Non
 PARENT = """
 import sys
 from pathlib import Path
-from serve_bench.load_spec import Load, Timing
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.nodes import NodeCrew
-from serve_bench.request_spec import Request
+from serve_bench.core.request_spec import Request
 from serve_bench.store import read
 address, log, url, client = sys.argv[1:]
 crew = NodeCrew(address, "ab12cf", Path(log))

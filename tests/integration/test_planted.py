@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from scripts.planted_cases import TUNE, WAITS, Case, Field, Wait, client_trial, verdict_on
-from serve_bench.ladder_figures import ladder_lines
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.load_spec import Timing
-from serve_bench.result import Trial
-from serve_bench.server import Serving
+from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.limits import OTHERS
+from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.core.load_spec import Timing
+from serve_bench.core.result import Trial
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
-from serve_bench.strays import new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS
-from serve_bench.verdict.evidence import evidence_of
-from serve_bench.verdict.limits import OTHERS
 from tests.integration.conftest import run_to_end, wait_until_clean
 from tests.test_load_client_bound import FAST_SERVER, pinned, running
 

@@ -17,16 +17,16 @@ import numpy as np
 import psutil
 import pytest
 
-from serve_bench.app_spec import app_named
-from serve_bench.apps.dlrm_features import FORMS
-from serve_bench.apps.dlrm_shape import Shape
-from serve_bench.apps.press_samples import hashed, read
-from serve_bench.axes import Value, cell_defaults
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.press_request import bodies
-from serve_bench.server import Deployed, LaunchFailed, Serving
-from serve_bench.strays import new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS, with_env
+from serve_bench.core.app_spec import app_named
+from serve_bench.core.axes import Value, cell_defaults
+from serve_bench.core.press_request import bodies
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
+from serve_bench.serving.apps.dlrm_features import FORMS
+from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.serving.apps.press_samples import hashed, read
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Deployed, LaunchFailed, Serving
+from serve_bench.serving.strays import new_run, reap
 
 pytestmark = [pytest.mark.ray]
 
@@ -110,7 +110,7 @@ def logged(serving: Serving, *words: str) -> tuple[Counter[str], int]:
 
 
 def scores_alone(ranker: str) -> Any:
-    from serve_bench.apps import dlrm
+    from serve_bench.serving.apps import dlrm
 
     shape = Shape.from_args(SMALL)
     model: Any = dlrm.build(ranker, shape, "cpu", int(SMALL["seed"]))

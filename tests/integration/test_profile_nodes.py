@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.strays import _holds_file_under, _mark_of
+from serve_bench.serving.strays import _holds_file_under, _mark_of
 from tests.integration.conftest import run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(150)]

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_bench.app_spec import APPS_PACKAGE
-from serve_bench.apps.dlrm_features import FORMS, features
-from serve_bench.apps.dlrm_shape import Shape
-from serve_bench.counts import counts_of
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.server import Serving
-from serve_bench.strays import new_run
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.core.app_spec import APPS_PACKAGE
+from serve_bench.core.counts import counts_of
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.apps.dlrm_features import FORMS, features
+from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import new_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -65,7 +65,7 @@ def spec_of(ranker: str, batch_size: int, wait_s: float, route: str = "/recsys")
 
 
 def scores_alone(ranker: str) -> Any:
-    from serve_bench.apps import dlrm
+    from serve_bench.serving.apps import dlrm
 
     model: Any = dlrm.build(ranker, SHAPE, "cpu", SEED)
     form = FORMS[ranker]
@@ -208,6 +208,6 @@ def scope(query: bytes, **other: Any) -> dict[str, Any]:
 def test_only_the_usual_request_is_answered_without_fastapi(
     asked: dict[str, Any], user: int | None
 ) -> None:
-    from serve_bench.apps.recsys import usual_user
+    from serve_bench.serving.apps.recsys import usual_user
 
     assert usual_user(asked) == user

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.ladder_figures import ladder_lines
-from serve_bench.result import Result
+from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,

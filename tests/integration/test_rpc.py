@@ -21,9 +21,9 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.histogram import Histogram
-from serve_bench.result import Result, Trial
-from serve_bench.rpc_figures import NAMES, rpc_points
+from serve_bench.benchmarks.rpc.summary import NAMES, rpc_points
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_until_clean, warden_of
 

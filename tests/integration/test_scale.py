@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.result import Result
-from serve_bench.scale_nodes import NODE_NAMES
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES
+from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line
 

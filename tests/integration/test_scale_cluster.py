@@ -20,14 +20,18 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from serve_bench.attached_cluster import AttachedCluster
-from serve_bench.launch_spec import LaunchSpec
-from serve_bench.ports import free_block
-from serve_bench.scale_cluster import HandleLoad, HandleResult, OwnCluster
-from serve_bench.scale_request import ScaleApp, ScaleSuite, Workload, apps_of
-from serve_bench.server import LaunchFailed
-from serve_bench.strays import new_run, reap
-from serve_bench.variants import BUILT_IN_VARIANTS
+from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
+from serve_bench.benchmarks.scale.cluster import (
+    HandleLoad,
+    OwnCluster,
+)
+from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, Workload, apps_of
+from serve_bench.benchmarks.scale.trial import HandleResult
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.ports import free_block
+from serve_bench.serving.server import LaunchFailed
+from serve_bench.serving.strays import new_run, reap
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(170)]
 
@@ -329,8 +333,8 @@ PARENT: Final = """
 import sys, time
 from pathlib import Path
 from tests.integration.test_scale_cluster import SINGLE
-from serve_bench.attached_cluster import AttachedCluster
-from serve_bench.strays import new_run, start_warden
+from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
+from serve_bench.serving.strays import new_run, start_warden
 run = new_run()
 warden = start_warden(run)
 cluster = AttachedCluster(sys.argv[1], run, "1", Path(sys.argv[2]) / "log")

@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from serve_bench.checks import checks
+from serve_bench.analysis.checks import checks
+from serve_bench.analysis.statistics import summarize
+from serve_bench.core.document import Block, Column, Facts, Row, Section, Table
+from serve_bench.core.result import JsonObject, Result, Run
 from serve_bench.report.html.executed import executed
-from serve_bench.report.html.parts import Block, Column, Facts, Row, Section, Table
 from serve_bench.report.html.pieces import remarks_once
 from serve_bench.report.html.proofs import proofs, whole_proofs
-from serve_bench.result import JsonObject, Result, Run
-from serve_bench.statistics import summarize
 
 Formula: TypeAlias = tuple[str, str, str]
 """Name, formula in plain text, source."""

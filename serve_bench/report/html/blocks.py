@@ -15,9 +15,7 @@ from html import escape as as_html
 from itertools import groupby
 from typing import Any, Final
 
-from serve_bench.errors import visible
-from serve_bench.report.html.embed import Kept, bytes_said, data_url
-from serve_bench.report.html.parts import (
+from serve_bench.core.document import (
     Block,
     Cell,
     Chart,
@@ -33,6 +31,8 @@ from serve_bench.report.html.parts import (
     Table,
     Tone,
 )
+from serve_bench.core.errors import visible
+from serve_bench.report.html.embed import Kept, bytes_said, data_url
 
 SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
     "good": ("✓", "good"),

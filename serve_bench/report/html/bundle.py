@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve_bench.errors import BadInput
+from serve_bench.core.errors import BadInput
 
 
 @dataclass(frozen=True)

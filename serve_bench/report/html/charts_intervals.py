@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from serve_bench.comparing.words import ratio_text
+from serve_bench.analysis.comparing.words import ratio_text
+from serve_bench.core.document import Chart
 from serve_bench.report.html.charts_parts import (
     PLAIN,
     Point,
@@ -25,7 +26,6 @@ from serve_bench.report.html.charts_parts import (
     wide,
 )
 from serve_bench.report.html.charts_rows import LINE, Rows, figures_column, interval_rule
-from serve_bench.report.html.parts import Chart
 
 VERDICTS: Final = {
     "regressed": ("#d1570c", "triangle-down"),

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from serve_bench.analysis.statistics import LowerBound
+from serve_bench.core.document import Chart
 from serve_bench.report.html.charts_parts import (
     CHARACTER,
     PHONE,
@@ -26,8 +28,6 @@ from serve_bench.report.html.charts_parts import (
     round_to,
     wide,
 )
-from serve_bench.report.html.parts import Chart
-from serve_bench.statistics import LowerBound
 
 HEIGHT: Final = 260
 """Pixels of a chart of lines, without its legend."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from serve_bench.report.html.parts import Chart
+from serve_bench.core.document import Chart
 from serve_bench.report.texts import number
 
 Spec: TypeAlias = dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from serve_bench.core.document import Chart
 from serve_bench.report.html.charts_parts import (
     Share,
     Spec,
@@ -16,7 +17,6 @@ from serve_bench.report.html.charts_parts import (
     tooltip,
 )
 from serve_bench.report.html.charts_rows import LINE, Rows
-from serve_bench.report.html.parts import Chart
 
 SAID = 0.12
 """A part that takes such a share of the longest bar has its figure in it; less has no room."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.report.html.parts import Cell, Column, Figure, Row, Said, Table
+from serve_bench.analysis.statistics import MAIN, Line
+from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
+from serve_bench.core.result import JsonObject, Trial
 from serve_bench.report.texts import cell_title, number
-from serve_bench.result import JsonObject, Trial
-from serve_bench.statistics import MAIN, Line
 
 MISSING: Final = Figure("-", None)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench import __version__
+from serve_bench.core.document import Sheet
 from serve_bench.report.html.blocks import Pen, doubts, escape, facts, words_of
 from serve_bench.report.html.bundle import Bundle
 from serve_bench.report.html.charts_theme import DARK, LIGHT
@@ -29,7 +30,6 @@ from serve_bench.report.html.embed import (
     embedded,
     records_text,
 )
-from serve_bench.report.html.parts import Sheet
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""

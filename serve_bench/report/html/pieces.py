@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from serve_bench.checks import Warning
-from serve_bench.histogram import Histogram, bounded
+from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
+from serve_bench.analysis.verdict import Verdict
+from serve_bench.core.document import Block, Cell, Figure, Section, Tone
+from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.result import Failure, Trial
 from serve_bench.report.html.charts import Share
-from serve_bench.report.html.parts import Block, Cell, Figure, Section, Tone
 from serve_bench.report.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.report.page import Page
 from serve_bench.report.texts import latency, mean_and_std, number, remark
-from serve_bench.result import Failure, Trial
-from serve_bench.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
-from serve_bench.verdict import Verdict
 
 NOTHING: Final = Figure("-", None)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.proof import contradictions
-from serve_bench.report.html.parts import Block, Column, Facts, Folded, Row, Said, Table
+from serve_bench.core.document import Block, Column, Facts, Folded, Row, Said, Table
+from serve_bench.core.proof import contradictions
+from serve_bench.core.result import Launch
 from serve_bench.report.page import engaged_of
-from serve_bench.result import Launch
 
 
 def proofs(launches: Sequence[Launch]) -> Table:

@@ -9,25 +9,25 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from serve_bench.errors import BadInput
-from serve_bench.report.html.parts import Sheet
-from serve_bench.result import Result
+from serve_bench.core.document import Sheet
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
 
 SheetOf: TypeAlias = Callable[..., Sheet]
 
 SHEETS: Final = {
-    "micro": ("of_page", "page_sheet"),
-    "recsys": ("of_page", "page_sheet"),
-    "run": ("of_page", "page_sheet"),
-    "load": ("of_load", "load_sheet"),
-    "sweep": ("of_ladder", "ladder_sheet"),
-    "press": ("of_press", "press_sheet"),
-    "rpc": ("of_rpc", "rpc_sheet"),
-    "scale": ("of_scale", "scale_sheet"),
-    "ranker": ("of_ranker", "ranker_sheet"),
-    "versus": ("of_versus", "versus_sheet"),
+    "micro": ("micro", "page_sheet"),
+    "recsys": ("micro", "page_sheet"),
+    "run": ("micro", "page_sheet"),
+    "load": ("load", "load_sheet"),
+    "sweep": ("ladder", "ladder_sheet"),
+    "press": ("press", "press_sheet"),
+    "rpc": ("rpc", "rpc_sheet"),
+    "scale": ("scale", "scale_sheet"),
+    "ranker": ("ranker", "ranker_sheet"),
+    "versus": ("versus", "versus_sheet"),
 }
-"""By command: the module beside this one and the function in it, loaded when it is needed."""
+"""By command: the folder of its kind, and the function of its page.py, loaded when it is needed."""
 
 PUBLISHED: Final = frozenset({"micro", "recsys", "run", "sweep", "press", "rpc", "scale"})
 """Commands whose page can have published figures beside."""
@@ -44,6 +44,6 @@ def sheet_of(result: Result, where: str | None, published: bool = False) -> Shee
         raise BadInput(
             f"--format html: a run of {command!r} has no page; those of {', '.join(SHEETS)} have"
         )
-    module, name = SHEETS[command]
-    fill: SheetOf = getattr(import_module(f"{__package__}.{module}"), name)
+    kind, name = SHEETS[command]
+    fill: SheetOf = getattr(import_module(f"serve_bench.report.{kind}.page"), name)
     return fill(result, where, published) if command in PUBLISHED else fill(result, where)

@@ -1,0 +1,1 @@
+"""What records say: statistics, doubts, comparison, history, verdicts. Pure."""

@@ -1,0 +1,394 @@
+"""What casts doubt on a figure: warnings as values, each with its evidence and a hint.
+
+Rule: a check reads a Result and nothing else, so that it also judges old files, and it says which
+trial it doubts. All thresholds stand at the top with their reasons. Who is warned, and how it
+looks, belongs to the reports.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from serve_bench.analysis.statistics import CENSORED, MAIN, merged
+from serve_bench.core.failed_requests import failures_of, given_up_after_s
+from serve_bench.core.load_result import REQUESTS_EACH
+from serve_bench.core.load_spec import HANDLE
+from serve_bench.core.proof import contradictions
+from serve_bench.core.result import JsonObject, Result, Trial
+
+BACKLOG: Final = 0.02
+"""Of an open loop: so many more answers than requests that were due say that it was behind."""
+
+NEVER_IDLE: Final = 0.85
+"""As the engine's own limit: a client that ran or waited for a CPU less than this could do more."""
+
+OBSERVER: Final = "observer"
+"""The client of a row of `rpc`."""
+
+EXTERNAL: Final = frozenset({"wrk", "ab"})
+"""Programs that tell one rate and no windows, however long they measure."""
+
+SPREAD_LIMIT: Final = 0.15
+"""Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
+1 to 2 s, reach 5.6 %; rates in windows of 0.5 to 1 s on a shared 2-core host reach about 10 %."""
+
+DRIFT_LIMIT: Final = 0.10
+"""A rate that moves by more from the first half of the windows to the second is still warming up,
+or slows down. It must also exceed three standard errors, or chance would do it often."""
+
+OUTLIER_SHARE: Final = 0.5
+"""One window is to blame when the spread without it is less than half of the spread with it."""
+
+FEWEST_WINDOWS: Final = 3
+"""With one window there is no spread, with two it is half their distance: no sign of anything."""
+
+FEWEST_SAMPLES: Final = 100
+"""Below 100 responses p99 is the slowest one."""
+
+BUSY_SHARE: Final = 0.5
+"""Share of the cores that run something in the second before the run, from which the host counts as
+busy: half of it is then used by others, and the server, the clients and Ray need all of it. Runs of
+0.1.0 tell a load average alone, of which the run before was a part."""
+
+LITTLE_ABOVE: Final = 0.05
+LITTLE_BELOW: Final = 0.10
+"""Little's law: requests in flight = rate x mean time in flight. In a closed loop they cannot
+exceed the connections, so 5 % above is an error of counting. They fall short of them by the time
+the client spends between a response and its next request: 2 % for one aiohttp session at 7,400
+requests/s, below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared cores, once); no
+Serve is as fast, so 10 % below is more than that. A request in flight when the windows begin brings
+in time from before them, one in flight at their end takes time away; each has at most one a
+connection, and no longer than the longest latency: longest / measured time is let pass on top."""
+
+
+TOO_SHORT_S: Final = 0.1
+"""Below so long a measured part Little's law judges nothing: a worker that has to wait for a core
+begins up to 10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends
+when the last connection does."""
+
+DRAIN_S: Final = 2.0
+"""How long responses were awaited after the last window, in records before 0.2."""
+
+
+#: What gives a client more room; True where it is the raw one already.
+_MORE_CLIENT: Final = {
+    False: "the raw client, more processes or more cores",
+    True: "more load processes, or the client on another machine",
+}
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A doubt. `key` is the trial it is about; None where it is about the whole run or, with
+    `variant`, about all of a variant."""
+
+    code: str
+    message: str
+    hint: str
+    key: str | None = None
+    variant: str | None = None
+    profiled: bool = False  # about the profiled repetition of the trial
+
+
+def checks(result: Result) -> tuple[Warning, ...]:
+    """All doubts about a run: first those about the whole, then by trial in the order measured."""
+    found: list[Warning] = []
+    for about_run in (_records, _host, _engaged, _teardowns):
+        found += about_run(result)
+    for trial in (*result.trials, *result.profiled):
+        for about_trial in TRIAL_CHECKS:
+            doubts = [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
+            found += [_explained(one, trial, result) for one in doubts]
+    for failure in result.failures:
+        if failure.what == "worker" and failure.key is not None:
+            hint = "its requests are in no figure: measure the row again"
+            found.append(Warning("worker-failed", failure.message, hint, failure.key))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------ one trial
+
+
+def _client(trial: Trial) -> Iterator[Warning]:
+    verdict = trial.client.get("verdict", trial.client)
+    if verdict.get("client_bound"):
+        reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
+        hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client == 'raw']}"
+        message = f"{client_words(verdict)}: {reasons}"
+        yield Warning("client-bound", message, hint, trial.key)
+
+
+def client_words(verdict: Mapping[str, Any]) -> str:
+    """What a client did that says of itself that it is bound. One that was idle for part of the
+    time set no throughput, but was late to read or to send."""
+    idle = verdict.get("non_idle") is not None and verdict["non_idle"] <= NEVER_IDLE
+    return "the client adds to the latency" if idle else "the client was the limit"
+
+
+def backlog(trial: Trial) -> Iterator[Warning]:
+    """An open loop whose windows also have answers of requests that were due before them."""
+    within = trial.in_windows
+    if trial.row.loop != "open" or within is None:
+        return
+    answers = int(within.get("completed", 0))
+    earlier = answers - trial.counts.completed
+    if earlier > BACKLOG * max(1, trial.counts.completed):
+        message = (
+            f"{earlier:,} of the {answers:,} answers in the windows were due before them, "
+            "so that the throughput is not the rate that was asked for"
+        )
+        hint = "the server stood still in the warm-up: repeat, or a longer warm-up"
+        yield Warning("backlog", message, hint, trial.key)
+
+
+def _warmup(trial: Trial) -> Iterator[Warning]:
+    if trial.row.client == HANDLE:
+        return  # as published, its warm-up is of a fixed length
+    if not trial.counts.completed:
+        return  # why requests failed is the question
+    if trial.row.requests is None and trial.warmup.judged is False:
+        done, seconds = trial.warmup.completed, trial.warmup.seconds
+        message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
+        hint = f"it takes {REQUESTS_EACH} of each to tell: a longer warm-up, or fewer connections"
+        yield Warning("unjudged-warmup", message, hint, trial.key)
+    elif trial.row.requests is None and not trial.warmup.steady:
+        message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
+        yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
+
+
+def _unsettled(trial: Trial) -> Iterator[Warning]:
+    if trial.flags.get("unsettled"):
+        message = "one client was not served as fast as at first when this row began"
+        hint = "the service may still have been busy with the row before: repeat, fewer clients"
+        yield Warning("unsettled", message, hint, trial.key)
+
+
+def _windows(trial: Trial) -> Iterator[Warning]:
+    metric = trial.metrics.get(MAIN)
+    if metric is None or metric.windows is None:
+        return
+    count = len(metric.windows)
+    if count < FEWEST_WINDOWS and trial.row.requests is None and trial.row.client not in EXTERNAL:
+        message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
+        yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
+    how = unsteady(metric.windows, metric.unit)
+    if how is not None:
+        hint = "something else ran on the host, or the server was not steady: repeat, or --launches"
+        yield Warning("unsteady-windows", how, hint, trial.key)
+
+
+def unsteady(windows: Sequence[float], unit: str) -> str | None:
+    """How the windows are unsteady, in a few words; None when they are steady.
+
+    A drift between the halves comes first, then a single window that stands out, then a spread
+    without a pattern.
+    """
+    mean = statistics.fmean(windows) if windows else 0.0
+    if len(windows) < FEWEST_WINDOWS or mean <= 0:
+        return None
+    drift = _drift(windows)
+    if drift is not None:
+        word = "rises" if drift > 0 else "falls"
+        share = 100 * abs(drift)
+        return f"the rate {word} by {share:.0f} % from the first half of the windows to the rest"
+    wide = statistics.pstdev(windows) / mean
+    if wide <= SPREAD_LIMIT:
+        return None
+    middle = statistics.median(windows)
+    odd = max(range(len(windows)), key=lambda at: abs(windows[at] - middle))
+    others = [value for at, value in enumerate(windows) if at != odd]
+    calm = statistics.pstdev(others) / (statistics.fmean(others) or 1.0)
+    if len(others) >= FEWEST_WINDOWS and calm < OUTLIER_SHARE * wide:
+        return (
+            f"window {odd + 1} of {len(windows)} stands out: "
+            f"{windows[odd]:.1f} {unit}, median {middle:.1f}"
+        )
+    return f"the windows spread by {100 * wide:.0f} % of their mean"
+
+
+def _drift(windows: Sequence[float]) -> float | None:
+    """The change from the first half to the second, as a share; None if small or by chance."""
+    half = len(windows) // 2
+    first, second = windows[:half], windows[-half:]
+    start, end = statistics.fmean(first), statistics.fmean(second)
+    if half < FEWEST_WINDOWS or start <= 0:
+        return None
+    noise = ((statistics.variance(first) + statistics.variance(second)) / half) ** 0.5
+    change = end / start - 1
+    return change if abs(change) > DRIFT_LIMIT and abs(end - start) > 3 * noise else None
+
+
+def _errors(trial: Trial) -> Iterator[Warning]:
+    failed = trial.counts.failed_total
+    if failed:
+        total = trial.counts.completed + failed
+        message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
+        hint = "they are in no rate and no latency"
+        if trial.counts.failed.get("timeout") and CENSORED in trial.metrics:
+            hint = "they are in no rate; those that timed out make the latency a lower bound"
+        yield Warning("errors", message, hint, trial.key)
+
+
+def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
+    """The doubt, with what the options of the launch say of it."""
+    seconds = given_up_after_s(trial, result) if doubt.code == "errors" else None
+    if seconds is None:
+        return doubt
+    hint = f"status 408: Serve gave them up after --request-timeout-s {seconds:g}; {doubt.hint}"
+    return replace(doubt, hint=hint)
+
+
+def _samples(trial: Trial) -> Iterator[Warning]:
+    count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
+    if trial.counts.completed and count < FEWEST_SAMPLES:
+        message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
+        yield Warning("few-samples", message, "measure longer", trial.key)
+
+
+def _little(trial: Trial) -> Iterator[Warning]:
+    if trial.row.requests is not None:
+        # It ends with the last client's last request, when others have none left; of one that was
+        # cut off the report says what its latencies leave out.
+        return
+    windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
+    measured_s = trial.window_s * len(windows or ())
+    if trial.flags.get("interrupted"):  # in the middle of a window
+        measured_s = trial.seconds.get("measured", measured_s)
+    latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
+    if trial.counts.in_flight and trial.in_windows is not None:
+        return  # what came of them is not known: it is told as such
+    if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
+        return
+    busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
+    longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
+    in_flight, edge = busy_s / measured_s, longest_s / measured_s
+    connections = trial.row.connections - _lost_connections(trial)
+    share = in_flight / connections if connections > 0 else 1.0
+    if share < 1 and trial.row.client == OBSERVER:
+        return  # an episode ends with the last observer's last call, when others are done
+    if 1 - LITTLE_BELOW - edge <= share <= 1 + LITTLE_ABOVE + edge:
+        return
+    if share < 1 and measured_s < TOO_SHORT_S:
+        message = f"{1000 * measured_s:.3g} ms were measured: too short to judge"
+        yield Warning("too-short", message, f"measure {TOO_SHORT_S:g} s or more", trial.key)
+        return
+    message = (
+        f"rate x mean latency = {in_flight:.2f} requests in flight, "
+        f"but {connections} connections were open"
+    )
+    hint = "connections stood idle: the client was late, or requests never came back"
+    if share > 1:
+        hint = "more than can be: do not trust this row"
+    yield Warning("littles-law", message, hint, trial.key)
+
+
+def _lost_connections(trial: Trial) -> int:
+    """Those of nodes that were lost, whose requests are in no latency: of a load from many."""
+    lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
+    return sum(int(one.get("connections") or 0) for one in lost)
+
+
+def unanswered(trial: Trial) -> Iterator[Warning]:
+    """Requests of the windows that never ended, and what they leave open."""
+    counts = trial.counts
+    if trial.in_windows is None:
+        yield from _unanswered_before(trial)
+        return
+    waiting = trial.unanswered
+    if waiting <= 0 or trial.flags.get("cut"):
+        return  # of a row that was cut off the report says what its latencies leave open
+    asked = counts.carried_in + counts.sent + counts.unsent
+    unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
+    when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
+    message = f"{waiting:,} of {asked:,} requests had no answer when {when}{unsent}"
+    hint = "each counts as at least as long as it was waited for: figures marked > are lower bounds"
+    yield Warning("unanswered", message, hint, trial.key)
+
+
+def _unanswered_before(trial: Trial) -> Iterator[Warning]:
+    """In records before 0.2: requests without an answer long after the windows, where every answer
+    came sooner.
+
+    They are in no latency, however long they wait, and fail no sooner than their time-out.
+    """
+    waiting = int((trial.client.get("total") or {}).get("in_flight") or 0)
+    waiting -= trial.counts.failed.get("node", 0)  # of a lost node: told as failed
+    cut_short = trial.row.requests is not None or trial.flags.get("interrupted")
+    if waiting <= 0 or cut_short or not trial.counts.completed:
+        return
+    slowest_ns = max(merged([trial], name).max or 0.0 for name in ("latency", "failed_latency"))
+    if slowest_ns >= DRAIN_S * 1e9:
+        return
+    message = (
+        f"{waiting:,} request{'s' if waiting != 1 else ''} had no answer {DRAIN_S:g} s after the "
+        f"last window; the slowest of all others took {slowest_ns / 1e6:,.0f} ms"
+    )
+    hint = "they are in no figure: a server that hangs now and then is worse than its p99"
+    yield Warning("unanswered", message, hint, trial.key)
+
+
+def _served(trial: Trial) -> Iterator[Warning]:
+    idle = [name for name, count in trial.served.items() if count == 0]
+    if idle:
+        message = f"{len(idle)} of {len(trial.served)} replicas got no request"
+        hint = "the router did not need them: use more connections"
+        yield Warning("idle-replicas", message, hint, trial.key)
+
+
+TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
+    _errors,
+    _client,
+    _little,
+    unanswered,
+    backlog,
+    _warmup,
+    _unsettled,
+    _windows,
+    _samples,
+    _served,
+)
+
+
+# --------------------------------------------------------------------------- the whole run
+
+
+def _records(result: Result) -> Iterator[Warning]:
+    for warning in result.warnings:
+        yield Warning(warning.code, warning.message, "what stood there is in no figure")
+
+
+def _host(result: Result) -> Iterator[Warning]:
+    sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
+    for host in sittings:
+        busy, load = host.get("busy_cores"), host.get("load_1m")
+        usable, logical = host.get("usable_cores"), host.get("logical_cores")
+        # What is in use is known of all cores, those that we may not run on with them.
+        cores = (usable or logical) if busy is None else (logical or usable)
+        used = load if busy is None else busy
+        if used is not None and cores and used > BUSY_SHARE * cores:
+            message = f"load average {used:.1f} on {cores} cores before the start"
+            if busy is not None:
+                message = f"{busy:.1f} of {cores} cores were in use in the second before the start"
+            yield Warning("busy-host", message, "wait for other work to end, then repeat")
+    if len({host.get("id") for host in sittings if host.get("id")}) > 1:
+        message = "the run was resumed on another host"
+        yield Warning("other-host", message, "its figures do not belong together")
+
+
+def _engaged(result: Result) -> Iterator[Warning]:
+    for launch in result.launches:
+        name = launch.variant.name
+        hint = f"launch {launch.id} did not measure what its variant says"
+        for message in contradictions(launch.variant, launch.proof) if launch.proof else ():
+            yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
+
+
+def _teardowns(result: Result) -> Iterator[Warning]:
+    for end in result.teardowns:
+        if not end.clean:
+            left = ", ".join(end.leftovers) or "not known what"
+            message = f"launch {end.launch} left something behind: {left}"
+            yield Warning("unclean-teardown", message, "serve-bench clean")

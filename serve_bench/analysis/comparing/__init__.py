@@ -1,0 +1,278 @@
+"""B against A: of one run of versus, or of two stored runs; and what breaks a gate.
+
+Pure; made anew from the records each time. Rule: runs that are unlike are refused, naming each
+difference, unless that is forced; what is in one side alone is listed, never dropped. Values of
+launches come from values.py, rows from rows.py, verdicts from comparison.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.comparing.doubts import Letter, by_key
+from serve_bench.analysis.comparing.match import labels_of, matched
+from serve_bench.analysis.comparing.parts import GATE, About, Alone, Comparing
+from serve_bench.analysis.comparing.rows import Match, judged_rows
+from serve_bench.analysis.comparing.unlike import (
+    doubtful,
+    unlike,
+    unlike_hosts,
+    unlike_rows,
+    versions_of,
+)
+from serve_bench.analysis.comparing.values import Place, SideRow, rows_of
+from serve_bench.analysis.comparing.words import alone_words, figures, row_title
+from serve_bench.analysis.comparison import FEWEST, THRESHOLD
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import FormatError, JsonObject, Result
+
+VERSUS: Final = "versus"
+
+
+def of_versus(
+    result: Result,
+    threshold: float | None = None,
+    gate: Sequence[str] | None = None,
+    noise: Comparing | None = None,
+) -> Comparing:
+    """The comparison that a run of versus is; what is not given is as the run recorded it.
+
+    Raises FormatError where the records cannot be read.
+    """
+    suite = result.run.suite
+    labels, settings = _sides(suite)
+    doubts = checks(result)
+    known = by_key(result, doubts)
+    first, second = (rows_of(result, label) for label in labels)
+    matches = [
+        Match(_or_none(first, place, at), _or_none(second, place, at), (known, known), pairs=True)
+        for place, at in {**first, **second}.items()
+    ]
+    floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
+    holds = threshold if threshold is not None else float(suite.get("threshold") or THRESHOLD)
+    asked = tuple(gate if gate is not None else suite.get("gate") or GATE)
+    a, b = (
+        About(label, label, result.run, _launches(result, label), own)
+        for label, own in zip(labels, settings, strict=True)
+    )
+    return Comparing(
+        kind="versus",
+        sides=(a, b),
+        rows=judged_rows(matches, holds, asked, floors),
+        threshold=holds,
+        gate=asked,
+        floors=floors,
+        noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
+        failures=_failures(result, labels),
+        warnings=(*_of_noise(result, noise), *_about_run(doubts)),
+    )
+
+
+def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
+    """Labels of A and B, and what each sets; FormatError where the suite does not say."""
+    try:
+        sides: list[Mapping[str, Any]] = list(suite["sides"])
+        labels = [str(side["label"]) for side in sides]
+        if len(labels) != 2:
+            raise ValueError(f"{len(labels)} sides")
+        return labels, [dict(side.get("settings") or {}) for side in sides]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"line 1: the suite of the run names no two sides: {error!r}") from None
+
+
+def _or_none(rows: Mapping[Place, SideRow], place: Place, at: SideRow) -> SideRow:
+    """The row of a side, or one of which nothing was measured."""
+    return rows.get(place, SideRow(at.cell, at.row))
+
+
+# --------------------------------------------------------------------------- two stored runs
+
+
+def of_runs(
+    a: Result,
+    b: Result,
+    threshold: float = THRESHOLD,
+    gate: Sequence[str] = GATE,
+    noise: Comparing | None = None,
+    *,
+    force: bool = False,
+    chosen: tuple[str | None, str | None] = (None, None),
+    where: tuple[str, str] = ("RUN_A", "RUN_B"),
+) -> Comparing:
+    """Two stored runs held against each other, `chosen` variants of them if given.
+
+    `where` names the runs in errors. Raises BadInput: for runs of versus, without a variant to
+    match, and for unlike runs unless `force`; FormatError where the records cannot be read.
+    """
+    for result, name in ((a, where[0]), (b, where[1])):
+        if result.run.command == VERSUS:
+            raise BadInput(
+                f"{name}: is a run of versus, a comparison by itself: serve-bench report"
+            )
+        if not result.trials:
+            raise BadInput(f"{name}: no row was measured: nothing to compare")
+    pairs, notes = matched(a, b, chosen, where)
+    alike = a.run == b.run
+    rows = [(_rows(a, one, where[0]), _rows(b, other, where[1])) for one, other in pairs]
+    found, doubts = ((), ()) if alike else _checked(a, b, pairs, rows, where, force)
+    doubts_a, doubts_b = checks(a), checks(b)
+    known = by_key(a, doubts_a), by_key(b, doubts_b)
+    several = len(pairs) > 1
+    matches = [
+        Match(mine[place], theirs[place], known, alike, pair if several else None)
+        for pair, (mine, theirs) in zip(pairs, rows, strict=True)
+        for place in mine
+        if place in theirs
+    ]
+    if not matches:
+        raise BadInput(f"{where[0]} and {where[1]} have no row in common (cell, row and client)")
+    floors = floors_of(noise) if noise is not None else {}
+    names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
+    labels = labels_of(a, b, pairs)
+    return Comparing(
+        kind="compare",
+        sides=(
+            About(labels[0], ", ".join(names[0]), a.run, _launches(a, *names[0])),
+            About(labels[1], ", ".join(names[1]), b.run, _launches(b, *names[1])),
+        ),
+        rows=judged_rows(matches, threshold, gate, floors),
+        threshold=threshold,
+        gate=tuple(gate),
+        floors=floors,
+        noise=noise.sides[0].run.id if noise is not None else None,
+        alone=_alone(pairs, rows),
+        failures=_told_twice(_failures(a, names[0]), _failures(b, names[1])),
+        unlike=found,
+        warnings=(
+            *_of_noise(b, noise),
+            *doubts,
+            *_told_twice(_about_run(doubts_a), _about_run(doubts_b)),
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _checked(
+    a: Result,
+    b: Result,
+    pairs: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[Mapping[Place, SideRow], Mapping[Place, SideRow]]],
+    where: tuple[str, str],
+    force: bool,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
+    versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
+    found = [str(one) for of in versions for one in unlike(a, b, of)]
+    found += [str(one) for mine, theirs in rows for one in unlike_rows(mine, theirs)]
+    found = list(dict.fromkeys(found))
+    if found and not force:
+        raise BadInput(
+            f"{where[0]} and {where[1]} are unlike: {'; '.join(found)} (--force compares them)"
+        )
+    doubts = dict.fromkeys(one for of in versions for one in doubtful(a, b, of))
+    return tuple(found), tuple(doubts)
+
+
+def _rows(result: Result, variant: str, where: str) -> dict[Place, SideRow]:
+    try:
+        return rows_of(result, variant)
+    except FormatError as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
+def _alone(
+    pairs: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[Mapping[Place, SideRow], Mapping[Place, SideRow]]],
+) -> tuple[Alone, ...]:
+    found = []
+    for pair, (mine, theirs) in zip(pairs, rows, strict=True):
+        sides: tuple[tuple[Letter, Any, Any, str], ...] = (
+            ("A", mine, theirs, pair[0]),
+            ("B", theirs, mine, pair[1]),
+        )
+        for side, own, other, name in sides:
+            of = name if len(pairs) > 1 else None
+            found += [
+                Alone(side, of, row.cell, place.row, place.client)
+                for place, row in own.items()
+                if place not in other
+            ]
+    return tuple(found)
+
+
+def _launches(result: Result, *names: str) -> tuple[Any, ...]:
+    return tuple(one for one in result.launches if one.variant.name in names)
+
+
+def _of_noise(result: Result, noise: Comparing | None) -> list[str]:
+    """Doubts about a noise floor that was measured elsewhere."""
+    if noise is None:
+        return []
+    found = unlike_hosts(noise.sides[0].run.host, result.run.host)
+    return [f"the noise floor is of another host: {one}" for one in found]
+
+
+def _about_run(doubts: Sequence[Warning]) -> list[str]:
+    """Those about a run as a whole, or about all of a variant."""
+    return [f"{one.code}: {one.message} ({one.hint})" for one in doubts if one.key is None]
+
+
+def _failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
+    """What failed and was not made good, one line each, of these variants or of none."""
+    told = []
+    for one in result.failures:
+        if one.variant is None or one.variant in variants:
+            at = [one.variant, f"round {one.round}" if one.round else None, one.what]
+            at.append(one.row.label if one.row is not None else None)
+            told.append(f"{', '.join(word for word in at if word)}: {one.message}")
+    return tuple(told)
+
+
+def _told_twice(mine: Any, theirs: Any) -> tuple[str, ...]:
+    """Lines about A and about B, each with the side."""
+    return (*(f"A: {text}" for text in mine), *(f"B: {text}" for text in theirs))
+
+
+# ---------------------------------------------------------------------------------- the gate
+
+FAIL_ON: Final = ("regressed", "inconclusive")
+
+
+def floors_of(noise: Comparing) -> dict[str, float]:
+    """The noise floor of each metric, from a run of A against itself: how far from 1 its interval
+    reaches, the farthest over its rows. BadInput for a run that is none."""
+    run = noise.sides[0].run
+    if not noise.aa:
+        raise BadInput(f"--noise: run {run.id} is no A/A run; serve-bench versus --aa makes one")
+    found: dict[str, float] = {}
+    for line in noise.lines:
+        interval = line.judged.interval
+        if interval is not None and interval.fewest >= FEWEST and math.isfinite(interval.distance):
+            found[line.metric] = max(found.get(line.metric, 0.0), interval.distance)
+    if MAIN not in found:
+        raise BadInput(f"--noise: run {run.id} has fewer than {FEWEST} rounds of throughput")
+    return found
+
+
+def broken(comparing: Comparing, fail_on: str) -> list[str]:
+    """What breaks the gate, one line each: rows and metrics with such a verdict; rows on which B is
+    worse by what no figure shows: requests that failed, launches that could not be measured.
+
+    `regressed` or `inconclusive`, which fails on all that is not shown to be the same or better.
+    """
+    words = ("regressed",) if fail_on == "regressed" else FAIL_ON
+    told: list[str] = []
+    for row in comparing.rows:
+        blamed = [line for line in row.lines if line.gated and line.judged.word in words]
+        told += [
+            f"{line.judged.word}: {row_title(comparing, row)}: {figures(line)}" for line in blamed
+        ]
+        if row.worse and not any(line.judged.word == "regressed" for line in blamed):
+            told.append(f"regressed: {row_title(comparing, row)}: {row.worse}")
+    if fail_on == "inconclusive":
+        told += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
+    return told

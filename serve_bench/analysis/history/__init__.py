@@ -1,0 +1,243 @@
+"""Runs of one suite over time: the series of each row, where it steps, what the newest run brought.
+
+Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
+(alike.py), and what was passed over is told with its reason; that Ray or the tool changed is what a
+history is looked at for, and is told at the run where it did. Steps come from levels.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.comparing.doubts import INVALID_SHARE, by_key, doubts_of
+from serve_bench.analysis.comparing.parts import geometric_mean
+from serve_bench.analysis.comparing.unlike import unlike_hosts, versions_of
+from serve_bench.analysis.comparing.values import MEASURES, Measure, Place, SideRow
+from serve_bench.analysis.comparison import FEWEST, THRESHOLD, paired
+from serve_bench.analysis.history.alike import (
+    Told,
+    chosen_of,
+    grouped,
+    late,
+    measured_of,
+    no_two,
+    shares,
+    why_alone,
+)
+from serve_bench.analysis.history.levels import Levels, Mark, levels_of
+from serve_bench.analysis.history.parts import (
+    FEWEST_ALIKE,
+    Chosen,
+    Group,
+    History,
+    Night,
+    PassedOver,
+    Point,
+    Series,
+    Stored,
+)
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import JsonObject, cell_slug
+
+FAIL_ON: Final = ("step", "regressed")
+
+
+def history_of(
+    stored: Sequence[Stored],
+    passed: Sequence[PassedOver] = (),
+    *,
+    metrics: Sequence[str] = (MAIN,),
+    threshold: float = THRESHOLD,
+    chosen: Chosen | None = None,
+    force: bool = False,
+) -> History:
+    """The history of stored runs; `passed` could not be read. `force` sets hosts aside.
+
+    Raises BadInput where no two runs are alike, where none has a value of these metrics, and for a
+    variant, cell or row that no run has.
+    """
+    wanted, left = chosen or Chosen(), list(passed)
+    told = sorted(stored, key=lambda one: (one.result.run.started_at, one.where))
+    every = grouped(chosen_of(list(measured_of(told, left)), left, wanted), force)
+    groups = [group for group in every if len(group) >= FEWEST_ALIKE]
+    groups.sort(key=len, reverse=True)
+    alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
+    if not groups:
+        raise BadInput(no_two(alone, left))
+    left += [
+        PassedOver(one.where, why_alone(groups, one), one.result.run.started_at) for one in alone
+    ]
+    known = {one.where: one.result for one in stored}
+    found = tuple(
+        _group(group[-(wanted.last or 0) :], metrics, threshold, _own(groups[:at], group))
+        for at, group in enumerate(groups)
+    )
+    if not any(group.series for group in found):
+        raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
+    return History(
+        groups=found,
+        passed=late(groups, left, known),
+        found=len(stored) + len(passed),
+        threshold=threshold,
+        metrics=tuple(metrics),
+        forced=force,
+    )
+
+
+def news_of(group: Group) -> list[tuple[Series, Mark]]:
+    """The marks that the newest run of a group brought."""
+    return [(one, mark) for one in group.series for mark in one.news]
+
+
+# ------------------------------------------------------------------------------- the group
+
+
+def _own(before: Sequence[Sequence[Told]], group: Sequence[Told]) -> list[str]:
+    """Why a group is one of its own, where it has a row in common with one that is shown first."""
+    sharing = [other for other in before if shares(other, group[0])]
+    return [f"a history of its own: {why_alone(sharing, group[0])}"] if sharing else []
+
+
+def _group(
+    told: Sequence[Told], metrics: Sequence[str], threshold: float, notes: Sequence[str]
+) -> Group:
+    doubts = [checks(one.result) for one in told]
+    known = [by_key(one.result, own) for one, own in zip(told, doubts, strict=True)]
+    places = _places(told)
+    asked = [of for name in metrics for of in MEASURES if of.name == name]
+    series = [one for of in asked for one in _series(told, known, places, of, threshold)]
+    at = {place: rank for rank, place in enumerate(places)}
+    series.sort(key=lambda one: at[one.variant, Place(cell_slug(one.cell), one.row, one.client)])
+    return Group(
+        nights=tuple(_nights(told, doubts)),
+        series=tuple(series),
+        notes=(*notes, *_names(told)),
+    )
+
+
+def _places(told: Sequence[Told]) -> list[tuple[str, Place]]:
+    """All rows by variant, cell and row, each in the order in which it first appears."""
+    found = dict.fromkeys(
+        (variant, place) for one in told for variant, rows in one.rows.items() for place in rows
+    )
+    variants = list(dict.fromkeys(variant for variant, _ in found))
+    cells = list(dict.fromkeys(place.cell for _, place in found))
+    return sorted(found, key=lambda at: (variants.index(at[0]), cells.index(at[1].cell)))
+
+
+def _series(
+    told: Sequence[Told],
+    known: Sequence[Mapping[str, Sequence[Warning]]],
+    places: Sequence[tuple[str, Place]],
+    of: Measure,
+    threshold: float,
+) -> list[Series]:
+    """A metric of every row, judged together; a row that no run has a value of is none."""
+    cells: dict[tuple[str, Place], JsonObject] = {}
+    points: dict[tuple[str, Place], tuple[Point, ...]] = {}
+    for variant, place in places:
+        rows = [one.rows.get(variant, {}).get(place) for one in told]
+        own = tuple(_point(row, doubts, of) for row, doubts in zip(rows, known, strict=True))
+        if any(point.value is not None for point in own):
+            points[variant, place] = own
+            cells[variant, place] = next(row.cell for row in rows if row is not None)
+    values = [[point.judged for point in own] for own in points.values()]
+    found = levels_of(values, threshold)
+    before = levels_of([own[:-1] for own in values], threshold)
+    return [
+        Series(
+            *(variant, cells[variant, place], place.row, place.client, of, points[variant, place]),
+            found=levels,
+            news=_news(levels, former, len(told) - 1),
+            gap=_gap(points[variant, place]),
+        )
+        for (variant, place), levels, former in zip(points, found, before, strict=True)
+    ]
+
+
+def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Measure) -> Point:
+    values = row.values.get(of.name, {}) if row is not None else {}
+    if row is None or not values:
+        failed = row is not None and row.failed_share > INVALID_SHARE
+        return Point(invalid=failed, doubts=tuple(doubts_of("B", row, known)) if row else ())
+    interval = None
+    if len(values) >= FEWEST:
+        interval = paired([math.log(value) for value in values.values()])
+    return Point(
+        value=geometric_mean(values.values()),
+        by_launch=dict(values),
+        interval=interval,
+        invalid=row.failed_share > INVALID_SHARE,
+        doubts=tuple(doubts_of("B", row, known)),
+    )
+
+
+def _gap(points: Sequence[Point]) -> str:
+    """Why the newest run is not judged; empty where it is, or where the run before had no value."""
+    newest = points[-1]
+    if newest.invalid:
+        return f"more than {100 * INVALID_SHARE:g} % of its requests failed"
+    if newest.value is None and points[-2].value is not None:
+        return "not measured, as it was in the run before"
+    return ""
+
+
+def _news(found: Levels, before: Levels, newest: int) -> tuple[Mark, ...]:
+    """The marks that the newest run brought: a step that was not seen without it (one that it moved
+    by a run was), and that it is an outlier itself."""
+    seen = [step.at for step in before.steps]
+    steps = [step for step in found.steps if not any(abs(step.at - at) <= 1 for at in seen)]
+    return (*steps, *(one for one in found.outliers if one.at == newest))
+
+
+def _nights(told: Sequence[Told], doubts: Sequence[Sequence[Warning]]) -> Iterator[Night]:
+    before: Told | None = None
+    for one, own in zip(told, doubts, strict=True):
+        yield Night(
+            where=one.where,
+            run=one.result.run,
+            versions=_versions(one),
+            changed=() if before is None else tuple(_changes(before, one)),
+            doubts=tuple(f"{at.code}: {at.message} ({at.hint})" for at in own if at.key is None),
+        )
+        before = one
+
+
+def _versions(one: Told) -> dict[str, str]:
+    """What ran, as the launches of all variants prove it, and the tool."""
+    found: dict[str, dict[str, None]] = {}
+    for variant in one.rows:
+        for name, value in versions_of(one.result, variant).items():
+            found.setdefault(name, {})[value] = None
+    versions = {name: " and ".join(values) for name, values in found.items()}
+    versions["serve-bench"] = one.result.run.tool_version
+    if one.result.run.git_commit:
+        commit, _, changes = one.result.run.git_commit.partition("+")
+        versions["serve-bench commit"] = commit[:7] + (f"+{changes}" if changes else "")
+    if one.result.run.host.get("kernel"):
+        versions["kernel"] = str(one.result.run.host["kernel"])
+    return versions
+
+
+def _changes(before: Told, one: Told) -> Iterator[str]:
+    """What is not as in the run before; what one of them does not tell is passed over."""
+    mine, theirs = _versions(before), _versions(one)
+    for name, value in theirs.items():
+        if name in mine and mine[name] != value:
+            yield f"{name} {mine[name]} -> {value}"
+    for other in unlike_hosts(before.result.run.host, one.result.run.host):
+        if other.what != "kernel":  # told above
+            yield f"{other.what} {other.a} -> {other.b}"
+
+
+def _names(told: Sequence[Told]) -> Iterator[str]:
+    names = {one.result.run.host.get("id") for one in told} - {None}
+    if len(names) > 1:
+        yield (
+            f"the hosts of these runs have {len(names)} names (a container has another each time): "
+            "how hosts of one kind differ is part of the spread"
+        )

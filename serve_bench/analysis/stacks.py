@@ -1,0 +1,252 @@
+"""Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, change, tree.
+
+Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
+profile, so two profiles of unlike length can be set against each other. Which layer a stack belongs
+to is in stack_layers.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeAlias
+
+from serve_bench.core.errors import BadInput
+
+Stacks: TypeAlias = Mapping[tuple[str, ...], int]
+"""Samples by stack, the outermost frame first."""
+
+WAITED: Final = "the thread waited"
+"""The mark at the inner end of a stack that py-spy took for busy; its layer is idle."""
+
+LEAST_RAN: Final = 0.02
+LEAST_OF_BUSIEST: Final = 0.1
+"""A thread counts as waiting below 2 % of the time on a CPU, and a tenth of the busiest thread."""
+
+NO_FRAME: Final = "no Python frame"
+"""A stack that py-spy writes without frames: a thread of C or C++ that Python knows of."""
+_LIBRARY: Final = re.compile(r".*/(?:(?:site|dist)-packages|lib-dynload|lib/python\d[\d.]*)/")
+_PATH: Final = re.compile(r"(?<![\w.])/(?:[^\s\"'/]+/)*([^\s\"'/]+)")
+_FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
+
+
+def parse_raw(text: str, where: str) -> Stacks:
+    """Stacks from raw (collapsed) text. BadInput names the line that is no stack."""
+    stacks: Counter[tuple[str, ...]] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        frames, space, count = line.rpartition(" ")
+        if not space or not count.isascii() or not count.isdigit():
+            raise BadInput(
+                f"{where}: line {number} is no stack; raw stacks are lines `frame;frame count`"
+            )
+        stacks[tuple(frames.split(";")) if frames else (NO_FRAME,)] += int(count)
+    return stacks
+
+
+def to_raw(stacks: Stacks) -> str:
+    """The reverse of `parse_raw`, most samples first."""
+    ranked = sorted(stacks.items(), key=lambda item: (-item[1], item[0]))
+    return "".join(f"{';'.join(frames)} {count}\n" for frames, count in ranked)
+
+
+def total(stacks: Stacks) -> int:
+    """All samples."""
+    return sum(stacks.values())
+
+
+def merged(many: Iterable[Stacks]) -> Stacks:
+    """Several profiles as one (the replicas of a deployment, say)."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for stacks in many:
+        out.update(stacks)
+    return out
+
+
+def by_thread_ran(
+    stacks: Stacks, ran: Mapping[int, float], *, keep_threads: bool = False
+) -> Stacks:
+    """Stacks of `--threads`, those of threads that hardly ran marked as idle.
+
+    py-spy takes waiting threads for busy in some of its samples (in a fifth of them, on a busy
+    host); the kernel knows better. `ran` is the share of the time that each thread was on a CPU, by
+    its id. A thread that is not in it counts as busy. Unless `keep_threads`, the heading with the
+    thread's name is taken off.
+    """
+    most = max(ran.values(), default=0.0)
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        head = next((at for at, one in enumerate(frames[:2]) if one.startswith("thread (")), None)
+        if head is None:
+            out[frames] += count
+            continue
+        tid = int(frames[head].removeprefix("thread (").partition(")")[0])
+        share = ran.get(tid, 1.0)
+        waited = share < LEAST_RAN and share < LEAST_OF_BUSIEST * most
+        body = frames if keep_threads else (*frames[:head], *frames[head + 1 :])
+        out[(*body, WAITED) if waited else body or (NO_FRAME,)] += count
+    return out
+
+
+@cache
+def split_frame(frame: str) -> tuple[str, str]:
+    """Function and file of a frame; the line is left out. The file is empty where there is none."""
+    found = _FRAME.fullmatch(frame)
+    return (found["function"], found["file"]) if found else (frame, "")
+
+
+@cache
+def function_of(frame: str) -> str:
+    """A frame without its line: `hot (app.py:12)` is `hot (app.py)`."""
+    function, file = split_frame(frame)
+    return f"{function} ({file})" if file else function
+
+
+@cache
+def package_relative(frame: str) -> str:
+    """A frame whose file is named from the root of the machine, with the part that tells kept.
+
+    py-spy names files from their package on; where it cannot look beside a file (a script without
+    a package, another container), it gives the whole path, which belongs in no picture that is
+    passed on. What lies behind `site-packages` or Python's own library is kept, else folder and
+    file.
+    """
+    if frame.startswith("process "):  # the heading of a child process: its command line
+        return _PATH.sub(r"\1", frame)
+    function, file = split_frame(frame)
+    if not file.startswith("/"):
+        return frame
+    line = frame.removeprefix(f"{function} ({file}").removesuffix(")")
+    short = _LIBRARY.sub("", file)
+    short = "/".join(file.split("/")[-2:]) if short == file else short
+    return f"{function} ({short}{line})"
+
+
+def shortened(stacks: Stacks) -> Stacks:
+    """The same stacks with `package_relative` frames."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        out[tuple(package_relative(frame) for frame in frames)] += count
+    return out
+
+
+def by_function(stacks: Stacks) -> Stacks:
+    """The same stacks without lines, so that a function is one frame wherever it was seen."""
+    out: Counter[tuple[str, ...]] = Counter()
+    for frames, count in stacks.items():
+        out[tuple(function_of(frame) for frame in frames)] += count
+    return out
+
+
+# ------------------------------------------------------------------------- top functions
+
+
+@dataclass(frozen=True)
+class FunctionShare:
+    """A function and its percent of all samples: innermost in a stack, and anywhere in it."""
+
+    name: str
+    self_percent: float
+    total_percent: float
+
+
+def top_functions(stacks: Stacks, count: int = 15) -> list[FunctionShare]:
+    """The functions with most samples of their own. A recursive one counts once a stack."""
+    own, within = _self_and_total(stacks)
+    every = total(stacks) or 1
+    ranked = sorted(within, key=lambda name: (-own[name], -within[name], name))
+    return [
+        FunctionShare(name, 100.0 * own[name] / every, 100.0 * within[name] / every)
+        for name in ranked[:count]
+    ]
+
+
+def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
+    own: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    for frames, count in stacks.items():
+        names = [function_of(frame) for frame in frames]
+        own[names[-1]] += count
+        for name in set(names):
+            within[name] += count
+    return own, within
+
+
+# ----------------------------------------------------------------------------- difference
+
+
+@dataclass(frozen=True)
+class Change:
+    """A function in two profiles, in percent of the samples of each."""
+
+    name: str
+    self_a: float
+    self_b: float
+    total_a: float
+    total_b: float
+
+    @property
+    def self_change(self) -> float:
+        """In percentage points; above 0 it grew from A to B."""
+        return self.self_b - self.self_a
+
+
+def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[Change]:
+    """Functions whose own share changed by `least_points` or more, the largest change first."""
+    own_a, within_a = _self_and_total(a)
+    own_b, within_b = _self_and_total(b)
+    all_a, all_b = total(a) or 1, total(b) or 1
+    every = [
+        Change(
+            name,
+            100.0 * own_a[name] / all_a,
+            100.0 * own_b[name] / all_b,
+            100.0 * within_a[name] / all_a,
+            100.0 * within_b[name] / all_b,
+        )
+        for name in within_a.keys() | within_b.keys()
+    ]
+    kept = [change for change in every if abs(change.self_change) >= least_points]
+    return sorted(kept, key=lambda change: (-abs(change.self_change), change.name))
+
+
+def noise_points(share_percent: float, samples: int) -> float:
+    """About two standard errors of a share that rests on so many samples, in percentage points.
+
+    Binomial: samples of one thread follow each other, so the true error is rather larger.
+    """
+    if samples <= 0:
+        return 100.0
+    share = min(max(share_percent, 0.0), 100.0) / 100.0
+    return float(200.0 * (share * (1.0 - share) / samples) ** 0.5)
+
+
+# ----------------------------------------------------------------------------------- tree
+
+
+@dataclass
+class Node:
+    """A frame in a call tree, with its samples in each of the profiles that were laid together."""
+
+    name: str
+    counts: list[int]
+    children: dict[str, Node]
+
+
+def tree(*profiles: Stacks) -> Node:
+    """Profiles laid over each other as one call tree; `counts` are in the order given."""
+    root = Node("all", [0] * len(profiles), {})
+    for at, stacks in enumerate(profiles):
+        for frames, count in stacks.items():
+            root.counts[at] += count
+            node = root
+            for frame in frames:
+                if frame not in node.children:
+                    node.children[frame] = Node(frame, [0] * len(profiles), {})
+                node = node.children[frame]
+                node.counts[at] += count
+    return root

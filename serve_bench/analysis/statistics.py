@@ -1,0 +1,320 @@
+"""From records to figures: mean and spread of windows, percentiles, ratios between variants.
+
+Rule: pure functions of a Result; nothing is stored, printed or rounded, and units stay as recorded
+(times in nanoseconds). The mean ± std of a row is over its windows, as the published benchmark has
+it; launches differ more than windows do, so with several launches the spread over launches stands
+beside it. Profiled trials enter no mean. What casts doubt on a figure is in checks.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.result import (
+    Better,
+    FormatError,
+    JsonObject,
+    Metric,
+    PlannedTrial,
+    Result,
+    Row,
+    Trial,
+    cell_slug,
+)
+
+MAIN: Final = "throughput"
+"""The metric that ratios between variants are made of."""
+
+LATENCY: Final = "latency"
+
+CENSORED: Final = "censored"
+"""How long the requests were waited for that had a time-out or no answer: no metric of its own, but
+what the latency's figures leave open."""
+
+_At = TypeVar("_At", bound=PlannedTrial | Trial)
+_Place: TypeAlias = tuple[str, str, Row]  # variant, cell, row
+
+Status: TypeAlias = Literal["measured", "partly measured", "not measured", "profiled"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric kept by windows.
+
+    `mean` is the mean of the launches' means (each launch has the same number of windows unless it
+    was broken off). `std` is over windows within a launch (ddof 0, as published; with several
+    launches the root of their mean variance). `launch_std` is over the launches' means (ddof 1,
+    since launches are a small sample of what could have been); None for a single launch.
+    """
+
+    unit: str
+    better: Better
+    mean: float
+    std: float
+    windows: int
+    launches: int
+    launch_std: float | None
+
+
+class LowerBound(float):
+    """A figure of which only this is known, that it is at least so much: some of what it is made of
+    was given up before it ended. It stays one in another unit, and forms show it as `> 5,245`."""
+
+    def __truediv__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) / other)
+
+    def __mul__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) * other)
+
+
+def made_of(value: float, parts: Iterable[float | None]) -> float:
+    """A mean, sum or maximum of these: a LowerBound where one of them is."""
+    return LowerBound(value) if any(isinstance(one, LowerBound) for one in parts) else value
+
+
+#: The percentiles of a Distribution, by field, as shares.
+PERCENTILES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A metric kept as a histogram, those of all launches merged. Percentiles: nearest rank.
+
+    Requests without an answer count as at least as long as they were waited for. The figures that
+    they leave open are LowerBounds, named in `lower_bounds`; std takes each at its bound.
+    """
+
+    unit: str
+    better: Better
+    count: int
+    mean: float
+    std: float
+    p50: float
+    p75: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+    lower_bounds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of one cell under one variant, over all its launches.
+
+    `keys` are the trials it was planned to have, `trials` those that were measured. `ratio` is the
+    mean of MAIN over that of the same row under the first variant; None for the first itself and
+    where either is not measured or `broken` (Result.broken).
+    """
+
+    variant: str
+    cell: JsonObject
+    row: Row
+    keys: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    status: Status
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    ratio: float | None = None
+    broken: bool = False
+
+    @property
+    def completed(self) -> int:
+        """Requests of the windows that were answered."""
+        return sum(trial.counts.completed for trial in self.trials)
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """Failed requests by class, the most frequent first."""
+        total: dict[str, int] = {}
+        for trial in self.trials:
+            for name, count in trial.counts.failed.items():
+                total[name] = total.get(name, 0) + count
+        ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+        return {name: count for name, count in ranked if count}
+
+    @property
+    def errors(self) -> int:
+        """Failed requests of all classes."""
+        return sum(self.failed.values())
+
+
+def variants(result: Result) -> tuple[str, ...]:
+    """The variants in the order of the plan; the first is the base of ratios."""
+    every = [*_everything(result), *result.profiled]
+    return tuple(dict.fromkeys(at.variant for at in every))
+
+
+def summarize(result: Result) -> tuple[Line, ...]:
+    """One line for each variant, cell and row that was planned or measured, in the plan's order.
+
+    A profiled trial has a line of its own behind the row it belongs to. Raises FormatError when a
+    stored histogram cannot be read.
+    """
+    trials, broken = {trial.key: trial for trial in result.trials}, result.broken
+    planned = _grouped(_everything(result))
+    profiled = _grouped(result.profiled)
+    lines: list[Line] = []
+    for place in _ordered(planned | profiled):
+        if place in planned:
+            keys = tuple(dict.fromkeys(at.key for at in planned[place]))
+            measured = [trials[key] for key in keys if key in trials]
+            line = _line(keys, measured, planned[place][0])
+            lines.append(replace(line, broken=any(one.key in broken for one in measured)))
+        for one in profiled.get(place, ()):
+            lines.append(replace(_line((one.key,), [one], one), status="profiled"))
+    return _with_ratios(lines)
+
+
+def spread(metrics: Sequence[Metric]) -> Spread:
+    """The figures of one metric, kept by windows, over launches (at least one)."""
+    launches = [metric.windows for metric in metrics if metric.windows]
+    means = [statistics.fmean(windows) for windows in launches]
+    variances = [statistics.pvariance(windows) for windows in launches]
+    return Spread(
+        unit=metrics[0].unit,
+        better=metrics[0].better,
+        mean=statistics.fmean(means),
+        std=statistics.fmean(variances) ** 0.5,
+        windows=sum(len(windows) for windows in launches),
+        launches=len(launches),
+        launch_std=statistics.stdev(means) if len(means) > 1 else None,
+    )
+
+
+def distribution(
+    metric: Metric, histogram: Histogram, censored: Histogram | None = None
+) -> Distribution:
+    """The figures of one histogram and of what was given up; one of them must hold a value."""
+    given_up = censored if censored is not None else Histogram(unit=histogram.unit)
+    everything = histogram.joined(given_up)
+    low = bool(given_up.count)
+    known: dict[str, tuple[float | None, bool]] = {
+        "mean": (everything.mean, low),
+        "max": (everything.max, low),
+    }
+    known |= zip(
+        PERCENTILES, bounded(histogram, given_up, tuple(PERCENTILES.values())), strict=True
+    )
+    figures = {
+        name: LowerBound(_known(value)) if lower else _known(value)
+        for name, (value, lower) in known.items()
+    }
+    return Distribution(
+        unit=metric.unit,
+        better=metric.better,
+        count=histogram.count,
+        std=_known(everything.std),
+        lower_bounds=tuple(name for name, at in figures.items() if isinstance(at, LowerBound)),
+        **figures,
+    )
+
+
+def latency_figures(trials: Sequence[Trial], shares: Sequence[float]) -> list[float | None]:
+    """Percentiles of the latency of all requests of the windows, those without an answer too: ns,
+    a LowerBound where they leave it open, None without any. Raises FormatError."""
+    found = bounded(merged(trials, LATENCY), merged(trials, CENSORED), shares)
+    return [LowerBound(at) if at is not None and lower else at for at, lower in found]
+
+
+def merged(trials: Iterable[Trial], name: str) -> Histogram:
+    """The histogram of a metric over trials, merged. Raises FormatError, naming the trial."""
+    total: Histogram | None = None
+    for trial in trials:
+        metric = trial.metrics.get(name)
+        if metric is None or metric.histogram is None:
+            continue
+        try:
+            histogram = Histogram.decode(metric.histogram)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"trial {trial.key}: metric {name}: {error}") from None
+        if total is None:
+            total = histogram
+        else:
+            total.merge(histogram)
+    return total or Histogram()
+
+
+def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) -> Line:
+    status: Status = "not measured" if not trials else "measured"
+    if 0 < len(trials) < len(keys):
+        status = "partly measured"
+    by_windows: dict[str, list[Metric]] = {}
+    by_histogram: dict[str, Metric] = {}
+    for trial in trials:
+        for name, metric in trial.metrics.items():
+            if metric.windows:
+                by_windows.setdefault(name, []).append(metric)
+            elif metric.histogram is not None:
+                by_histogram[name] = metric
+    histograms = {name: merged(trials, name) for name in by_histogram}
+    given_up = histograms.pop(CENSORED, Histogram())
+    return Line(
+        variant=at.variant,
+        cell=at.cell,
+        row=at.row,
+        keys=keys,
+        trials=tuple(trials),
+        status=status,
+        spreads={name: spread(metrics) for name, metrics in by_windows.items()},
+        distributions={
+            name: distribution(by_histogram[name], histogram, given_up if name == LATENCY else None)
+            for name, histogram in histograms.items()
+            if histogram.count or (name == LATENCY and given_up.count)
+        },
+    )
+
+
+def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
+    base = lines[0].variant if lines else ""
+    compared = [
+        line
+        for line in lines
+        if line.status != "profiled" and not line.broken and MAIN in line.spreads
+    ]
+    means = {
+        (cell_slug(line.cell), line.row): line.spreads[MAIN].mean
+        for line in compared
+        if line.variant == base
+    }
+
+    def ratio(line: Line) -> float | None:
+        mean = means.get((cell_slug(line.cell), line.row))
+        if line.variant == base or line not in compared:
+            return None
+        return line.spreads[MAIN].mean / mean if mean else None
+
+    return tuple(replace(line, ratio=ratio(line)) for line in lines)
+
+
+def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
+    """What was planned, then what was measured without a plan (a load of a plain URL, say)."""
+    yield from result.run.plan
+    yield from result.trials
+
+
+def _grouped(every: Iterable[_At]) -> dict[_Place, list[_At]]:
+    """What belongs to one row of one cell under one variant, over the launches."""
+    groups: dict[_Place, list[_At]] = {}
+    for at in every:
+        groups.setdefault((at.variant, cell_slug(at.cell), at.row), []).append(at)
+    return groups
+
+
+def _ordered(places: Iterable[_Place]) -> list[_Place]:
+    """By variant, cell and row, each in the order in which it first appears."""
+    every = list(places)
+    order = [
+        {part: at for at, part in enumerate(dict.fromkeys(of))} for of in zip(*every, strict=True)
+    ]
+    return sorted(every, key=lambda place: [order[i][part] for i, part in enumerate(place)])
+
+
+def _known(value: float | None) -> float:
+    if value is None:
+        raise ValueError("an empty histogram has no figures")
+    return float(value)

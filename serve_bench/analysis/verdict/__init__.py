@@ -1,0 +1,417 @@
+"""What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
+
+Rule: pure judgement on what a Trial records. Causes are asked for in one order: requests that were
+refused, what makes a verdict impossible, an open loop that was kept up with, the client, CPU and
+GPU, what was seen inside the replicas, other waits without CPU, a wait that only a ladder shows,
+and at last the offered load. Evidence that contradicts itself
+gives "unclear", never a guess. Thresholds and their reasons are in verdict/limits.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from serve_bench.analysis.verdict.case import (
+    WORDS,
+    Case,
+    Confidence,
+    case_of,
+    cpu_confidence,
+    host_confidence,
+    host_first,
+    latency_bound,
+    offered_confidence,
+    placed,
+    runner_up,
+)
+from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.findings import (
+    REFUSED,
+    Cause,
+    Finding,
+    beside_findings,
+    refused_finding,
+)
+from serve_bench.analysis.verdict.hints import HINTS
+from serve_bench.analysis.verdict.ladder import constant
+from serve_bench.analysis.verdict.limits import (
+    ALIKE,
+    ALL_CONNECTIONS,
+    CERTAIN,
+    DISAGREE,
+    FAILED,
+    IDLE,
+    NEAR,
+    ON_TIME,
+    QUEUES,
+    RESTING,
+    SATURATED,
+    SLOW_MS,
+    SOME_FAILED,
+    STARVED,
+    WAIT_MOST,
+    WELL_FULL,
+)
+from serve_bench.analysis.verdict.usage import figure, short_name
+from serve_bench.analysis.verdict.waits import (
+    alone_words,
+    blocked_finding,
+    called_finding,
+    computes,
+    differing_finding,
+    full_pool,
+    idle_slow_finding,
+    place_finding,
+    waits_in_turn,
+)
+from serve_bench.core.result import Trial
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limited a trial.
+
+    `figures` and `runner_up` are words with numbers and units. `reasons` say why a verdict is
+    unclear, or what speaks against it; `unseen` what could not be looked at. `confidence` is "none"
+    where the cause is "unclear".
+    """
+
+    cause: Cause
+    figures: str
+    confidence: Confidence
+    runner_up: str | None = None
+    runner_up_cause: Cause | None = None
+    hint: str = ""
+    deployment: str | None = None
+    reasons: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`replica CPU 98 % (likely; 9 % of the requests failed; then proxy CPU 61 %)`."""
+        if self.cause == "unclear":
+            return f"unclear: {'; '.join(self.reasons)}"
+        then = f"; then {self.runner_up}" if self.runner_up else ""
+        why = "".join(f"; {one}" for one in self.reasons)
+        return f"{self.figures} ({self.confidence}{why}{then})"
+
+
+def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
+    """What limited a trial.
+
+    `front` names the deployment that HTTP meets; without it that is inferred where it can be.
+    `beside`: other trials of the run, of which those of the same cell and client form a ladder.
+    """
+    case = case_of(trial, front, beside)
+    answers = (ask(case) for ask in ORDER)
+    return _weighed(next(answer for answer in answers if answer is not None), case)
+
+
+def worth_a_look(trial: Trial, front: str | None = None) -> bool:
+    """Whether it is worth the time to load once more and see what requests wait in (waits.py):
+    nothing full explains the row, and something else than Serve's own way takes its time. Of an
+    app of one's own, whose waits are not known, a CPU explains it only where that is sure."""
+    verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
+    if not trial.usage or not trial.counts.completed or verdict.cause == "client":
+        return False
+    if verdict.cause in EXPLAINED:
+        several = offered.loop == "closed" and offered.connections > 1
+        return bool(trial.slots) and verdict.confidence != "sure" and several
+    if offered.loop == "open":
+        return verdict.cause != "offered load"
+    return offered.connections > 1 or (offered.p50_ms or 0.0) >= SLOW_MS
+
+
+EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host CPU", "GPU")
+"""Causes that say by themselves what requests wait for: a CPU."""
+
+
+def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
+    """The first verdict of the most frequent cause, over launches (at least one)."""
+    most = Counter(one.cause for one in verdicts).most_common(1)[0][0]
+    return next(one for one in verdicts if one.cause == most)
+
+
+# ----------------------------------------------------------------------------- the questions
+
+
+def _impossible(case: Case) -> Verdict | None:
+    """Nothing came back, nothing was looked at, or the readings exclude each other."""
+    seen, trial = case.seen, case.trial
+    if not trial.counts.completed:
+        return _unclear(case, "no request was completed")
+    if seen.offered.failed >= FAILED:
+        return _unclear(case, f"{100 * seen.offered.failed:.0f} % of the requests failed")
+    host = seen.host
+    if host is not None and -host.others - host.steal > DISAGREE * host.cores:
+        used, all_used = 100 * (host.cpu - host.others), 100 * host.cpu
+        return _unclear(
+            case, f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
+        )
+    if not trial.usage and not seen.client.bound:
+        return _unclear(case, "CPU was not sampled")
+    return None
+
+
+def _client(case: Case) -> Verdict | None:
+    """The client says that it was the limit: was it, or did something keep it from running?"""
+    seen, client = case.seen, case.client
+    if client is None or not seen.client.bound:
+        return None
+    worked = seen.client.busy is not None and seen.client.busy >= NEAR
+    waited = client.starved is not None and client.starved >= STARVED
+    if case.host is not None and case.host_is_full and (waited or not worked):
+        return _of(case, case.host, host_confidence(case))
+    if waited and not worked and case.host is not None and case.host.level >= SATURATED:
+        return None  # others fill the host: it is late by them, and rests for most of the time
+    rivals = case.busy(SATURATED)
+    if rivals:
+        return _unclear(case, client.figures, rivals[0].figures)
+    sure = worked and case.watched and case.top < NEAR
+    return _of(case, client, "sure" if sure else "likely")
+
+
+def _kept_up(case: Case) -> Verdict | None:
+    """An open loop that got every answer in time was limited by its own rate; a client that was
+    late to send or to read added to the latency alone."""
+    offered = case.seen.offered
+    if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
+        return None
+    full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
+    confidence: Confidence = "sure" if full < IDLE else "likely" if full < SATURATED else "weak"
+    if not case.watched or (case.seen.client.bound and confidence == "sure"):
+        confidence = "likely"
+    told = f"offered load {figure(offered.rate)} requests/s, all answered in time"
+    against = case.seen.client.reasons if case.seen.client.bound else ()
+    return _of(case, Finding("offered load", 0.0, told, told), confidence, *against)
+
+
+def _cpu(case: Case) -> Verdict | None:
+    """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
+    before a replica, which may spin while it waits for it; a process that waits for cores comes
+    behind the host."""
+    host = case.host
+    near = case.busy(NEAR)
+    always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
+    top = next(iter([*always, *near]), None)
+    if host is not None and host_first(case, top):
+        verdict = _of(case, host, host_confidence(case))
+    elif top is not None:
+        verdict = _of(case, placed(case, top), cpu_confidence(case, top))
+    else:
+        return None
+    return verdict if verdict.confidence == "sure" else _despite_cpu(case) or verdict
+
+
+def _despite_cpu(case: Case) -> Verdict | None:
+    """A CPU is near its limit and rests at times, and requests are seen to wait for something
+    else: for a replica that is slower than the others and does not compute, or at a line of the
+    app where they take no longer than one alone does or where all threads of a pool are taken."""
+    seen = case.seen
+    if seen.offered.loop == "closed" and seen.offered.connections == 1:
+        return None
+    if (slow := idle_slow_finding(seen)) is not None:
+        return _of(case, placed(case, slow), "weak")
+    found, longer = place_finding(seen), seen.waits.longer
+    if found is None or found.level < NEAR or computes(seen):
+        return None
+    full = case.busy(SATURATED)
+    if any(one.cause == "GPU" or one.deployment == found.deployment for one in full):
+        return None  # what computes takes the threads of a pool, too
+    if full_pool(seen, found) or (longer is not None and longer <= ALIKE):
+        return _of(case, found, "weak", *filter(None, [alone_words(seen.waits)]))
+    return None
+
+
+def _refused(case: Case) -> Verdict | None:
+    """Requests that were refused since slots and queue were full."""
+    if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
+        return None
+    found = refused_finding(case.seen)
+    return None if found is None else _of(case, placed(case, found), "likely")
+
+
+def _inside(case: Case) -> Verdict | None:
+    """What was seen inside the replicas: a loop that is blocked, a replica that is slower than the
+    others, a deployment whose slots are waited for, the line of the app where requests are."""
+    seen = case.seen
+    blocked = blocked_finding(seen)
+    if blocked is not None and blocked.cause == "replica CPU":
+        return _of(case, placed(case, blocked), "likely")
+    if blocked is not None and seen.waits.replicas:
+        queued = (seen.waits.longer or 0.0) >= QUEUES and blocked.level >= CERTAIN
+        return _of(case, blocked, "sure" if queued and case.top < RESTING else "likely")
+    if seen.offered.loop == "closed" and seen.offered.connections == 1:
+        return None
+    other = differing_finding(seen) or called_finding(seen)
+    if other is not None:
+        return _of(case, placed(case, other), "likely" if case.top < IDLE else "weak")
+    if case.slots is not None and not waits_in_turn(seen):
+        return None
+    found = place_finding(seen)
+    if found is None:
+        return None
+    alone = alone_words(seen.waits)
+    likely = found.level >= NEAR and case.top < IDLE
+    return _of(case, found, "likely" if likely else "weak", *([alone] if alone else []))
+
+
+def _waits(case: Case) -> Verdict | None:
+    """No CPU is short: slots or batches that requests wait for."""
+    confidence: Confidence = "weak"
+    front = case.seen.front
+    if case.top < IDLE:
+        confidence = "likely"
+    if case.slots is not None:
+        if case.top < RESTING and case.slots.level >= WELL_FULL:
+            confidence = "sure"
+        if case.trial.slots and not case.seen.waits.replicas and case.slots.deployment != front:
+            why = "whether requests go there was not looked at"
+            return _of(case, placed(case, case.slots), "weak", why)
+        ongoing, slots = case.seen.ongoing, case.seen.slots
+        if ongoing is not None and slots and ongoing < RESTING * slots:
+            against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
+            return _of(case, placed(case, case.slots), "weak", against)
+        return _of(case, placed(case, case.slots), confidence)
+    if case.queue is not None:
+        return _of(case, placed(case, case.queue), "weak")
+    if case.batch is not None:
+        if case.top < RESTING and case.batch.level >= WAIT_MOST:
+            confidence = "sure"
+        return _of(case, case.batch, confidence)
+    return None
+
+
+def _downstream(case: Case) -> Verdict | None:
+    """By Serve's own metrics: most of the latency is passed in a deployment behind the front."""
+    mean_ms, front = case.seen.offered.mean_ms, case.seen.front
+    behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != front}
+    if front is None or not mean_ms or not behind:
+        return None
+    name = max(behind, key=lambda one: behind[one])
+    if behind[name] < WAIT_MOST * mean_ms:
+        return None
+    short = short_name(name)
+    told = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
+    found = Finding("downstream deployment", behind[name] / mean_ms, told, told, name)
+    return _of(case, found, "weak")
+
+
+def _hidden(case: Case) -> Verdict | None:
+    """Nothing is full, and yet more clients brought no more requests: they wait inside."""
+    flat = constant(case.trial, case.ladder)
+    if flat is None or not case.watched or case.top >= IDLE or case.may_want_cpu:
+        return None
+    (low, high), (rate, _) = flat.clients, flat.figures
+    told = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
+    found = Finding("app wait", 1.0, told, told, case.seen.measured)
+    return replace(_of(case, found, "likely"), hint=_look(case))
+
+
+def _offered(case: Case) -> Verdict | None:
+    """Nothing is full: more load would bring more requests."""
+    offered, beside = case.seen.offered, beside_findings(case.seen)
+    if beside:
+        return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
+    if not case.watched:
+        known = [one.short for one in (case.client, case.host) if one is not None]
+        return _unclear(case, "no process of the server was sampled", *known)
+    if offered.loop == "open":
+        if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
+            told = f"offered load: all {offered.connections} connections in use"
+            return _of(case, Finding("offered load", 0.0, told, told), "likely")
+        behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
+        failed = f"{100 * offered.failed:.0f} % failed"
+        return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
+    confidence = offered_confidence(case)
+    alone = alone_words(case.seen.waits)
+    why = [alone] if alone else []
+    if confidence != "weak" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS:
+        return _of(case, latency_bound(case), confidence, *why)
+    if case.top >= IDLE:
+        return _unclear(case, f"nothing is at its limit, {case.server[0].figures}")
+    if case.host is not None and case.may_want_cpu:
+        return _unclear(case, f"{case.host.figures}, and each process on the way rests at times")
+    idle = f"{INSIDE}, {_rest(case)}"
+    return replace(_of(case, Finding("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case))
+
+
+def _rest(case: Case) -> str:
+    """What says that requests wait for no CPU."""
+    return "whose processes rest on a full host" if case.host_has_no_core else "CPU idle"
+
+
+def _look(case: Case) -> str:
+    if case.trial.waits.get("why_not"):
+        return LOOK_FAILED
+    return LOOKED if case.seen.waits.replicas else LOOK
+
+
+INSIDE: Final = "requests wait inside the app"
+
+LOOK: Final = (
+    "where they wait is seen by `serve-bench run` (not with --no-sample), which looks into the "
+    "replicas, or by py-spy dump --pid of a replica under load"
+)
+
+LOOKED: Final = (
+    "the replicas were looked into, and no line of the app held most of the requests: they wait in "
+    "many places, or in Serve and Ray; --profile tells what runs there"
+)
+
+LOOK_FAILED: Final = (
+    "where they wait is seen by py-spy dump --pid of a replica under load: to look into the "
+    "replicas failed here"
+)
+
+ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _refused,
+    _impossible,
+    _kept_up,
+    _client,
+    _cpu,
+    _inside,
+    _waits,
+    _downstream,
+    _hidden,
+    _offered,
+)
+
+
+# ------------------------------------------------------------------------------- verdicts
+
+
+def _of(case: Case, found: Finding, confidence: Confidence, *against: str) -> Verdict:
+    then = runner_up(case, found)
+    return Verdict(
+        cause=found.cause,
+        figures=found.figures,
+        confidence=confidence,
+        runner_up=None if then is None else then.short,
+        runner_up_cause=None if then is None else then.cause,
+        hint=HINTS[found.cause],
+        deployment=short_name(found.deployment) or None,
+        reasons=against,
+        unseen=case.seen.unseen,
+    )
+
+
+def _unclear(case: Case, *reasons: str) -> Verdict:
+    nothing = Finding("unclear", 0.0, "unclear", "unclear")
+    return _of(case, nothing, "none", *reasons)
+
+
+def _weighed(verdict: Verdict, case: Case) -> Verdict:
+    """A step less sure where requests failed, or a process of the server came or went."""
+    failed = case.seen.offered.failed
+    lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
+    if case.seen.refused and verdict.figures.endswith(REFUSED):
+        lost = []  # that they failed is what the verdict rests on
+    doubts = [*lost, *case.seen.partly]
+    if not doubts or verdict.cause == "unclear":
+        return verdict
+    less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
+    return replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))

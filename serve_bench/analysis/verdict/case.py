@@ -1,0 +1,211 @@
+"""A trial laid out for judgement: its findings side by side, and how they weigh against each other.
+
+Rule: comparisons of findings only; in which order they are asked for is in __init__.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from serve_bench.analysis.verdict.evidence import Evidence, evidence_of
+from serve_bench.analysis.verdict.findings import (
+    Finding,
+    batch_finding,
+    client_finding,
+    concurrency_finding,
+    host_finding,
+    queue_finding,
+    server_findings,
+)
+from serve_bench.analysis.verdict.ladder import comparable, follows
+from serve_bench.analysis.verdict.limits import (
+    ALIKE,
+    CERTAIN,
+    FEW_CONNECTIONS,
+    IDLE,
+    NEAR,
+    RESTING,
+    RESTLESS,
+    SATURATED,
+    SLOW_MS,
+    STARVED,
+    UNHINDERED,
+)
+from serve_bench.analysis.verdict.usage import SERVER
+from serve_bench.core.result import Trial
+
+Confidence: TypeAlias = Literal["sure", "likely", "weak", "none"]
+WORDS: Final[tuple[Confidence, ...]] = ("none", "weak", "likely", "sure")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trial with its evidence and all findings about it; `server` has the fullest first."""
+
+    trial: Trial
+    seen: Evidence
+    ladder: tuple[Trial, ...]
+    server: tuple[Finding, ...]
+    host: Finding | None
+    client: Finding | None
+    slots: Finding | None
+    batch: Finding | None
+    queue: Finding | None
+
+    @property
+    def top(self) -> float:
+        """How full the fullest part of the server is."""
+        return self.server[0].level if self.server else 0.0
+
+    @property
+    def watched(self) -> bool:
+        """Whether any process of the server was sampled."""
+        return bool(self.seen.of_role(*SERVER))
+
+    def busy(self, least: float) -> list[Finding]:
+        """Parts of the server that use at least this share of what they have; one that is never
+        idle counts as near its limit."""
+        return [
+            one for one in self.server if one.level >= least or (one.restless and least <= NEAR)
+        ]
+
+    @property
+    def apart(self) -> bool:
+        """Whether the connections are so few that they hardly wait for one another: one; or two
+        that are answered quickly, keep a CPU at work, take no longer than one alone or bring twice
+        its requests."""
+        offered, longer = self.seen.offered, self.seen.waits.longer
+        if offered.connections > FEW_CONNECTIONS:
+            return False
+        if offered.connections == 1 or (offered.p50_ms or 0.0) < SLOW_MS or self.top >= RESTING:
+            return True
+        return (longer or math.inf) <= ALIKE or follows(self.trial, self.ladder)
+
+    @property
+    def host_is_full(self) -> bool:
+        """No core is left, the server's processes wait for one as far as is known, and one on the
+        way of a request hardly ever rests: where all of them do, others fill the host and limit
+        nothing."""
+        if self.host is None or not self.host_has_no_core:
+            return False
+        if self.host.starved is not None and self.host.starved < UNHINDERED:
+            return False
+        return self.never_rests
+
+    @property
+    def host_has_no_core(self) -> bool:
+        """No core is left, whoever uses them."""
+        return self.host is not None and self.host.level >= SATURATED
+
+    @property
+    def may_want_cpu(self) -> bool:
+        """Whether a full host may limit though each process on the way rests at times: a request
+        meets them in turn, and together they ran or waited for a CPU all the time."""
+        ways: dict[str, float] = {}
+        for use in self.seen.of_role(*SERVER):
+            ways[use.role] = max(ways.get(use.role, 0.0), use.not_idle or use.level)
+        return self.host_has_no_core and sum(ways.values()) >= 1.0
+
+    @property
+    def never_rests(self) -> bool:
+        """Some process on the way of a request, or the client, hardly ever rested; True where no
+        wait for a CPU is known."""
+        ways = [use.not_idle for use in self.seen.of_role(*SERVER)]
+        known = [share for share in ways if share is not None]
+        return not known or max([*known, self.seen.client.busy or 0.0]) >= RESTLESS
+
+
+def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
+    """A trial with all that can be found about it; `beside` may hold its ladder."""
+    seen = evidence_of(trial, front)
+    return Case(
+        trial=trial,
+        seen=seen,
+        ladder=tuple(comparable(trial, beside)),
+        server=tuple(server_findings(seen)),
+        host=host_finding(seen),
+        client=client_finding(seen),
+        slots=concurrency_finding(seen),
+        batch=batch_finding(seen),
+        queue=queue_finding(seen),
+    )
+
+
+def host_first(case: Case, top: Finding | None) -> bool:
+    """Whether the host comes before the fullest part of the server: not before one at its core,
+    which more cores would not help, and while a little is left not before one that is near it."""
+    host = case.host
+    if host is None:
+        return False
+    if case.host_is_full:
+        return top is None or (host.level >= CERTAIN and top.level < SATURATED)
+    starved = (host.starved or 0.0) >= STARVED and case.never_rests
+    return top is None and host.level >= NEAR and starved
+
+
+def host_confidence(case: Case) -> Confidence:
+    """Sure where no core was left and the server's processes are known to have waited."""
+    host = case.host
+    if host is None or host.level < SATURATED:
+        return "weak"
+    known = host.starved is not None and host.starved >= STARVED
+    return "sure" if known and host.level >= CERTAIN else "likely"
+
+
+def cpu_confidence(case: Case, top: Finding) -> Confidence:
+    """Sure where it never rests, nothing else of the server is full, and cores are left."""
+    if top.level < SATURATED:
+        return "weak"
+    rivals = [one for one in case.busy(SATURATED) if not _same(one, top)]
+    crowded = case.host_is_full and case.host is not None and case.host.level >= CERTAIN
+    return "sure" if top.level >= CERTAIN and not rivals and not crowded else "likely"
+
+
+def offered_confidence(case: Case) -> Confidence:
+    """One connection waits for its answer by its nature; many may wait for what was not seen."""
+    grows = follows(case.trial, case.ladder)
+    host = case.host.level if case.host is not None else 0.0
+    if max(case.top, host) >= NEAR:
+        return "weak"
+    if max(case.top, host) < IDLE and (case.seen.offered.connections == 1 or grows):
+        return "sure"
+    return "likely" if grows or case.apart else "weak"
+
+
+def latency_bound(case: Case) -> Finding:
+    """A closed loop whose connections wait for their answers, and for nothing else."""
+    count = case.seen.offered.connections
+    told = f"offered load, {count} connection{'s' if count != 1 else ''}"
+    return Finding("offered load", 0.0, told, told)
+
+
+def placed(case: Case, found: Finding) -> Finding:
+    """A deployment behind the front that is full while the front is not: downstream."""
+    front, behind = case.seen.front, found.deployment
+    if front is None or behind in (None, front):
+        return found
+    at_front = [one for one in case.server if one.deployment == front]
+    if any(one.level >= SATURATED for one in at_front):
+        return found
+    return replace(found, cause="downstream deployment", figures=f"downstream {found.figures}")
+
+
+def runner_up(case: Case, found: Finding) -> Finding | None:
+    """What would come next: the fullest of all else."""
+    others = [*case.server, case.host, case.client, case.slots, case.batch, case.queue]
+    left = [one for one in others if one is not None and not _same(one, found)]
+    return max(left, key=lambda one: min(one.level, 1.0), default=None)
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    """The same thing, also where it was named downstream."""
+    if one.cause == other.cause == "concurrency limit":
+        return True
+    return one.short == other.short or (
+        one.deployment == other.deployment is not None
+        and one.cause.startswith("replica")
+        and other.cause.startswith("replica")
+    )

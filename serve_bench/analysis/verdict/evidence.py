@@ -1,0 +1,372 @@
+"""What a trial tells about its limits: processes, client, load, batches, Serve's own metrics.
+
+Rule: figures only, no judgement; what the records do not carry is None and named in `unseen`.
+CPU shares are of one core (1.0), times in ms, rates in requests/s. Works without Serve's own
+metrics; where they were scraped and fresh they are taken too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from serve_bench.analysis.statistics import MAIN, latency_figures, merged
+from serve_bench.analysis.verdict.limits import WHOLE
+from serve_bench.analysis.verdict.seen import Waits, deployment_of, waits_of
+from serve_bench.analysis.verdict.usage import (
+    SERVER,
+    HostUse,
+    Use,
+    gpus,
+    host_use,
+    is_named,
+    number,
+    short_name,
+    uses_of,
+)
+from serve_bench.core.counts import BATCH_SIZE, mean_forward_ns
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import (
+    Trial,
+)
+
+NS_PER_MS: Final = 1e6
+HALF: Final = 0.5
+
+
+@dataclass(frozen=True)
+class ClientUse:
+    """The client's own verdict and its figures (shares of 1)."""
+
+    bound: bool
+    reasons: tuple[str, ...]
+    busy: float | None  # ran or waited for a CPU; None when it spins, which says nothing
+    starved: float | None
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What was asked of the server and how it came back. `late`: share of the due requests that
+    piled up over the windows (open loop)."""
+
+    loop: str
+    connections: int
+    rate: float
+    in_flight: float | None
+    p50_ms: float | None
+    mean_ms: float | None
+    late: float
+    failed: float
+
+
+@dataclass(frozen=True)
+class Batches:
+    """serve.batch as set, and as it filled: `fill` is the mean size by the largest allowed."""
+
+    most: int
+    wait_ms: float
+    fill: float | None
+    waited_ms: float | None  # by Serve's own metrics
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a trial tells. `front` and `measured` are deployments ("app:Name"): the one that
+    HTTP meets, and the one that the cell is about."""
+
+    uses: tuple[Use, ...]
+    host: HostUse | None
+    gpus: Mapping[int, float]
+    client: ClientUse
+    offered: Offered
+    front: str | None
+    measured: str | None
+    slots: int | None
+    slots_at: str | None  # the deployment that has them, of an own app; None: the measured one
+    slots_words: str
+    queue: int | None  # requests that may wait for a slot there; None: any number, or not known
+    refused: float  # share of the requests that were answered with 503, where most failures were
+    batches: Batches | None
+    forward: float | None  # share of the time that a replica was in its batch function
+    ongoing: float | None  # by Serve's own metrics, all replicas
+    router_wait_ms: Mapping[str, float]  # wait for a slot, by deployment ("app:Name")
+    processing_ms: Mapping[str, float]
+    waits: Waits  # what was seen inside the replicas
+    partly: tuple[str, ...]  # processes that came or ended within the windows
+    unseen: tuple[str, ...]  # what could not be looked at
+
+    def of_role(self, *roles: str) -> list[Use]:
+        """The processes of these roles."""
+        return [use for use in self.uses if use.role in roles]
+
+    @property
+    def deployments(self) -> dict[str, list[Use]]:
+        """The replicas of each deployment."""
+        out: dict[str, list[Use]] = {}
+        for use in self.of_role("replica"):
+            out.setdefault(use.deployment or "", []).append(use)
+        return out
+
+    @property
+    def starved(self) -> float | None:
+        """The share of their demand for CPU that the server's processes were held up, together."""
+        known = [use for use in self.of_role(*SERVER) if use.held_up is not None]
+        held_up = sum(use.held_up or 0.0 for use in known)
+        want = sum(use.level for use in known) + held_up
+        return held_up / want if want > 0 else None
+
+
+def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
+    """Everything that a trial tells. `front` names the deployment that HTTP meets."""
+    uses = tuple(uses_of(trial.usage))
+    found = {use.deployment for use in uses if use.deployment is not None}
+    first, measured = _places(trial, uses, front)
+    slots, slots_at, slots_words = _slots(trial, uses, measured, first or front)
+    metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
+    offered = _offered(trial)
+    return Evidence(
+        uses=uses,
+        host=host_use(trial.usage, uses),
+        gpus=gpus(trial.usage),
+        client=_client(trial),
+        offered=offered,
+        front=first,
+        measured=measured,
+        slots=slots,
+        slots_at=slots_at,
+        slots_words=slots_words,
+        queue=_queue(trial, slots_at),
+        refused=_refused(trial),
+        batches=_batches(trial, metrics, measured),
+        forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
+        ongoing=number(_part(metrics, "levels").get("ongoing")),
+        router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
+        processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
+        waits=waits_of(trial.waits),
+        partly=tuple(_partly_seen(trial)),
+        unseen=tuple(_not_told(trial, uses, first is None and len(found) > 1, slots)),
+    )
+
+
+def measured_s(trial: Trial) -> float:
+    """Seconds that the windows cover."""
+    windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
+    return float(trial.seconds.get("measured") or trial.window_s * len(windows or ()))
+
+
+def rate_of(trial: Trial) -> float:
+    """Requests completed in a second."""
+    seconds = measured_s(trial)
+    return trial.completed_in_windows / seconds if seconds > 0 else 0.0
+
+
+# --------------------------------------------------------------------------------- places
+
+
+def _places(
+    trial: Trial, uses: tuple[Use, ...], front: str | None
+) -> tuple[str | None, str | None]:
+    """The deployment that HTTP meets and the one that the cell is about, as far as it is known.
+
+    An app of this tool counts requests in the deployment that the cell is about (`served`), and
+    with two deployments that one stands behind the other.
+    """
+    names = sorted({use.deployment for use in uses if use.deployment is not None})
+    if len(names) == 1:
+        return names[0], names[0]
+    first = next((name for name in names if is_named(name, front)), None)
+    if trial.slots:  # of an own app a cell is about the whole
+        return first, first
+    counted = {f"replica {use.pid}": use.deployment for use in uses if use.role == "replica"}
+    serving = {counted[name] for name in trial.served if name in counted}
+    measured = serving.pop() if len(serving) == 1 else None
+    if len(names) == 2 and measured is None and first is not None:
+        measured = next(name for name in names if name != first)
+    if len(names) == 2 and first is None and measured is not None:
+        first = next(name for name in names if name != measured)
+    return first, measured
+
+
+def _slots(
+    trial: Trial, uses: tuple[Use, ...], measured: str | None, front: str | None
+) -> tuple[int | None, str | None, str]:
+    """Requests that all replicas of a deployment may take at once, its name where it is not the
+    measured one (with its app, where `front` has that), and the slots in words. Of an app of the
+    user's own it is the one that HTTP meets; where nothing was seen inside the one with the fewest,
+    since they may all go there.
+    """
+    if trial.slots:
+        least = min(trial.slots, key=lambda name: trial.slots[name])
+        looked = [deployment_of(one) for one in trial.waits.get("replicas", ())]
+        at = short_name(front) if looked and short_name(front) in trial.slots else least
+        # Another application of the same config file may have a deployment of that name.
+        app, colon, _ = (front or "").rpartition(":")
+        name = f"{app}{colon}{at}"
+        limits = _part(trial.limits, at)
+        seen = sum(is_named(one, name) for one in looked)
+        now = max(seen, sum(is_named(use.deployment, name) for use in uses))
+        each, before = limits.get("each"), limits.get("replicas")
+        if each and before and now > before:
+            words = f"{each * before} to {each * now} slots (from {before} to {now} replicas)"
+            return each * now, name, words
+        return trial.slots[at], name, _slots_words(trial.slots[at])
+    each = trial.cell.get("max_concurrent_queries")
+    replicas = trial.cell.get("num_replicas")
+    if replicas is None and measured is not None:
+        replicas = sum(use.deployment == measured for use in uses)
+    if not each or not replicas:
+        return None, None, ""
+    return int(each) * int(replicas), None, _slots_words(int(each) * int(replicas))
+
+
+def _slots_words(slots: int) -> str:
+    return f"{slots} slot{'s' if slots != 1 else ''}"
+
+
+def _queue(trial: Trial, at: str | None) -> int | None:
+    """Requests that may wait for a slot; Serve writes -1 where any number may."""
+    queue = number(trial.cell.get("max_queued_requests"))
+    if at is not None:
+        queue = number(_part(trial.limits, short_name(at)).get("queued"))
+    return int(queue) if queue is not None and queue >= 0 else None
+
+
+def _refused(trial: Trial) -> float:
+    """The share of requests that were answered with 503; 0 where most failures were others."""
+    counts = trial.counts
+    rejected, ended = counts.failed.get("rejected", 0), counts.completed + counts.failed_total
+    return rejected / ended if ended and rejected >= WHOLE * counts.failed_total else 0.0
+
+
+def _client(trial: Trial) -> ClientUse:
+    told: Any = trial.client.get("verdict", trial.client)
+    spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
+    busy, wait = number(told.get("non_idle")), number(told.get("run_queue_wait"))
+    # By the few that came back a client can look slow that waited for the rest all the time.
+    waited = bool(trial.flags.get("cut")) and busy is not None and busy < HALF
+    return ClientUse(
+        bound=bool(told.get("client_bound")) and not waited,
+        reasons=tuple(told.get("reasons", ())),
+        busy=None if spins else busy,
+        starved=wait / busy if wait is not None and busy else None,
+    )
+
+
+# ------------------------------------------------------------------------------------ load
+
+
+def _offered(trial: Trial) -> Offered:
+    """Little's law gives the requests in flight: the time that all of them took, by the time of the
+    windows. An open loop counts it from the sending, since what waits to be sent is not there."""
+    counts, seconds = trial.counts, measured_s(trial)
+    latency = merged([trial], "latency")
+    sent = merged([trial], "service_time")
+    inside = sent if trial.row.loop == "open" and sent.count else latency
+    lost = merged([trial], "failed_latency")
+    spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
+    in_flight = spent_s / seconds if inside.count and seconds > 0 else None
+    seen = number(trial.client.get("mean_in_flight"))
+    if seen is not None:  # by the accounting: latencies of a few windows tell little of long waits
+        in_flight = seen
+    if in_flight is None and trial.row.loop == "closed":
+        in_flight = float(trial.row.connections)
+    if in_flight is not None and (trial.flags.get("cut") or trial.row.loop == "closed"):
+        # What had not ended when the windows did may have no latency here, and waited all the same.
+        in_flight = max(in_flight, float(counts.in_flight))
+    within = counts if trial.in_windows is None else Counts(**trial.in_windows)
+    due = within.sent + within.unsent
+    behind = within.in_flight + within.unsent - within.carried_in
+    ended = counts.completed + counts.failed_total
+    most = _part(trial.client, "asked").get("max_connections") or 0
+    return Offered(
+        loop=trial.row.loop,
+        connections=max(trial.row.connections, int(most)),
+        rate=rate_of(trial),
+        in_flight=in_flight,
+        p50_ms=_ms(latency_figures([trial], (0.5,))[0]) or _told_p50_ms(trial),
+        mean_ms=_ms(latency.mean),
+        late=behind / due if due else 0.0,
+        failed=counts.failed_total / ended if ended else 0.0,
+    )
+
+
+def _told_p50_ms(trial: Trial) -> float | None:
+    """The median that another program told (wrk, ab)."""
+    metric = trial.metrics.get("latency_p50")
+    return metric.windows[0] / NS_PER_MS if metric is not None and metric.windows else None
+
+
+def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> Batches | None:
+    most = int(trial.cell.get("max_batch_size") or 1)
+    if most < 2:
+        return None
+    sizes = merged([trial], BATCH_SIZE)
+    waits = _by_deployment(metrics, "deployments", "batch_wait_ms")
+    return Batches(
+        most=most,
+        wait_ms=1e3 * float(trial.cell.get("batch_wait_timeout_s") or 0.0),
+        fill=None if sizes.mean is None else sizes.mean / most,
+        waited_ms=waits.get(measured or ""),
+    )
+
+
+def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
+    """The share of the time that each replica was in its batch function: batches in a second times
+    the mean time of one. Both means count the warm-up too, so neither total does."""
+    mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
+    if mean_ns is None or not replicas:
+        return None
+    return mean_ns / 1e9 * rate / (sizes.mean or 1.0) / replicas
+
+
+# --------------------------------------------------------------------------- what is missing
+
+
+def _partly_seen(trial: Trial) -> Iterator[str]:
+    """HAProxy apart, which hands over to a new process at each reload and loses nothing by it."""
+    seconds = measured_s(trial)
+    for one in trial.usage.get("processes", ()):
+        seen, role = number(one.get("seen_s")), one.get("role")
+        if role in SERVER and role != "haproxy" and seen is not None and seen < WHOLE * seconds:
+            yield f"{one['role']} {one['pid']} was there for {seen:.1f} of {seconds:.1f} s"
+
+
+def _not_told(
+    trial: Trial, uses: tuple[Use, ...], no_front: bool, slots: int | None
+) -> Iterator[str]:
+    server = [use for use in uses if use.role in SERVER]
+    if not server:
+        yield "no process of the server was sampled"
+    elif all(use.wait is None for use in server):
+        yield "how long processes waited for a CPU is not known"
+    if no_front:
+        yield "which deployment HTTP meets is not known"
+    if slots is None:
+        yield "how many requests the replicas take at once is not known"
+    if why := trial.waits.get("why_not"):
+        yield f"what requests wait in was not seen: {why}"
+    if trial.serve_metrics.get("status") != "fresh":
+        yield "Serve's own queues were not read"
+
+
+# ------------------------------------------------------------------------------ small pieces
+
+
+def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
+    """A figure of each deployment whose group is fresh, by "app:Name" ("app#Name" there)."""
+    found = {}
+    for where, fields in _part(metrics, group).items():
+        value = number(fields.get(name)) if isinstance(fields, Mapping) else None
+        if value is not None:
+            found[str(where).replace("#", ":")] = value
+    return found
+
+
+def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = content.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _ms(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / NS_PER_MS

@@ -1,0 +1,262 @@
+"""From evidence to findings: each thing that may limit a trial, how much of it is in use, in words.
+
+Rule: a finding says how full one thing is, never which of several counts: that is in __init__.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from serve_bench.analysis.verdict.evidence import Batches, Evidence
+from serve_bench.analysis.verdict.limits import (
+    BATCH_FULL,
+    CERTAIN,
+    FULL_SLOTS,
+    GAP,
+    NEAR,
+    OTHERS,
+    QUEUED_BATCHES,
+    SATURATED,
+    WAIT_MEAN,
+    WAIT_SHARE,
+)
+from serve_bench.analysis.verdict.usage import SERVER, Use, figure, is_named, short_name
+
+Cause: TypeAlias = Literal[
+    "client",
+    "proxy CPU",
+    "haproxy CPU",
+    "replica loop",
+    "replica CPU",
+    "concurrency limit",
+    "batch wait",
+    "app wait",
+    "slow replica",
+    "downstream deployment",
+    "host CPU",
+    "GPU",
+    "offered load",
+    "unclear",
+]
+
+REFUSED: Final = "refused (503)"
+
+#: Not on the way of a request, but without them nothing goes on.
+BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_agent")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that may be the limit. `level`: the share of it in use; `figures` and `short`: the
+    same in words, long and short; `starved`: the share of its demand that it waited for a CPU;
+    `restless`: it never was idle, though others kept it from using a whole core; `pid`: of the one
+    process that it is about."""
+
+    cause: Cause
+    level: float
+    figures: str
+    short: str
+    deployment: str | None = None
+    starved: float | None = None
+    restless: bool = False
+    pid: int | None = None
+
+
+def server_findings(seen: Evidence) -> list[Finding]:
+    """Proxy, HAProxy, each deployment and each GPU, the fullest first."""
+    found = [*_proxies(seen), *_replicas(seen), *_gpus(seen)]
+    return sorted(found, key=lambda one: -one.level)
+
+
+def host_finding(seen: Evidence) -> Finding | None:
+    """All cores together, and who takes them if it is not what was sampled."""
+    host = seen.host
+    if host is None:
+        return None
+    share = f"{100 * host.cpu:.0f} of {100 * host.cores} %"
+    told, short, more = f"host CPU {share}", f"host {share}", ""
+    if host.others >= OTHERS * host.cores:
+        whose = "by others" if seen.of_role(*SERVER) else "not by the load"
+        more += f", {100 * host.others:.0f} % {whose}"
+    if host.steal >= OTHERS * host.cores:
+        more += f", {100 * host.steal:.0f} % taken by the hypervisor"
+    return Finding("host CPU", host.level, told + more, short, starved=seen.starved)
+
+
+def client_finding(seen: Evidence) -> Finding | None:
+    """The client, where it said something of itself."""
+    client = seen.client
+    if not client.bound and client.busy is None:
+        return None
+    short = "client" if client.busy is None else f"client {100 * client.busy:.0f} % not idle"
+    told = short
+    if client.bound and (client.busy is None or client.busy < SATURATED):
+        told = f"client: {client.reasons[0]}" if client.reasons else f"{short}, by its own verdict"
+    if client.bound and client.busy is not None and client.busy < NEAR:
+        short = "client late"
+    level = max(client.busy or 0.0, 1.0 if client.bound else 0.0)
+    return Finding("client", level, told, short, starved=client.starved)
+
+
+def concurrency_finding(seen: Evidence) -> Finding | None:
+    """More requests in flight than the replicas take at once; None where they all have a slot.
+
+    With Serve's own metrics also a wait for a slot, at whichever deployment it is.
+    """
+    in_flight, slots, mean_ms = seen.offered.in_flight, seen.slots, seen.offered.mean_ms
+    for name, wait_ms in seen.router_wait_ms.items():
+        if mean_ms and wait_ms >= WAIT_SHARE * mean_ms:
+            words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
+            return _at(seen, _named(seen, name), "concurrency limit", wait_ms / mean_ms, words)
+    if in_flight is None or slots is None or in_flight < FULL_SLOTS * slots:
+        return None
+    places = f"for {seen.slots_words}"
+    words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"
+    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
+    return _at(seen, at, "concurrency limit", in_flight / slots, words, short)
+
+
+def refused_finding(seen: Evidence) -> Finding | None:
+    """Requests that were refused because slots and queue were full; None where there is no queue
+    with an end, or what failed failed otherwise."""
+    if not seen.refused or seen.queue is None or seen.slots is None:
+        return None
+    words = (
+        f"{seen.offered.connections} connections for {seen.slots_words} and a queue of "
+        f"{seen.queue}, {100 * seen.refused:.0f} % {REFUSED}"
+    )
+    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
+    return _at(seen, at, "concurrency limit", 1.0, words)
+
+
+def batch_finding(seen: Evidence) -> Finding | None:
+    """Batches that are sent off by their timeout, where that wait is most of the latency."""
+    batches, p50_ms = seen.batches, seen.offered.p50_ms
+    if batches is None or not p50_ms:
+        return None
+    wait_ms = batches.wait_ms if batches.waited_ms is None else batches.waited_ms
+    fill = _fill(seen, batches)
+    if fill >= BATCH_FULL or not WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / WAIT_MEAN:
+        return None
+    what = "timeout" if batches.waited_ms is None else "mean"
+    short = f"batch wait: {what} {figure(wait_ms)} ms, p50 {figure(p50_ms)} ms"
+    told = f"{short}, batches {100 * fill:.0f} % full"
+    return Finding("batch wait", min(1.0, wait_ms / p50_ms), told, short, seen.measured)
+
+
+def queue_finding(seen: Evidence) -> Finding | None:
+    """Batches that are full while more than another one waits: serve.batch runs one at a time."""
+    batches, in_flight = seen.batches, seen.offered.in_flight
+    if batches is None or batches.fill is None or batches.fill < BATCH_FULL or not in_flight:
+        return None
+    each = in_flight / (len(seen.deployments.get(seen.measured or "", ())) or 1)
+    if each < QUEUED_BATCHES * batches.most:
+        return None
+    words = f"batches full, {each:.0f} in flight for {batches.most} a batch"
+    return _at(seen, seen.measured, "replica loop", 1.0, words)
+
+
+def _fill(seen: Evidence, batches: Batches) -> float:
+    """How full batches were; where the app did not count, as full as the requests in flight at a
+    replica could make them."""
+    if batches.fill is not None:
+        return batches.fill
+    replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
+    return min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
+
+
+def beside_findings(seen: Evidence) -> list[Finding]:
+    """Processes beside the way of a request that are at a core: no cause, but a reason."""
+    return [
+        Finding("unclear", use.level, words, words, starved=use.starved)
+        for use in seen.of_role(*BESIDE)
+        if use.level >= SATURATED
+        for words in [f"{use.role.replace('_', ' ')} CPU {_core(use)}"]
+    ]
+
+
+# ------------------------------------------------------------------------------ the server
+
+
+def _proxies(seen: Evidence) -> Iterator[Finding]:
+    kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
+        ("proxy CPU", ("proxy", "fallback_proxy")),
+        ("haproxy CPU", ("haproxy",)),
+    )
+    for cause, roles in kinds:
+        uses = seen.of_role(*roles)
+        if uses:
+            top = max(uses, key=lambda use: use.level)
+            short = f"{cause} {100 * top.level:.0f} %"
+            yield Finding(cause, top.level, f"{cause} {_core(top)}", short, starved=top.starved)
+
+
+def _replicas(seen: Evidence) -> Iterator[Finding]:
+    """Each deployment by its busiest replica: alone at its core, or as busy as the others.
+
+    One that is ahead of the others and never idle is at its limit with less than a core: with so
+    many processes on few cores it has to wait for one, as the others, which are idle at times, do.
+    """
+    for name, uses in seen.deployments.items():
+        top = max(uses, key=lambda use: use.level)
+        others = [use.level for use in uses if use is not top]
+        ahead = bool(others) and top.level - statistics.fmean(others) >= GAP
+        restless = ahead and (top.not_idle or top.level) >= CERTAIN
+        alone = restless or (ahead and top.level >= NEAR)
+        cause: Cause = "replica loop" if alone else "replica CPU"
+        words = f"{cause} {_core(top)}{_beside(others, ahead)}"
+        short = f"replica CPU {100 * top.level:.0f} %"
+        yield replace(_of(seen, name, cause, top.level, words, short, top), restless=restless)
+        in_batch = seen.forward if name == seen.measured else None
+        if in_batch is not None and in_batch > top.level:
+            share = f"{100 * in_batch:.0f} %"
+            words = f"replica loop {share} of the time in its batch function"
+            yield _of(seen, name, "replica loop", in_batch, words, f"batch function {share}", top)
+
+
+def _beside(others: Sequence[float], ahead: bool) -> str:
+    if not others:
+        return ""
+    if ahead:
+        return f", the other{'s' if others[1:] else ''} {100 * statistics.fmean(others):.0f} %"
+    return f", busiest of {len(others) + 1}"
+
+
+def _of(
+    seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: Use
+) -> Finding:
+    """A finding about a deployment, named where there are several."""
+    if len(seen.deployments) > 1:
+        words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
+    return Finding(cause, level, words, short, name, use.starved)
+
+
+def _gpus(seen: Evidence) -> Iterator[Finding]:
+    for device, used in seen.gpus.items():
+        words = f"GPU {device} in use {100 * used:.0f} % of the time"
+        yield Finding("GPU", used, words, f"GPU {100 * used:.0f} %")
+
+
+def _core(use: Use) -> str:
+    """`98 % of a core`; where native threads share the work, how busy the busiest is."""
+    if use.thread is not None and use.level == use.thread and use.cpu > use.thread:
+        return f"{100 * use.level:.0f} % of a core in one thread"
+    return f"{100 * use.level:.0f} % of a core"
+
+
+# -------------------------------------------------------------------------------- waiting
+
+
+def _named(seen: Evidence, name: str) -> str | None:
+    return next((one for one in seen.deployments if is_named(one, name)), None)
+
+
+def _at(
+    seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str = ""
+) -> Finding:
+    """A finding about a deployment, named where there are several."""
+    where = f"{short_name(name)}: " if name is not None and len(seen.deployments) > 1 else ""
+    return Finding(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)

@@ -1,0 +1,285 @@
+"""From what was seen inside the replicas to findings: where requests wait.
+
+Rule: a finding names the line of the app, or the deployment, and how many requests are there; which
+finding counts is in __init__.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from serve_bench.analysis.verdict.evidence import Evidence
+from serve_bench.analysis.verdict.findings import Finding
+from serve_bench.analysis.verdict.limits import (
+    ALIKE,
+    BATCH_FULL,
+    CERTAIN,
+    DIFFER,
+    FEWEST_REQUESTS,
+    FULL_SLOTS,
+    NEAR,
+    QUEUES,
+    WAIT_MOST,
+    WAIT_SHARE,
+)
+from serve_bench.analysis.verdict.seen import Place, Waits
+from serve_bench.analysis.verdict.seen import Replica as Seen
+from serve_bench.analysis.verdict.usage import figure, short_name
+
+HANDLE: Final = "ray.DeploymentResponse"
+"""What is awaited where another deployment is called (its class, in ray.serve.handle)."""
+
+BATCH: Final = "serve.batch "
+FUTURE: Final = "a future"
+
+
+def blocked_finding(seen: Evidence) -> Finding | None:
+    """A loop that is in the app's own code in nearly every look, though the CPU is not full: it
+    stands still there, or computes for as much of the time."""
+    for name, replicas in seen.waits.of.items():
+        every = [one for one in replicas if one.ongoing > 0]
+        shares = {one.pid: sum(one.loop.values()) for one in every}
+        most = max(shares.values(), default=0.0)
+        if most < NEAR:
+            continue
+        lines = _added(one.loop for one in replicas)
+        line = max(lines, key=lambda one: lines[one])
+        many = sum(map(NEAR.__le__, shares.values()))
+        some = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
+        short, looks = f"loop in {line}", f"{100 * most:.0f} % of the looks{some}"
+        uses = seen.deployments.get(name, ())
+        at = max(shares, key=lambda pid: shares[pid])
+        own = [one for one in uses if one.pid == at] or uses
+        busy = max((one.not_idle or one.level for one in own), default=0.0)
+        if busy >= WAIT_MOST * most:
+            words = f"replica CPU: {line} in {looks}"
+            return Finding("replica CPU", most, _named(seen, name, words), short, name)
+        words = f"replica loop blocked in {line}, {looks}"
+        return Finding("replica loop", most, _named(seen, name, words), short, name)
+    return None
+
+
+def computes(seen: Evidence) -> bool:
+    """Whether a loop was seen to compute: what requests wait for is CPU then."""
+    found = blocked_finding(seen)
+    return found is not None and found.cause == "replica CPU"
+
+
+def differing_finding(seen: Evidence) -> Finding | None:
+    """One replica that answers fewer requests, each in a longer time, than the others."""
+    for name, replicas in seen.waits.of.items():
+        known = [(one, ms) for one in replicas if (ms := _takes_ms(one, seen.waits.seconds))]
+        enough = [at for at in known if round(at[0].served + at[0].ongoing) >= FEWEST_REQUESTS]
+        if len(known) < 2 or not enough:
+            continue
+        slow, slow_ms = max(enough, key=lambda at: at[1])
+        others = [(one, ms) for one, ms in known if one is not slow]
+        usual = statistics.median(ms for _, ms in others)
+        served = statistics.median(one.served for one, _ in others)
+        if slow_ms < DIFFER * usual or slow.served * DIFFER > served:
+            continue
+        takes = f"{'' if slow.served else 'more than '}{figure(slow_ms)} ms"
+        words = (
+            f"one of {len(known)} replicas takes {takes} a request, "
+            f"the other{'s' if others[1:] else ''} {figure(usual)} "
+            f"({slow.served:,} and {sum(one.served for one, _ in others):,} served)"
+        )
+        words, short = _named(seen, name, words), f"slow replica {takes}"
+        return Finding("slow replica", 1.0, words, short, name, pid=slow.pid)
+    return None
+
+
+def idle_slow_finding(seen: Evidence) -> Finding | None:
+    """A slow replica that does not compute: where it does, it is slow because of its core."""
+    found = differing_finding(seen)
+    uses = () if found is None else seen.deployments.get(found.deployment or "", ())
+    busy = [one.not_idle or one.level for one in uses if found and one.pid == found.pid]
+    return None if max(busy, default=0.0) >= NEAR else found
+
+
+def _takes_ms(one: Seen, seconds: float | None) -> float | None:
+    """What a replica takes for a request. One that answered none of those that it had takes at
+    least as long as it was looked at."""
+    if one.served:
+        return one.mean_ms
+    return 1e3 * seconds if seconds and one.ongoing >= 1 else None
+
+
+def called_finding(seen: Evidence) -> Finding | None:
+    """Requests wait in calls of a deployment, and not in it: of those behind the front that one
+    whose slots are fullest."""
+    calls = sum(
+        count
+        for one in seen.waits.replicas
+        for at, count in one.places.items()
+        if at.awaited.startswith(HANDLE)
+    )
+    behind = {
+        name: (sum(one.ongoing for one in every), sum(one.most or 0 for one in every))
+        for name, every in seen.waits.of.items()
+        if name != seen.front and any(one.served or one.ongoing for one in every)
+    }
+    # What is in a deployment behind the front is in a call of it too, and waits there no more.
+    queued = calls - sum(held for held, _ in behind.values())
+    full = {name: held / slots for name, (held, slots) in behind.items() if slots}
+    if seen.front is None or not full:
+        return None
+    name = max(full, key=lambda one: full[one])
+    held, slots = behind[name]
+    # Few slots are not even kept busy: the router asks again only after 25 to 500 ms.
+    if queued < max(1.0, (FULL_SLOTS - 1.0) * slots):
+        return None
+    waiting = queued + held
+    words = f"concurrency limit, {waiting:.0f} for {slots} slot{'s' if slots > 1 else ''}"
+    short = f"{short_name(name)}: {waiting:.0f} requests for {slots} slots"
+    level = waiting / slots
+    return Finding("concurrency limit", level, f"{short_name(name)}: {words}", short, name)
+
+
+def place_finding(seen: Evidence) -> Finding | None:
+    """The line at which most requests wait, in the last deployment of a chain of calls; a batch
+    that waits to be filled is one of its own."""
+    leaves = _added(
+        {at: n for at, n in one.places.items() if not at.awaited.startswith(HANDLE)}
+        for one in seen.waits.replicas
+    )
+    # Of a chain of calls each deployment holds the same requests.
+    within = [sum(one.ongoing for one in every) for every in seen.waits.of.values()]
+    requests = max(within, default=0.0)
+    if not leaves or not requests:
+        return None
+    at = max(leaves, key=lambda one: leaves[one])
+    share = min(1.0, leaves[at] / requests)
+    if share < WAIT_SHARE:
+        return None
+    if not at.line:
+        # The app's code runs in a task beside that of the request: a response that is streamed.
+        beside = _added(one.own for one in seen.waits.of[at.deployment])
+        count = leaves[at]
+        at = next((one for one in beside if beside[one] >= WAIT_SHARE * count), at)
+        leaves[at] = leaves[at] or min(count, beside[at])
+    if at.awaited.startswith(BATCH):
+        return _batch(seen, at, leaves[at], share)
+    words = f"{leaves[at]:.0f} of {requests:.0f} requests wait {_what(seen, at, leaves[at])}"
+    short = f"wait at {at.line}" if at.line else f"wait in {at.awaited}"
+    return Finding("app wait", share, _named(seen, at.deployment, words), short, at.deployment)
+
+
+def full_pool(seen: Evidence, found: Finding) -> bool:
+    """Whether requests wait for threads of a pool (`_what`), and all of them are always taken."""
+    if " of a pool" not in found.figures:
+        return False
+    replicas = seen.waits.of.get(found.deployment or "", ())
+    pools = [pool for one in replicas for pool in one.pools.values()]
+    return any(pool["threads"] >= 1 and pool["full"] >= CERTAIN for pool in pools)
+
+
+def waits_in_turn(seen: Evidence) -> bool:
+    """Whether requests wait for one another inside the replicas, and not for a slot alone: there,
+    too, they take several times what one takes alone. By Little's law: with direct ingress Serve's
+    own latency holds the wait for a slot."""
+    alone, seconds = seen.waits.alone_ms, seen.waits.seconds
+    inside = [  # of one that answered nothing it is known that they take longer than the look
+        1e3 * seconds * (one.ongoing / one.served if one.served else min(1.0, one.ongoing))
+        for one in seen.waits.replicas
+        if seconds
+    ]
+    return bool(alone and inside) and max(inside) >= QUEUES * (alone or 0.0)
+
+
+def _batch(seen: Evidence, at: Place, count: float, share: float) -> Finding | None:
+    """Requests that wait in `serve.batch`: for others to come, or for its function."""
+    function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
+    every = [
+        one.batches[function] for one in seen.waits.of[at.deployment] if function in one.batches
+    ]
+    if not every:
+        return None
+    waiting = statistics.fmean(one["waiting"] for one in every)
+    running = statistics.fmean(one["running"] for one in every)
+    most, wait_s = max(one["most"] for one in every), max(one["wait_s"] for one in every)
+    held = statistics.fmean(one["held"] for one in every)
+    name = at.deployment
+    if waiting >= WAIT_SHARE and waiting > running and held < BATCH_FULL * most:
+        words = (
+            f"batch wait: batches of {function} wait {figure(1e3 * wait_s)} ms for more, "
+            f"about {held:.0f} of {most:.0f} in one"
+        )
+        short = f"batch wait of {function}"
+        return Finding("batch wait", waiting, _named(seen, at.deployment, words), short, name)
+    inside = _added(one.own for one in seen.waits.of[at.deployment])
+    line = max(inside, key=lambda one: inside[one]).line if inside else at.line
+    words = f"{count:.0f} requests wait for the batch function {function}"
+    words += f", which waits at {line}" if inside else ""
+    return Finding(
+        "app wait", share, _named(seen, at.deployment, words), f"batch function {function}", name
+    )
+
+
+def _what(seen: Evidence, at: Place, count: float) -> str:
+    """What is waited for at a place: what is awaited there, and what works for it."""
+    where = f", {at.line}" if at.line else ""
+    replicas = seen.waits.of[at.deployment]
+    pools = [
+        (name, pool)
+        for one in replicas
+        for name, pool in one.pools.items()
+        if pool["full"] >= NEAR and pool["threads"] >= 1
+    ]
+    if pools and _for_a_thread(at):
+        threads = sum(int(pool["threads"]) for _, pool in pools)
+        inside = _added(one.threads for one in replicas)
+        named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
+        at_line = f" (in {max(named, key=lambda one: named[one]).line})" if named else ""
+        alike = "for" if count >= FULL_SLOTS * threads else "in"
+        word = "thread" if threads == 1 else "threads"
+        return f"{alike} {threads} {word} of a pool{at_line}{where}"
+    if at.awaited != FUTURE:
+        return f"in {at.awaited}{where}"
+    return f"for a future{where}{_server(replicas)}"
+
+
+def _for_a_thread(at: Place) -> bool:
+    return at.awaited == FUTURE or any(
+        word in at.awaited for word in ("to_thread", "threadpool", "run_sync", "executor")
+    )
+
+
+def _server(replicas: Sequence[Seen]) -> str:
+    """A task or a thread of the app that is busy or waits at one line all the time: who sets a
+    future, most likely."""
+    tasks, threads = _added(one.own for one in replicas), _added(one.threads for one in replicas)
+    found = {**tasks, **threads}
+    top = max(found, key=lambda one: found[one], default=None)
+    if top is None or found[top] < WAIT_SHARE * len(replicas):
+        return ""
+    return f", while {top.function} is at {top.line}"
+
+
+def alone_words(waits: Waits) -> str | None:
+    """What one request alone tells, in words: whether requests wait for one another."""
+    longer = waits.longer
+    if longer is None:
+        return None
+    figures = f"p50 {figure(waits.p50_ms or 0)} ms, alone {figure(waits.alone_ms or 0)}"
+    if longer >= QUEUES:
+        return f"requests wait for one another: {figures}"
+    if longer <= ALIKE:
+        return f"a request alone takes as long ({figures}): more clients bring more requests"
+    return figures
+
+
+def _added(many: Any) -> Counter[Any]:
+    out: Counter[Any] = Counter()
+    for one in many:
+        for key, value in one.items():
+            out[key] += value
+    return out
+
+
+def _named(seen: Evidence, name: str, words: str) -> str:
+    """With the deployment, where there are several."""
+    return f"{short_name(name)}: {words}" if len(seen.waits.of) > 1 else words

@@ -1,0 +1,235 @@
+"""Asks an interpreter what a Serve app of the user's is made of, before anything is started.
+
+Rule: the app is imported in a process of its own (cluster/describe.py), as Ray would, and never
+here. What goes wrong in it is told in one line, with the file and the line that it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.benchmarks.own_app.serve_config import ServeConfig
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, deployments_from
+from serve_bench.store.files import check_reachable
+
+_PROGRAM: Final = Path(__file__).resolve().parents[2] / "serving" / "cluster" / "describe.py"
+
+#: An app may load a model while it is imported; a hanging one must not hang the tool.
+IMPORT_TIMEOUT_S: Final = 180.0
+
+
+def is_own(text: str) -> bool:
+    """Whether a word names an app of the user's: `module:app` or `path/file.py:app`."""
+    return ":" in text
+
+
+def place_of(target: str, where: str) -> tuple[str, str]:
+    """The folder that Python must look in, and the import path, of `module:app` (from the current
+    folder) or `path/file.py:app`. Raises BadInput."""
+    module, _, name = target.rpartition(":")
+    if not module or not all(part.isidentifier() for part in name.split(".")):
+        raise BadInput(
+            f"{where}: {target!r} is not allowed; it takes module:app or path/file.py:app"
+        )
+    if not module.endswith(".py"):
+        if "/" in module or not all(part.isidentifier() for part in module.split(".")):
+            raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
+        return _here(where, target), f"{module}:{name}"
+    file = Path(module)
+    check_reachable(file, where)
+    if not file.is_file():
+        raise BadInput(f"{where}: {module}: there is no such file")
+    if not file.stem.isidentifier():
+        raise BadInput(f"{where}: {module}: the name of the file is none that Python can import")
+    return str(file.resolve().parent), f"{file.stem}:{name}"
+
+
+def _here(where: str, target: str) -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise BadInput(
+            f"{where}: {target}: the current folder, where it is looked for, was deleted"
+        ) from None
+
+
+def own_app(
+    target: str,
+    where: str,
+    *,
+    python: str | None = None,
+    asked: Asked | None = None,
+    folders: Sequence[str] = (),
+    name: str = APP_NAME,
+) -> OwnApp:
+    """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput.
+
+    `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
+    """
+    folder, import_path = place_of(target, where)
+    path = [folder, *folders]
+    return _described(target, where, {"name": name}, import_path, path, python, asked)
+
+
+def _described(
+    target: str,
+    where: str,
+    config: Mapping[str, Any],
+    import_path: str,
+    path: Sequence[str],
+    python: str | None,
+    asked: Asked | None = None,
+) -> OwnApp:
+    about = _of_config(config, "name", "args", "deployments")
+    told = _ask(import_path, path, python, about, where, target)
+    return OwnApp(
+        target,
+        import_path,
+        path[0],
+        deployments_from(told["deployments"]),
+        tuple(told["options"]),
+        asked or Asked(),
+        config,
+        gpus=told["gpus"],
+    )
+
+
+def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What the interpreter must know of a config file."""
+    return {name: config[name] for name in names if name in config}
+
+
+def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
+    """A config file of Serve, as `python` and its Serve read it. Raises BadInput."""
+    told = _ask("", [str(Path(file).parent)], python, {"file": file}, where, file)
+    return ServeConfig.of(told["config"], file, str(Path(file).resolve().parent), where)
+
+
+def app_of_config(
+    config: ServeConfig, chosen: str, where: str, python: str | None, asked: Asked
+) -> OwnApp:
+    """The application of that name, those beside it with it. Raises BadInput."""
+    found: list[OwnApp] = []
+    for one in config.apps:
+        target = f"{config.file}: {one.name}"
+        place = f"{where}: {one.import_path}"
+        path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
+        found.append(_described(target, place, one.config, one.import_path, path, python, asked))
+    _check_names(found, where)
+    main = next(one for one in found if one.name == chosen)
+    beside = [
+        Beside({"import_path": one.import_path, **one.config}, one.folder, one.deployments)
+        for one in found
+        if one is not main
+    ]
+    return replace(main, beside=tuple(beside))
+
+
+def _check_names(apps: Sequence[OwnApp], where: str) -> None:
+    """BadInput where Python would find one application's module in the folder of another."""
+    for number, app in enumerate(apps):
+        module = app.import_path.partition(":")[0].partition(".")[0]
+        for other in apps[:number]:
+            for file in (Path(other.folder, f"{module}.py"), Path(other.folder, module)):
+                if other.folder != app.folder and file.exists():
+                    raise BadInput(
+                        f"{where}: {app.target}: {file} comes first under the same name; "
+                        "one of the two needs another name"
+                    )
+
+
+def check_options(
+    app: OwnApp,
+    cells: Iterable[Mapping[str, Option]],
+    where: str,
+    python: str | None = None,
+    folders: Sequence[str] = (),
+) -> None:
+    """Has that Serve's config look at what the cells set. Raises BadInput with what it says."""
+    wishes: list[Any] = []
+    for cell in cells:
+        for key, value in cell.items():
+            deployment, _, option = key.partition(".")
+            table, dot, name = option.partition(".")
+            wish = [deployment, {table: {name: value} if dot else value}]
+            if wish not in wishes:
+                wishes.append(wish)
+    if not wishes:
+        return
+    path = [app.folder, *folders]
+    about = _of_config(app.config, "name", "args")
+    told = _ask(app.import_path, path, python, {**about, "wishes": wishes}, where, app.target)
+    if told["refusals"]:
+        raise BadInput(f"{where}: {told['refusals'][0]}")
+
+
+def _ask(
+    import_path: str,
+    path: Sequence[str],
+    python: str | None,
+    about: Mapping[str, Any],
+    where: str,
+    target: str,
+) -> dict[str, Any]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    paths = list(path)
+    if python is None and env.get("PYTHONPATH"):
+        paths.append(env["PYTHONPATH"])
+    try:
+        done = subprocess.run(
+            [python or sys.executable, str(_PROGRAM), import_path],
+            input=json.dumps(about),
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT_S,
+            check=False,
+            env={**env, "PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"},
+        )
+    except OSError as error:
+        reason = (error.strerror or "cannot be run").lower()
+        raise BadInput(f"{where}: python {python}: {reason}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"{where}: {target}: its import had not ended after {IMPORT_TIMEOUT_S:.0f} s"
+        ) from None
+    lines = done.stdout.splitlines()
+    if not lines:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise BadInput(f"{where}: {target}: its import ended the interpreter: {last}")
+    told: dict[str, Any] = json.loads(lines[-1])
+    if "no_ray" in told:
+        raise BadInput(f"{where}: {_without_ray(told)}")
+    if "no_config" in told:
+        raise BadInput(f"{where}: {target}: {told['no_config']}")
+    if "no_app" in told:
+        raise BadInput(f"{where}: {target}: {told['no_app']}")
+    if "error" in told:
+        place = f" ({_short(told['file'], path[0])}, line {told['line']})" if "file" in told else ""
+        what = "does not import: "
+        if "builder" in told:
+            what = "is a builder, which gets no arguments here, and raised "
+            if about.get("args"):
+                what = "is a builder, and raised "
+        raise BadInput(f"{where}: {target} {what}{told['error']}{place}")
+    return told
+
+
+def _without_ray(told: Mapping[str, Any]) -> str:
+    if told["hidden_by"] is not None:
+        return f"{told['hidden_by']} hides Ray, which has the same name: give it another"
+    if told["missing"]:
+        return "Ray is not installed there: pip install 'ray[serve]'"
+    return f"Ray cannot be imported there: {' '.join(told['no_ray'].split())}"
+
+
+def _short(file: str, folder: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

@@ -1,0 +1,236 @@
+"""One backend of `serve-bench rpc`, up: drives the program of apps/rpc, and ends it whole.
+
+Rule: nothing here imports torch or ray; what must be done inside them is done by the program. All
+its processes carry the marks of the run, so that none outlives it however it ends.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from serve_bench.benchmarks.rpc.needs import address_of
+from serve_bench.benchmarks.rpc.request import RpcSuite, World
+from serve_bench.core.app_spec import APPS_PACKAGE
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.proof import role_of
+from serve_bench.observing.readings import pss_bytes
+from serve_bench.observing.sampler import Watched
+from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.launch_spec import LOOPBACK, TOKEN_FILE, TOKEN_PATH, make_token
+from serve_bench.serving.ports import open_to_network
+from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
+
+LAUNCH_TIMEOUT_S: Final = 120.0
+WORLD_TIMEOUT_S: Final = 60.0
+WORLD_TIMEOUT_EACH_S: Final = 4.0
+"""Of a process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
+
+_DETAIL_LINES: Final = 12
+_CHATTER: Final = (
+    "INFO ",
+    "RAY_AUTH_MODE",
+    "Token authentication",
+    "UserWarning",
+    "current_device",
+)
+_SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
+
+
+class RpcFailed(RunFailed):
+    """A backend or a world did not come up, or broke. `log`: where the rest can be read."""
+
+    def __init__(self, message: str, detail: tuple[str, ...], log: Path) -> None:
+        super().__init__(message, detail)
+        self.log = log
+
+
+@dataclass(frozen=True)
+class People:
+    """The pids of a world that is up, and the seconds that it took."""
+
+    agent: int
+    observers: tuple[int, ...]
+    seconds: float
+
+
+@dataclass
+class RpcBackend:
+    """One launch of a backend, from `start` to `close`. `name` is unique in the run."""
+
+    backend: str
+    suite: RpcSuite
+    run_id: str
+    name: str
+    log: Path
+    versions: dict[str, str] = field(default_factory=dict)
+    port: int | None = None  # of torch's store
+    start_s: float = 0.0
+    _child: Child | None = None
+    _people: People | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The temporary directory of the launch."""
+        return run_directory(self.run_id) / self.name
+
+    def start(self) -> None:
+        """Starts the program, and Ray or Serve with it. Raises RpcFailed."""
+        for part in ("r", "p"):
+            (self.directory / part).mkdir(parents=True)
+        make_token(self.directory)
+        (self.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        self._child = Child(
+            [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.rpc"],
+            log=self.log,
+            cwd=self.directory,
+            env=self._environment(),
+            name="the rpc program",
+        )
+        body = {
+            "backend": self.backend,
+            "master_addr": address_of(self.suite.master_addr),
+            "master_port": self.suite.master_port,
+            "logical_cpus": max(4, os.cpu_count() or 1),
+            "ray_dir": str(self.directory / "r"),
+        }
+        answer = self._ask("launch", body, LAUNCH_TIMEOUT_S)
+        self.start_s, self.versions, self.port = (
+            float(answer["seconds"]),
+            dict(answer["versions"]),
+            answer["port"],
+        )
+
+    def world(self, world: World) -> People:
+        """Makes the processes of a world, in place of the former one. Raises RpcFailed."""
+        self._people = None
+        body = {
+            **asdict(world),
+            "observers": world.observers,
+            "policy_ms": self.suite.policy_ms,
+            "timeout_s": self.suite.timeout_s,
+            "seed": self.suite.seed,
+            "interface": interface_of(address_of(self.suite.master_addr)),
+        }
+        patience_s = WORLD_TIMEOUT_S + WORLD_TIMEOUT_EACH_S * world.world_size
+        answer = self._ask("world", body, patience_s)
+        self._people = People(
+            int(answer["agent"]), tuple(answer["observers"]), float(answer["seconds"])
+        )
+        return self._people
+
+    def episode(self) -> Mapping[str, Any]:
+        """One episode as it was measured: `agent_ns`, `observer_ns` of each, `began_ns`,
+        `ended_ns`. Raises RpcFailed, which names the process that broke it."""
+        patience_s = WORLD_TIMEOUT_S + self.suite.steps * self.suite.timeout_s
+        return self._ask("episode", {"steps": self.suite.steps}, patience_s)
+
+    def end_world(self) -> None:
+        """Ends the processes of the world. Raises RpcFailed."""
+        self._people = None
+        self._ask("end", {}, WORLD_TIMEOUT_S)
+
+    def processes(self) -> list[Watched]:
+        """The processes of the launch now: agent, observers, and what the backend needs."""
+        assert self._child is not None, "start() first"
+        roles = {self._child.pid: "driver"}
+        if self._people is not None:
+            roles |= {self._people.agent: "agent"}
+            roles |= dict.fromkeys(self._people.observers, "observer")
+        found = []
+        try:
+            program = psutil.Process(self._child.pid)
+            every = [program, *program.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        for one in every:
+            try:
+                line = " ".join(one.cmdline())
+                role = roles.get(one.pid) or role_of(line or one.name())
+                found.append(Watched(one.pid, role, line[:80] or one.name()))
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def memory_bytes(self) -> int | None:
+        """What all processes of the launch take, a shared page counted once; None: not told."""
+        every = [pss_bytes(one.pid) for one in self.processes()]
+        known = [one for one in every if one is not None]
+        return sum(known) if known and len(known) == len(every) else None
+
+    def open_to_network(self) -> list[dict[str, Any]]:
+        """Ports of the launch that more than this machine can reach."""
+        return open_to_network({one.pid: one.role for one in self.processes()})
+
+    def alive(self) -> bool:
+        """Whether the program still runs."""
+        return self._child is not None and self._child.alive()
+
+    def close(self) -> Reaped:
+        """Ends every process of the launch and removes its directory."""
+        if self._child is not None:
+            self._child.kill()
+        reaped = reap(self.run_id, self.name)
+        if self._child is not None:
+            self._child.wait()
+        return reaped
+
+    def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self._child is not None, "start() first"
+        try:
+            return self._child.ask(command, body, timeout_s, broken=self._stopped)
+        except ChildError as error:
+            detail = [line for line in error.detail if line.strip()]
+            if not self._child.alive():
+                detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
+            raise RpcFailed(str(error), tuple(detail[-_DETAIL_LINES:]), self.log) from None
+
+    def _stopped(self) -> str | None:
+        """Why the program can give no answer: a signal has stopped it; None while it runs."""
+        assert self._child is not None, "start() first"
+        try:
+            stopped = psutil.Process(self._child.pid).status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return None  # its closed output tells that better
+        return (
+            f"the rpc program (pid {self._child.pid}) is stopped by a signal" if stopped else None
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Marks, and nothing of Ray's from the shell: with it, the backends would be others."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        path = [str(self.directory / "p")]
+        path += [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+        return (
+            env
+            | marks(self.run_id)
+            | {
+                LAUNCH_MARK: f"{self.run_id}.{self.name}",
+                "PYTHONPATH": os.pathsep.join(path),
+                "RAY_USAGE_STATS_ENABLED": "0",
+                TOKEN_PATH: str(self.directory / TOKEN_FILE),
+            }
+            | LOOPBACK
+        )
+
+
+def interface_of(address: str) -> str | None:
+    """The name of the interface that has this address; None where it cannot be known."""
+    asked = ipaddress.ip_address(address)
+    if asked.is_loopback and psutil.LINUX:
+        return "lo"
+    for name, every in psutil.net_if_addrs().items():
+        for one in every:
+            try:
+                if ipaddress.ip_address(one.address.partition("%")[0]) == asked:
+                    return str(name)
+            except ValueError:  # a hardware address
+                continue
+    return None

@@ -1,0 +1,235 @@
+"""The cluster that `scale` measures, as one of our own; one of others is attached_cluster.py.
+
+Both put whole applications on it, tell of the proxies of its nodes, load through a handle, and take
+their applications away again. Rule: nothing here imports ray; what must be asked of Ray is asked by
+the child of cluster/.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import psutil
+
+from serve_bench.benchmarks.scale.request import ScaleApp
+from serve_bench.benchmarks.scale.trial import HandleResult  # what a handle load gives
+from serve_bench.core.app_spec import (
+    APPS_PACKAGE,
+    DEPLOY_TIMEOUT_PER_REPLICA_S,
+    DEPLOY_TIMEOUT_S,
+)
+from serve_bench.serving.server import Serving
+
+ASK_TIMEOUT_S: Final = 60.0
+REMOVE_TIMEOUT_S: Final = 150.0
+
+#: A replica that Serve has let go ends within a second.
+END_TIMEOUT_S: Final = 5.0
+
+Say = Callable[[str], None]
+"""Takes the name of a phase that ended, or how far one is."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A replica that runs: its pid counts on its node."""
+
+    pid: int
+    node_id: str
+    app: str
+    deployment: str
+
+
+@dataclass(frozen=True)
+class Put:
+    """Applications that are up: the seconds until every healthy proxy answered, and replicas."""
+
+    seconds: float
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True)
+class NodeProxy:
+    """A node that is alive, and its HTTP proxy.
+
+    `status`: as Serve calls it, "NONE" without one. `host`, `port`: where it listens. `pid`: of its
+    actor, on its node. `shared_with`: nodes whose proxies listen at the very same address, among
+    which the kernel deals out connections. `why`: what there is to say of it, in a line.
+    """
+
+    node_id: str
+    node_ip: str
+    hostname: str
+    status: str
+    host: str
+    port: int
+    pid: int | None
+    why: str | None
+    shared_with: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether Serve calls it healthy; `shared_with` says whether it can be asked alone."""
+        return self.status == "HEALTHY"
+
+    @property
+    def url(self) -> str:
+        """Its address as seen from its own node, without a path."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class HandleLoad:
+    """A load through the handle of an application's ingress, which is called with 0.
+
+    `windows` of `window_s` after the warm-up, or `requests_each` one after the other by each client
+    (then there are no windows). `expect`: the right answer as text.
+    """
+
+    app: str
+    clients: int
+    expect: str
+    warmup_s: float
+    timeout_s: float
+    windows: int = 0
+    window_s: float = 1.0
+    requests_each: int | None = None
+
+
+@dataclass(frozen=True)
+class Address:
+    """How another driver on this host joins: HOST:PORT of the GCS, and names that its environment
+    must hold (how Ray authenticates, with the token where it was given by a variable)."""
+
+    gcs: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class ScaleCluster:
+    """What both can do once they are up. All of it raises LaunchFailed."""
+
+    def put(self, apps: Sequence[ScaleApp], report: Say = lambda phase: None) -> Put:
+        """Deploys applications at once, beside those that there are, and waits until all replicas
+        run and every healthy proxy answers right. `report` is told how many replicas there are."""
+        count = sum(sum(app.replicas.values()) for app in apps)
+        timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * count
+        body = {"apps": [_as_told(app) for app in apps], "timeout_s": timeout_s}
+        answer = self._ask("put", body, timeout_s + ASK_TIMEOUT_S, report)
+        self._changed()
+        return Put(answer["seconds"], tuple(Replica(**one) for one in answer["replicas"]))
+
+    def remove(self) -> float:
+        """Deletes every application that was put, and waits until they are gone; seconds."""
+        seconds = float(self._ask("remove", {}, REMOVE_TIMEOUT_S)["seconds"])
+        self._changed()
+        return seconds
+
+    def proxies(self) -> tuple[NodeProxy, ...]:
+        """The nodes that are alive with their proxies, those without one too."""
+        return tuple(
+            NodeProxy(
+                node_id=one["node_id"],
+                node_ip=one["node_ip"],
+                hostname=one["hostname"],
+                status=one["status"],
+                host=one["host"],
+                port=one["port"],
+                pid=one["pid"],
+                why=one["why"],
+                shared_with=tuple(one["shared_with"]),
+            )
+            for one in self._ask("proxies", {}, ASK_TIMEOUT_S)["proxies"]
+        )
+
+    def handle_load(self, load: HandleLoad) -> HandleResult:
+        """Drives the load, and waits for its end."""
+        measured_s = load.windows * load.window_s + (load.requests_each or 0) * load.timeout_s
+        # The last request of the warm-up, and of the measured part, may each take their timeout.
+        timeout_s = load.warmup_s + measured_s + 2 * load.timeout_s + ASK_TIMEOUT_S
+        told = self._ask("handle_load", asdict(load), timeout_s)
+        return HandleResult(
+            seconds=told["seconds"],
+            drained_s=told["drained_s"],
+            windows=tuple(told["windows"]),
+            latencies_ns=tuple(told["latencies_ns"]),
+            failed=told["failed"],
+            censored_ns=tuple(told["censored_ns"]),
+            late=told["late"],
+            late_failed=told["late_failed"],
+            flown_ns=told["flown_ns"],
+            warmup_completed=told["warmup_completed"],
+            warmup_failed=told["warmup_failed"],
+            examples=tuple(told["examples"]),
+        )
+
+    def controller(self) -> Mapping[str, float | None]:
+        """What Serve tells of its controller: `control_loop_ms` (mean of its last 100 loops),
+        `control_loop_max_ms`, `loops` so far, `loops_per_second`, `event_loop_delay_ms`,
+        `deployment_update_ms`, `memory_mb`. None where this Ray does not tell."""
+        found: dict[str, float | None] = self._ask("controller", {}, ASK_TIMEOUT_S)["controller"]
+        return found
+
+    def _ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Say = lambda phase: None,
+    ) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _changed(self) -> None:
+        """Called when the processes of the cluster are others than before."""
+
+
+def _as_told(app: ScaleApp) -> dict[str, Any]:
+    return {
+        "name": app.name,
+        "route_prefix": app.route,
+        "import_path": f"{APPS_PACKAGE}.graph:{app.builder}",
+        "args": app.args,
+        "replicas": dict(app.replicas),
+        "ready_body": app.answer,
+    }
+
+
+class OwnCluster(ScaleCluster, Serving):
+    """One that is started for the run, of `spec.raylets` nodes, and ended with it."""
+
+    @property
+    def address(self) -> Address:
+        """How another driver joins."""
+        return Address(self.gcs_address, self.joining)
+
+    def remove(self) -> float:
+        """The same, until the processes of the replicas are gone, too: Serve does not wait for it,
+        and one that is just ending would later count as lost."""
+        going = self.replicas()
+        seconds, began = super().remove(), time.monotonic()
+        while any(map(_runs, going)) and time.monotonic() - began < END_TIMEOUT_S:
+            time.sleep(0.01)
+        self._changed()
+        return seconds + time.monotonic() - began
+
+    def _ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Say = lambda phase: None,
+    ) -> dict[str, Any]:
+        return Serving._ask(self, command, body, timeout_s, report)
+
+    def _changed(self) -> None:
+        self._note_vital()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

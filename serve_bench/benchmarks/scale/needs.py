@@ -1,0 +1,118 @@
+"""What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, wrk, the
+address of the cluster.
+
+Rule: all that can be found out before anything is started is, and what cannot be had is refused in
+one line with a way out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import psutil
+
+from serve_bench.benchmarks.scale.request import ScaleSuite, processes_of
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.observing.host import memory_limit_bytes
+from serve_bench.serving.launch_spec import check_interpreter, own_ray_version
+from serve_bench.serving.ports import reachable
+
+REPLICA_BYTES: Final = 100_000_000
+"""Proportional memory of a replica that does nothing: 86 to 94 MB, with 1 to 32 of them."""
+
+BASE_BYTES: Final = 1_300_000_000
+"""Ray's and Serve's own processes, with one node."""
+
+RAYLET_BYTES: Final = 250_000_000
+"""A further node on the same machine: its raylet, agents and proxy."""
+
+WRK: Final = "wrk is not on PATH: install the package wrk (apt-get install wrk)"
+
+
+def checked(suite: ScaleSuite) -> ScaleSuite:
+    """The suite, its address resolved, once it is sure that all of it can be had here.
+
+    Raises BadInput.
+    """
+    if suite.client == "wrk" and shutil.which("wrk") is None:
+        raise BadInput(f"--client wrk: {WRK}")
+    if suite.address is not None:
+        own_ray_version()
+        return replace(suite, address=reachable(suite.address))
+    for variant in suite.variants:
+        check_interpreter(variant)
+        if variant.python is not None:
+            raise BadInput(
+                f"variants.{variant.name}: python: the load of scale comes from Ray's own nodes: "
+                "it takes the Ray of this interpreter alone"
+            )
+    _check_memory(suite)
+    return suite
+
+
+def needed_bytes(suite: ScaleSuite, replicas: int) -> int:
+    """About what so many replicas of each deployment take, and the cluster where it is ours."""
+    own = processes_of(suite, replicas) * REPLICA_BYTES
+    if suite.address is not None:
+        return own
+    return own + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
+
+
+def free_bytes() -> int:
+    """Memory that is free here, the limit of the container minded."""
+    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
+    return free if limit is None else min(free, limit)
+
+
+def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
+    Ray says it (`memory_bytes` of each)."""
+    known = [int(node["memory_bytes"]) for node in nodes if node.get("memory_bytes")]
+    if len(known) == len(nodes):
+        count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+        lacking = _lacking(suite, sum(known), f"memory that the cluster gives out ({count}):")
+        if lacking is not None:
+            raise RunFailed(lacking)
+
+
+def _check_memory(suite: ScaleSuite) -> None:
+    lacking = _lacking(suite, free_bytes(), "free here:")
+    if lacking is not None:
+        raise BadInput(lacking)
+
+
+def _lacking(suite: ScaleSuite, free: int, where: str) -> str | None:
+    """What does not fit, and what does; None where all fits."""
+    most = max(suite.replicas)
+    if needed_bytes(suite, most) <= free:
+        return None
+    count, needed = processes_of(suite, most), needed_bytes(suite, most)
+    flag = f"--{_SIZE.get(suite.workload, 'replicas')}"
+    fit = _largest(suite, free)
+    way = f"{flag} {fit} fits" if fit else "not even the smallest fits"
+    return (
+        f"{flag}: memory: {count:,} replicas in all take about {needed / 1e9:.1f} GB, "
+        f"{where} {free / 1e9:.1f} GB; {way}"
+    )
+
+
+#: What is made smaller where memory does not suffice.
+_SIZE: Final = {"ensemble": "fanout", "chain": "length"}
+
+
+def _largest(suite: ScaleSuite, free: int) -> int:
+    """The largest number of replicas of a deployment, or of nodes of a graph, that fits; or 0."""
+
+    def needs(number: int) -> int:
+        if suite.workload in _SIZE:
+            return needed_bytes(replace(suite, size=number), suite.replicas[0])
+        return needed_bytes(suite, number)
+
+    low, high = 0, max(suite.size, *suite.replicas)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needs(middle) <= free else (low, middle - 1)
+    return low

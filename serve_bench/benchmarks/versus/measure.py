@@ -1,0 +1,364 @@
+"""How a row of `serve-bench versus` is measured on two sides that are up: in turn, never at once.
+
+Warm-up, a steady load of each side, then slices in drawn order, with what the processes used beside
+them. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
+compared; a round whose drains have outgrown it is flagged. Records come back to the runner, which
+keeps them; judging them is nobody's affair here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+import psutil
+
+from serve_bench.benchmarks.versus.duet import Pinned, drive_duet
+from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
+from serve_bench.benchmarks.versus.slicing import (
+    DRAINS,
+    Look,
+    Slicing,
+    choose,
+    drain_of,
+    in_duet,
+    in_windows,
+    slicing_from,
+)
+from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.result import Metric, Trial, cell_slug
+from serve_bench.core.trial import trial_of
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load.in_turn import drive_windows
+from serve_bench.load.slices import drive_slices
+from serve_bench.observing.gpu import Gpus
+from serve_bench.observing.inside import keep_samples
+from serve_bench.observing.readings import cpu_ns
+from serve_bench.observing.sampler import Sampler, sampler_of
+from serve_bench.serving.server import Process
+from serve_bench.serving.strays import marks
+from serve_bench.store import RunFolder
+from serve_bench.store.clock import now_iso
+
+REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
+"""Roles whose CPU a request costs."""
+
+WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=5.0, windows=1, window_s=0.1)
+STEADY_WINDOWS: Final = 4
+
+#: Before each window of a load that is not sliced; its connections are new each time.
+WINDOW_WARMUP_S: Final = 0.25
+
+#: Before each window of a duet: longer than the two clients may start apart.
+DUET_WARMUP_S: Final = 0.75
+
+#: Two clients that begin further apart, as a share of a window, make no duet; 0.02 to 0.2 s of 3 s
+#: were seen on a busy host.
+APART: Final = 0.2
+
+#: Pairs of slices that are looked at to choose their length; fewer where each takes long.
+LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
+SLOW_S: Final = 0.5  # a request
+LONG_LOOK_S: Final = 0.2  # a slice
+
+Say = Callable[[Pairing, str, float | None], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A side that is up: the load of the row against it, and what serves it (nothing is known of a
+    service that was there already). `launch`: its id in the records."""
+
+    load: Load
+    launch: str = ""
+    processes: Callable[[], Sequence[Process]] = tuple
+
+
+@dataclass
+class PairRows:
+    """Measures rows, round after round. `chosen`: how each row is loaded in turn, by its place."""
+
+    suite: VersusSuite
+    folder: RunFolder
+    run_id: str
+    say: Say
+    chosen: dict[str, Slicing] = field(default_factory=dict)
+    _gpus: Gpus | None = None
+
+    def measure(self, at: Pairing, targets: tuple[Target, Target]) -> tuple[Trial, Trial]:
+        """A trial of each side. Raises LoadError when a side cannot be loaded, StoreError when
+        samples cannot be kept."""
+        began, started_at = time.monotonic(), now_iso()
+        slicing = self.chosen.get(place_of(at))
+        if slicing is None:
+            slicing = self.chosen[place_of(at)] = self._choose(at, targets)
+        loads = _with_connections(targets, slicing.connections)
+        duet = slicing.method == "duet"
+        steady = None if duet else self._steady(at, loads, slicing)
+        for load in loads if duet else ():  # before CPU is read: these requests are in no count
+            self._warm(at, load)
+        processes = [list(target.processes()) for target in targets]
+        watch = self._sampler(processes) if self.suite.sample else nullcontext()
+        with watch as sampler:
+            before = [_cpu_of(some) for some in processes]
+            if duet:
+                result, pins = self._duet(at, loads, targets, slicing)
+            else:
+                result, pins = self._in_turn(at, loads, slicing), None
+            after = [_cpu_of(some) for some in processes]
+            later = [_now(target) for target in targets]
+        _check_whole(loads, result.sides)
+        total_s = time.monotonic() - began
+        short = slicing.short(_drains(result.slices, slicing))
+        trials = []
+        for side, planned in enumerate(at.planned):
+            own = result.sides[side]
+            trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
+            trial = _as_slices(trial, result.slices, side, slicing, at.seed, own.total.completed)
+            if steady is not None:
+                trial = _with_steady(trial, steady[side], STEADY_WINDOWS)
+            trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
+            trial = _with_way(trial, processes[side], None if pins is None else pins[side])
+            if duet and _apart(result.slices):
+                trial = replace(trial, flags={**trial.flags, "apart": True})
+            if short:
+                trial = replace(trial, flags={**trial.flags, "short_slices": True})
+            if sampler is not None:
+                others = {one.pid for one in (*processes[1 - side], *later[1 - side])}
+                trial = self._with_usage(trial, sampler, result, others)
+            trials.append(trial)
+        return trials[0], trials[1]
+
+    # ------------------------------------------------------------------------ before slices
+
+    def _choose(self, at: Pairing, targets: tuple[Target, Target]) -> Slicing:
+        """Looks at slices until they are long enough. Both sides are warmed up first."""
+        connections, looks = at.row.connections, list[Look]()
+        if self.suite.pairing == "duet":
+            return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
+        if at.row.loop == "open":
+            return in_windows(connections, 0.0, "an open loop cannot be sliced")
+        loads = _with_connections(targets, connections)
+        slow = any([self._warm(at, load) > SLOW_S for load in loads])
+        next_ = choose(connections, looks, self.suite.slice_s)
+        while not isinstance(next_, Slicing):
+            looked = Slicing("slices", next_, connections, connections)
+            pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
+            seen = self._slices(at, loads, looked, pairs)
+            looks.append(Look(next_, max(_drains(seen.slices, looked))))
+            next_ = choose(connections, looks, self.suite.slice_s)
+        return next_
+
+    def _warm(self, at: Pairing, load: Load) -> float:
+        """The median latency of a side once it is warm, seconds."""
+        result = drive_load(
+            load, WARMING, on_progress=self._progress(at, "warm-up"), mark=marks(self.run_id)
+        )
+        return (result.latency.percentile(0.5) or 0) / 1e9
+
+    def _steady(
+        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing
+    ) -> tuple[LoadResult, LoadResult]:
+        """Each side by itself, warmed up and without slices, in drawn order."""
+        whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
+        timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
+        found: dict[int, LoadResult] = {}
+        for side in at.steady_order:
+            progress = self._progress(at, f"{at.planned[side].variant} alone")
+            found[side] = drive_load(
+                loads[side], timing, on_progress=progress, mark=marks(self.run_id)
+            )
+        _check_whole(loads, (found[0], found[1]))
+        return found[0], found[1]
+
+    # ------------------------------------------------------------------------------ slices
+
+    def _in_turn(self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing) -> SlicedResult:
+        pairs = slicing.pairs(self.suite.side_s)
+        if slicing.method == "slices":
+            return self._slices(at, loads, slicing, pairs)
+        warmup_s = max(WINDOW_WARMUP_S, slicing.drain_s)  # until the queue is as it stays
+        plan = Slices(pairs, slicing.slice_s, warmup_s, seed=at.seed)
+        progress = self._progress(at, "windows in turn")
+        return drive_windows(loads, plan, on_progress=progress, mark=marks(self.run_id))
+
+    def _duet(
+        self, at: Pairing, loads: tuple[Load, Load], targets: tuple[Target, Target], how: Slicing
+    ) -> tuple[SlicedResult, tuple[list[Pinned], list[Pinned]]]:
+        """Both sides at once. Their processes are asked for before each window: new ones are pinned
+        too."""
+        warmup_s = max(DUET_WARMUP_S, 2 * how.drain_s)
+        plan = Slices(how.pairs(self.suite.side_s), how.slice_s, warmup_s, seed=at.seed)
+
+        def pids_of(target: Target) -> Callable[[], Sequence[int]]:
+            return lambda: [one.pid for one in target.processes()]
+
+        pids = pids_of(targets[0]), pids_of(targets[1])
+        progress = self._progress(at, "both at once")
+        return drive_duet(loads, plan, pids, on_progress=progress, mark=marks(self.run_id))
+
+    def _slices(
+        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing, pairs: int
+    ) -> SlicedResult:
+        # No slices of warm-up: both sides are warm, and CPU is read right before the first one. A
+        # drain waits as long as a request may take, or both sides would be loaded at once.
+        plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, at.seed)
+        progress = self._progress(at, "slices in turn")
+        return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
+
+    def _progress(self, at: Pairing, phase: str) -> Callable[[Progress], None]:
+        return lambda now: self.say(at, phase, now.rate)
+
+    # ------------------------------------------------------------------------------- usage
+
+    def _sampler(self, processes: Sequence[Sequence[Process]]) -> Sampler:
+        self._gpus = self._gpus or Gpus()
+        return sampler_of((one for some in processes for one in some), self._gpus)
+
+    def _with_usage(
+        self, trial: Trial, sampler: Sampler, result: SlicedResult, others: set[int]
+    ) -> Trial:
+        """What the processes of this side used, and those that belong to no side, from the first
+        slice to the last: the share of a process is of that whole time, in half of which its side
+        was not loaded."""
+        began_ns = min(side.started_at_ns for side in result.sides)
+        span_s = max((one.begun_s + one.length_s for one in result.slices), default=0.0)
+        usage = sampler.summary(began_ns, span_s)
+        usage["processes"] = [one for one in usage["processes"] if one["pid"] not in others]
+        samples = [one for one in sampler.samples(trial.key) if one.get("pid") not in others]
+        keep_samples(self.folder.path, samples)
+        return replace(trial, usage=usage)
+
+
+# --------------------------------------------------------------------------------- records
+
+
+def place_of(at: Pairing) -> str:
+    """A row of a cell, alike in all rounds."""
+    return f"{cell_slug(at.planned[0].cell)}/{at.row.label}"
+
+
+def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
+    """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
+    told = {trial.key: trial.client.get("slices", {}) for trial in trials}
+    found: dict[str, Slicing] = {}
+    for at in pairings:
+        for planned in at.planned:
+            slicing = slicing_from(told.get(planned.key, {}))
+            if slicing is not None:
+                found.setdefault(place_of(at), slicing)
+    return found
+
+
+def _with_connections(targets: tuple[Target, Target], connections: int) -> tuple[Load, Load]:
+    first, second = (replace(target.load, connections=connections) for target in targets)
+    return first, second
+
+
+def _check_whole(loads: tuple[Load, Load], results: tuple[LoadResult, LoadResult]) -> None:
+    """LoadError where workers were lost: what they counted is in no figure."""
+    for load, own in zip(loads, results, strict=True):
+        if own.failures:
+            lost = "; ".join(f"{one.who} failed: {one.reason}" for one in own.failures)
+            raise LoadError("worker", load.request.host, load.request.port, lost)
+
+
+def _drains(slices: Sequence[Slice], slicing: Slicing) -> tuple[float, float]:
+    return drain_of(slices, 0, slicing.slice_s), drain_of(slices, 1, slicing.slice_s)
+
+
+def _as_slices(
+    trial: Trial,
+    slices: Sequence[Slice],
+    side: int,
+    slicing: Slicing,
+    seed: int,
+    requests: int,
+) -> Trial:
+    """The trial with a rate for each slice, and what a comparison needs of them. `requests`: all
+    that were completed while CPU was counted, those of the warm-up of windows too."""
+    own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
+    sliced = slicing.method == "slices"
+    told: dict[str, Any] = {
+        **slicing.to_json(),
+        "chosen_drain_s": slicing.drain_s,
+        "drain_s": round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
+        "seed": seed,
+        "begun_s": [round(one.begun_s, 6) for one in own],
+        "length_s": [round(one.length_s, 9) for one in own],
+        "completed": [one.completed for one in own],
+        "failed": [one.failed for one in own],
+        "requests": requests,
+    }
+    rates = tuple(one.rate for one in own)
+    metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
+    return replace(trial, metrics=metrics, client={**trial.client, "slices": told})
+
+
+def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
+    """The rate without slices beside, and the warm-up that came before it."""
+    rates = tuple(count / steady.window_s for count in steady.windows) or (steady.rate,) * windows
+    metric = Metric("requests/s", "higher", windows=rates)
+    return replace(
+        trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup
+    )
+
+
+def _apart(slices: Sequence[Slice]) -> bool:
+    """Whether the two windows of a pair began so far apart that one side was alone for long."""
+    begun: dict[int, list[float]] = {}
+    for one in slices:
+        begun.setdefault(one.pair, []).append(one.begun_s)
+    longest_s = max((one.length_s for one in slices), default=0.0)
+    return any(max(times) - min(times) > APART * longest_s for times in begun.values())
+
+
+def _with_way(trial: Trial, processes: Sequence[Process], pins: Sequence[Pinned] | None) -> Trial:
+    """Which processes its requests went through, and in a duet how all were pinned."""
+    told = dict(trial.client["slices"])
+    told["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
+    if pins is not None:
+        told["pinned"] = [asdict(one) for one in pins]
+    outside = any(one.outside for one in pins or ())
+    flags = {**trial.flags, "unpinned": True} if outside else trial.flags
+    return replace(trial, client={**trial.client, "slices": told}, flags=flags)
+
+
+def _now(target: Target) -> Sequence[Process]:
+    """The processes of a side at the end; none where its launch has ended."""
+    try:
+        return list(target.processes())
+    except psutil.Error:
+        return ()
+
+
+def _cpu_of(processes: Iterable[Process]) -> dict[int, int | None]:
+    """CPU time so far (ns) of the processes on a request's way."""
+    return {pid: cpu_ns(pid) for pid in _on_way(processes)}
+
+
+def _on_way(processes: Iterable[Process]) -> list[int]:
+    return [one.pid for one in processes if one.role in REQUEST_WAY]
+
+
+def _with_cpu(
+    trial: Trial,
+    before: Mapping[int, int | None],
+    after: Mapping[int, int | None],
+    way: set[int],
+) -> Trial:
+    """CPU seconds of the request's way; none where a process of it is not known, came or ended.
+    `way`: the processes on it when all was measured."""
+    if not before and not way:
+        return trial
+    pairs = [(before[pid], after.get(pid)) for pid in before]
+    grown = [late - early for early, late in pairs if early is not None and late is not None]
+    if len(grown) < len(pairs) or way != set(before):
+        return replace(trial, flags={**trial.flags, "way_changed": True})
+    metric = Metric("s", "lower", windows=(sum(grown) / 1e9,))
+    return replace(trial, metrics={**trial.metrics, "server_cpu": metric})

@@ -1,0 +1,290 @@
+"""What `serve-bench versus` is asked for: two sides, and the plan of rounds that compares them.
+
+A round is a fresh launch of both sides, both up at once and never loaded at once; every cell and
+row is measured on both. Rule: what a round does is known before it starts, and drawn from the seed,
+so that a plan can be shown and gone on with. How long it takes belongs to versus_budget.py, how
+long a slice is to slicing.py, what follows from the figures to comparison.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
+from serve_bench.core.axes import Value
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_setting
+from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.scenario import PUBLISHED_AXES, Cell, Suite, label_of
+
+ROUNDS: Final = 8
+SIDE_S: Final = 24.0
+STEADY_S: Final = 2.0
+QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 4.0, 1.0
+THRESHOLD: Final = 0.05
+GATE: Final = ("throughput", "cpu")
+DUET_SIDE_S: Final = 12.0
+URL_GATE: Final = ("throughput",)
+"""Of services that were up already, whose processes are not known."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A or B: how it is started, what is deployed on it. `settings` hold on this side in every
+    cell, over what the cell says. `label` names it in records and reports."""
+
+    label: str
+    variant: VariantUsed = field(default_factory=lambda: VariantUsed("default"))
+    app: AppSpec = APPS["noop"]
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def cell(self, common: Cell) -> Cell:
+        """A cell as it is deployed on this side."""
+        return {**common, **self.settings}
+
+    @property
+    def launched(self) -> VariantUsed:
+        """The variant under the name of the side, as a launch records it."""
+        return replace(self.variant, name=self.label)
+
+    def same_as(self, other: Side) -> bool:
+        """Whether nothing tells the two apart but their labels."""
+        named = replace(self.variant, name=other.variant.name)
+        return (named, self.app, dict(self.settings)) == (
+            other.variant,
+            other.app,
+            dict(other.settings),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        return {
+            "label": self.label,
+            "variant": asdict(self.variant),
+            "app": self.app.to_json(),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Side:
+        """The reverse of `to_json`."""
+        return cls(
+            str(data["label"]),
+            VariantUsed(**data["variant"]),
+            app_from_json(data["app"]),
+            dict(data["settings"]),
+        )
+
+
+@dataclass(frozen=True)
+class VersusSuite:
+    """What a run of versus measures. Seconds are wall-clock; `cells` are complete.
+
+    `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
+    slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label; None:
+    clusters are started. `pairing`: "slices" in turn on the whole machine, or a "duet" on
+    `cores_each` cores a side.
+    `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts are held against.
+    """
+
+    name: str
+    sides: tuple[Side, Side]
+    cells: tuple[Cell, ...]
+    rows: tuple[Row, ...]
+    rounds: int = ROUNDS
+    side_s: float = SIDE_S
+    steady_s: float = STEADY_S
+    slice_s: float | None = None
+    aa: bool = False
+    seed: int = 1
+    threshold: float = THRESHOLD
+    gate: tuple[str, ...] = GATE
+    floors: Mapping[str, float] = field(default_factory=dict)
+    noise: str | None = None
+    budget_s: float | None = None
+    gave_up: tuple[str, ...] = ()
+    urls: Mapping[str, str] | None = None
+    sample: bool = True
+    timeout_s: float = 30.0
+    pairing: str = "slices"
+    cores_each: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        out = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        out["sides"] = [side.to_json() for side in self.sides]
+        out["cells"] = [dict(cell) for cell in self.cells]
+        out["rows"] = [asdict(row) for row in self.rows]
+        out |= {"gate": list(self.gate), "gave_up": list(self.gave_up)}
+        out["floors"] = dict(self.floors)
+        out["urls"] = None if self.urls is None else dict(self.urls)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> VersusSuite:
+        """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
+        given = {name: value for name, value in data.items() if name != "named"}  # of version 0.1
+        try:
+            first, second = (Side.from_json(side) for side in given["sides"])
+            given |= {
+                "sides": (first, second),
+                "cells": tuple(given["cells"]),
+                "rows": tuple(Row(**row) for row in given["rows"]),
+                "gate": tuple(given["gate"]),
+                "gave_up": tuple(given["gave_up"]),
+            }
+            return cls(**given)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+
+    def of_side(self, side: Side, cell: Cell) -> tuple[Suite, Cell]:
+        """What a side measures, as the words of every other run have it."""
+        whole = side.cell(cell)
+        suite = Suite(
+            self.name, side.app, (side.variant,), (whole,), self.rows, timeout_s=self.timeout_s
+        )
+        return suite, whole
+
+    def label(self, cell: Cell) -> dict[str, Value]:
+        """A cell as it is recorded, alike on both sides: without what a side has set otherwise."""
+        own = {name for side in self.sides for name in side.settings}
+        named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
+        return {name: kept_setting(name, value) for name, value in named.items() if name not in own}
+
+
+# -------------------------------------------------------------------------------- the sides
+
+
+def sides_of(first: Side, second: Side) -> tuple[Side, Side]:
+    """The two with labels that tell them apart: twins get " (A)" and " (B)"."""
+    if first.label != second.label:
+        return first, second
+    return replace(first, label=f"{first.label} (A)"), replace(second, label=f"{second.label} (B)")
+
+
+def check_apart(first: Side, second: Side) -> None:
+    """BadInput where the two are one and the same."""
+    if first.same_as(second):
+        raise BadInput(
+            f"--a, --b: both are {first.label}, with the same flags, options and app: to learn how "
+            "far two of the same differ here, ask for --aa"
+        )
+
+
+def check_apps(first: Side, second: Side) -> None:
+    """BadInput where one side has an app of the user's own and the other one of the tool's."""
+    own = [side.app.own is not None for side in (first, second)]
+    if any(own) and not all(own):
+        flag, side = ("--b", second) if own[0] else ("--a", first)
+        raise BadInput(
+            f"{flag}: {side.label} is the app {side.app.name}, which comes with the tool, and the "
+            "other side one of your own: name an app there too"
+        )
+
+
+def check_cells(suite: VersusSuite) -> None:
+    """BadInput where a side sets what the cells vary: they would not be the cells they say."""
+    for number, side in enumerate(suite.sides):
+        for name in side.settings:
+            if len({cell.get(name) for cell in suite.cells}) > 1:
+                flag = f"--{'ab'[number]}-option"
+                raise BadInput(f"{flag}: {name} differs from cell to cell of {suite.name} already")
+
+
+def misleading(suite: VersusSuite) -> Iterator[str]:
+    """What the plan shows of sides for which a duet tells another ratio than the whole machine."""
+    if suite.pairing != "duet":
+        return
+    a, b = suite.sides
+    each = f"{suite.cores_each} core{'' if suite.cores_each == 1 else 's'}"
+    if a.app != b.app or replace(a.variant, name=b.variant.name) != b.variant:
+        yield (
+            f"a duet gives each side {each}, its client among it: where B has more processes than "
+            "A, or waits where A does not, the ratio on the whole machine is another"
+        )
+    for cell in suite.cells:
+        counts = [side.app.replicas(side.cell(cell)) for side in suite.sides]
+        if len(set(counts)) > 1 or max(counts) > max(1, suite.cores_each or 1):
+            yield (
+                f"a duet gives each side {each}: {counts[0]} and {counts[1]} replicas share them, "
+                "and do not run in parallel as on the whole machine"
+            )
+            return
+
+
+# --------------------------------------------------------------------------------- the plan
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A row of a cell in a round: the trial of each side, and what is drawn for it."""
+
+    cell: Cell
+    row: Row
+    planned: tuple[PlannedTrial, PlannedTrial]
+    steady_order: tuple[int, int]
+    seed: int
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """A round: the sides in the order in which they are launched, and what is measured on them."""
+
+    round: int
+    order: tuple[int, int]
+    pairings: tuple[Pairing, ...]
+
+    @property
+    def cells(self) -> tuple[tuple[Cell, tuple[Pairing, ...]], ...]:
+        """The pairings by cell, in the order of the plan."""
+        grouped: list[tuple[Cell, list[Pairing]]] = []
+        for one in self.pairings:
+            if not grouped or grouped[-1][0] != one.cell:
+                grouped.append((one.cell, []))
+            grouped[-1][1].append(one)
+        return tuple((cell, tuple(some)) for cell, some in grouped)
+
+
+def versus_plan(suite: VersusSuite, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
+    """The rounds in order. A row of which both sides are `done` (their keys) is left out; one of
+    which a side is missing is measured anew on both, since only what is measured beside each other
+    is compared."""
+    finished = set(done)
+    rounds = []
+    for round_ in range(1, suite.rounds + 1):
+        pairings = [one for one in _pairings(suite, round_) if not _both(one, finished)]
+        if pairings:
+            order = (0, 1) if round_ % 2 else (1, 0)
+            rounds.append(RoundPlan(round_, order, tuple(pairings)))
+    return tuple(rounds)
+
+
+def _both(pairing: Pairing, done: set[str]) -> bool:
+    return all(planned.key in done for planned in pairing.planned)
+
+
+def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
+    """Every row of every cell; each second round turns the order of cells, later ones draw it."""
+    cells = list(suite.cells)
+    if round_ > 2:
+        random.Random(f"{suite.seed}/{(round_ - 1) // 2}/cells").shuffle(cells)
+    if round_ % 2 == 0:
+        cells.reverse()
+    found = []
+    for cell in cells:
+        label = suite.label(cell)
+        for row in suite.rows:
+            first, second = (
+                PlannedTrial(
+                    trial_key(side.label, round_, label, row.label), round_, side.label, label, row
+                )
+                for side in suite.sides
+            )
+            draw = random.Random(f"{suite.seed}/{first.key}/{second.key}")
+            order = (0, 1) if draw.random() < 0.5 else (1, 0)
+            pairing = Pairing(cell, row, (first, second), order, draw.randrange(1 << 31))
+            found.append(pairing)
+    return found

@@ -1,0 +1,177 @@
+"""How two sides are loaded in turn: the length of a slice, from what it takes to drain.
+
+A drain is what a slice takes from its last send to its last response. Rule: a row is loaded with
+the connections that it names, and a slice is at least DRAINS of its drains long, or it measures how
+a queue fills and empties, and no rate. A longer slice cancels less of what the machine does by
+itself, so it takes more time to tell as much (docs/ab.md). Pure: whoever drives slices hands in
+what it saw.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from serve_bench.core.load_result import Slice
+
+Method = Literal["slices", "windows", "duet"]
+PAIRINGS: Final = ("slices", "duet")
+
+SHORTEST_S: Final = 0.05
+"""Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""
+
+LONGEST_S: Final = 2.0
+"""Above it, slices cancel nothing more: windows do as well."""
+
+DRAINS: Final = 5
+AIM: Final = 7
+"""A slice is chosen so many drains long, since they wander with the speed of the machine: in seven
+rounds of two variants by up to 60 % from those that were seen first."""
+
+WINDOW_S: Final = 1.0
+"""Of a load that cannot be sliced; longer where a request takes long."""
+
+DUET_S: Final = 3.0
+"""A window of a duet. Both sides are started anew for each, which takes DUET_START_S beside it."""
+
+DUET_START_S: Final = 1.5
+
+#: A drain holds for slices at least so long as a share of those that it was seen with: where a
+#: slice is no longer than a request waits, the drain says in which phase it was cut.
+SEEN_SHARE: Final = 0.6
+
+MOST_LOOKS: Final = 6
+LEAST_PAIRS: Final = 2
+
+#: 6.0 against 1.7 to 2.2 % at the same total time, from a trace of one cluster (docs/ab.md).
+WINDOWS_COST: Final = (
+    "windows of {window_s:g} s in place of slices: for the same time about three times the noise"
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What slices of so long took to drain: the median of the slower side, seconds."""
+
+    slice_s: float
+    drain_s: float
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what made it
+    other than the shortest slices, in words. `connections`: those of the row (`asked_connections`);
+    fewer in runs of version 0.1, which gave them up for short slices."""
+
+    method: Method
+    slice_s: float
+    connections: int
+    asked_connections: int
+    drain_s: float = 0.0
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content."""
+        return asdict(self)
+
+    def pairs(self, side_s: float) -> int:
+        """Pairs of slices in which each side is loaded for about `side_s`."""
+        if self.method == "duet":  # in pairs of swapped cores
+            return 2 * max(1, round(side_s / self.slice_s / 2))
+        each_s = self.slice_s + (self.drain_s if self.method == "slices" else 0.0)
+        return max(LEAST_PAIRS, round(side_s / each_s))
+
+    def short(self, drains_s: Iterable[float]) -> bool:
+        """Whether the slices were too short for these drains (the median of each side)."""
+        if self.method != "slices":
+            return False
+        return self.slice_s < DRAINS * max(drains_s, default=0.0)
+
+
+def slicing_from(told: Mapping[str, Any]) -> Slicing | None:
+    """What a stored trial says of how it was loaded; None where it says nothing."""
+    try:
+        return Slicing(
+            told["method"],
+            float(told["slice_s"]),
+            int(told["connections"]),
+            int(told["asked_connections"]),
+            float(told["chosen_drain_s"]),
+            str(told["why"]),
+        )
+    except KeyError:
+        return None
+
+
+def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:
+    """The median drain of a side, seconds; 0 without slices."""
+    drains = [max(0.0, one.length_s - slice_s) for one in slices if one.side == side]
+    return statistics.median(drains) if drains else 0.0
+
+
+def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
+    """A row that cannot be loaded in slices."""
+    window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
+    told = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
+    return Slicing("windows", window_s, connections, connections, drain_s, told)
+
+
+def choose(
+    connections: int, looks: Sequence[Look], slice_s: float | None = None
+) -> Slicing | float:
+    """How a row is to be loaded; or how long slices are that have to be looked at before, seconds.
+
+    `looks`: what was seen so far. `slice_s`: a person wants slices of this length.
+    """
+    if not looks:
+        return slice_s or SHORTEST_S
+    last = looks[-1]
+    length_s = slice_s or max(SHORTEST_S, _rounded_up(AIM * last.drain_s))
+    if slice_s is not None:
+        short = slice_s < DRAINS * last.drain_s
+        why = f"slices of {_ms(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
+        return Slicing("slices", slice_s, connections, connections, last.drain_s, why)
+    if length_s > LONGEST_S >= DRAINS * last.drain_s:
+        length_s = LONGEST_S
+    if length_s > LONGEST_S:
+        why = f"a drain takes {last.drain_s:.2g} s, so that a slice would take {length_s:g} s"
+        return in_windows(connections, last.drain_s, why)
+    if last.slice_s < SEEN_SHARE * length_s and len(looks) < MOST_LOOKS:
+        return length_s
+    longer = length_s > SHORTEST_S
+    why = f"slices of {_ms(length_s)}: a drain takes {_ms(last.drain_s)}" if longer else ""
+    return Slicing("slices", length_s, connections, connections, last.drain_s, why)
+
+
+def in_duet(connections: int, latency_s: float) -> Slicing:
+    """A row that both sides are loaded with at once. `latency_s`: of the slower side."""
+    window_s = max(DUET_S, _rounded_up(DRAINS * latency_s))
+    return Slicing("duet", window_s, connections, connections, latency_s)
+
+
+def turns_words(pairing: str, open_loop: bool, side_s: float, slice_s: float | None) -> str:
+    """How a row will be loaded in turn, as far as that is known before it is."""
+    if pairing == "duet":
+        return f"at once in windows of {_ms(DUET_S)}, cores swapped after each"
+    if open_loop:
+        return f"in turn in windows of {_ms(WINDOW_S)}"
+    shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_S
+    most, fewest = (max(LEAST_PAIRS, round(side_s / each)) for each in (shortest_s, longest_s))
+    if slice_s is not None:
+        return f"in turn in slices of {_ms(slice_s)}, as asked; up to {most:,} pairs a round"
+    return (
+        f"in turn in slices of {_ms(shortest_s)} to {_ms(longest_s)}, {AIM} drains as the first "
+        f"round sees them; {most:,} to {fewest:,} pairs a round"
+    )
+
+
+def _rounded_up(seconds: float) -> float:
+    """To 5 ms: lengths that are read and compared."""
+    return round(math.ceil(round(seconds / 0.005, 6)) * 0.005, 3)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"

@@ -1,0 +1,274 @@
+"""What the tool must know of each app without importing it: import path, route, what it answers.
+
+`deploy_spec` turns a cell into what the cluster child is told. Rule: settings that Serve can change
+in place go to `deployments`; what needs a rebuild goes to `args`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from serve_bench.core import press_request
+from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import OwnApp, checks_of, deployments_of
+
+#: The package name under which the child finds the folder `apps` (a link in its own directory, so
+#: that nothing else of ours gets on the path of the variant's interpreter).
+APPS_PACKAGE: Final = "serve_bench_apps"
+
+#: A replica takes 1 to 3 s to start on a busy 2-core host (measured: 8 in 8 s); ten times that.
+DEPLOY_TIMEOUT_S: Final = 60.0
+DEPLOY_TIMEOUT_PER_REPLICA_S: Final = 10.0
+
+
+#: The users that a load of a recommendation service asks for in turn, as the published load did:
+#: always the same one would find its embeddings in the caches of the CPU.
+USERS: Final = range(1, 1001)
+
+#: As published; each takes far more at once than a ranker scores.
+INGRESS_CONCURRENCY: Final = 1000
+
+#: Silences the access log, as Ray's own benchmark does; it is a line per request.
+_QUIET: Final = {"log_level": "WARNING", "enable_access_log": False}
+
+
+@dataclass(frozen=True)
+class AppSpec:
+    """An app: where its builder is, its route, the deployment that a cell's settings apply to.
+
+    `answer`: the body of every response; None if it is not always the same. `prefix`: the route of
+    the app where `route`, which is asked for until it answers, has more. `paths`: asked for in turn
+    by a load; empty means the route. `front`: the deployment that HTTP meets; None: the measured.
+    `bodies`: of a cell, what a load posts in turn; None: it is asked by GET, without a body.
+    """
+
+    name: str
+    import_path: str
+    route: str
+    measured: str
+    answer: bytes | None
+    prefix: str | None = None
+    paths: tuple[str, ...] = ()
+    front: str | None = None
+    bodies: Callable[[Mapping[str, Value]], tuple[bytes, ...]] | None = None
+    own: OwnApp | None = None  # the user's, and none of those that come with the tool
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders in which Python must find the app, beside ours."""
+        return () if self.own is None else self.own.folders
+
+    def cpus(self, cell: Mapping[str, Value]) -> float:
+        """Logical CPUs of Ray that its replicas ask for: one each, unless its code says more."""
+        return float(self.replicas(cell)) if self.own is None else self.own.cpus(cell)
+
+    def to_json(self) -> Any:
+        """Its name; of the user's own app all that is known."""
+        return self.name if self.own is None else self.own.to_json()
+
+    def replicas(self, cell: Mapping[str, Value]) -> int:
+        """Replicas of all deployments of this cell."""
+        if self.own is not None:
+            return self.own.replicas(cell)
+        measured = int(cell["num_replicas"])
+        beside = measured * int(cell.get("ingress_per_ranker", 0))
+        return measured + beside + (1 if cell.get("intermediate_handle") else 0)
+
+
+def _of_users(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}/?user_id={user}" for user in USERS)
+
+
+def _press(name: str) -> AppSpec:
+    return AppSpec(
+        name,
+        f"{APPS_PACKAGE}.{name}:build",
+        "/press/",  # FastAPI redirects from the route without its end
+        "Press",
+        None,
+        prefix="/press",
+        bodies=press_request.bodies,
+    )
+
+
+APPS: Final[dict[str, AppSpec]] = {
+    "noop": AppSpec("noop", f"{APPS_PACKAGE}.noop:build", "/noop", "NoOp", b"ok"),
+    "ranker": AppSpec(
+        "ranker",
+        f"{APPS_PACKAGE}.ranker:build",
+        "/ranker/?user_id=0",
+        "Ranker",
+        None,
+        prefix="/ranker",
+        paths=_of_users("/ranker"),
+    ),
+    "recsys": AppSpec(
+        "recsys",
+        f"{APPS_PACKAGE}.recsys:build",
+        "/recsys/?user_id=0",
+        "Ranker",
+        None,
+        prefix="/recsys",
+        paths=_of_users("/recsys"),
+        front="Ingress",
+    ),
+    "press": _press("press"),
+    "press_noop": _press("press_noop"),
+}
+
+
+def app_named(name: str, where: str) -> AppSpec:
+    """The app of that name, or BadInput."""
+    if name not in APPS:
+        raise BadInput(f"{where}: unknown app {name!r}; allowed: {', '.join(APPS)}")
+    return APPS[name]
+
+
+def own_spec(app: OwnApp) -> AppSpec:
+    """The user's own app as one to be deployed and asked."""
+    route = app.asked.route
+    return AppSpec(
+        app.target, app.import_path, route, app.ingress, answer=None, prefix=app.prefix, own=app
+    )
+
+
+def app_from_json(data: Any) -> AppSpec:
+    """The reverse of `AppSpec.to_json`. Raises BadInput, KeyError or TypeError."""
+    return app_named(data, "suite") if isinstance(data, str) else own_spec(OwnApp.from_json(data))
+
+
+def check_cell(cell: Mapping[str, Value]) -> None:
+    """BadInput on a cell whose settings do not go together."""
+    handler, size = cell.get("callable", "async"), int(cell["max_batch_size"])
+    if handler != "async" and size > 1:
+        raise BadInput(
+            f"--callable {handler}: serve.batch takes coroutines alone; with it, max_batch_size "
+            f"({size}) must be 1, or the callable async"
+        )
+
+
+def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
+    """What the child needs to deploy this cell and to prove that it is in force. BadInput."""
+    timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * app.replicas(cell)
+    if app.own is not None:
+        return _own_deploy_spec(app.own, cell, timeout_s)
+    check_cell(cell)
+    replicas = int(cell["num_replicas"])
+    batch_size = int(cell["max_batch_size"])
+    wait_s = float(cell["batch_wait_timeout_s"])
+    concurrency = int(cell["max_concurrent_queries"])
+    deployments: list[dict[str, Any]] = [
+        {
+            "name": app.measured,
+            "num_replicas": replicas,
+            "max_ongoing_requests": concurrency,
+            "user_config": {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s},
+            "logging_config": _QUIET,
+        }
+    ]
+    if app.front is not None and "ingress_per_ranker" in cell:
+        deployments.append(
+            {
+                "name": app.front,
+                "num_replicas": replicas * int(cell["ingress_per_ranker"]),
+                "max_ongoing_requests": INGRESS_CONCURRENCY,
+                "logging_config": _QUIET,
+            }
+        )
+    if "log_level" in cell:
+        deployments[0]["logging_config"] = {
+            "log_level": str(cell["log_level"]),
+            "enable_access_log": cell["log_level"] in ("DEBUG", "INFO"),  # its lines are of INFO
+        }
+        deployments[0]["max_queued_requests"] = int(cell["max_queued_requests"])
+    expect: dict[str, Value] = {
+        "max_ongoing_requests": concurrency,
+        "max_batch_size": batch_size,
+        "queue_max_batch_size": batch_size,
+        "batch_wait_timeout_s": wait_s,
+    }
+    for name in ("ranker", "device", "threads", "log_level", "callable", "max_queued_requests"):
+        if name in cell and cell[name] != "auto":
+            expect[name] = cell[name]
+    bodies = None if app.bodies is None else app.bodies(cell)
+    return {
+        "name": app.name,
+        "import_path": app.import_path,
+        "route_prefix": app.prefix or app.route,
+        "ready": {
+            "path": app.route,
+            "method": "GET" if bodies is None else "POST",
+            "headers": {} if bodies is None else {"Content-Type": "application/json"},
+            "body": None if bodies is None else _base64(bodies[0]),
+            "statuses": [200],
+        },
+        "system_log_level": cell.get("log_level"),  # None: as Serve has it
+        "args": _args(cell),
+        "deployments": deployments,
+        "checks": [
+            {"deployment": app.measured, "replicas": replicas, "expect": expect, "told": {}}
+        ],
+        "own": False,
+        "config": {},
+        "beside": [],
+        "timeout_s": timeout_s,
+    }
+
+
+#: What the child is told of an application by other words than those of a config file.
+OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
+
+
+def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
+    asked = app.asked
+    return {
+        "name": app.name,
+        "import_path": app.import_path,
+        "route_prefix": app.prefix,
+        "ready": {
+            "path": asked.route,
+            "method": asked.method,
+            "headers": dict(asked.request("http://localhost").all_headers[0]),
+            "body": _base64(asked.body) if asked.body else None,
+            "statuses": list(asked.expect_status),  # none: any 2xx
+        },
+        "system_log_level": None,
+        "args": app.config.get("args", {}),
+        "config": {k: v for k, v in app.config.items() if k not in OF_SPEC},
+        # Serve says "by handle only" with null; "" is no route to it.
+        "beside": [
+            {**one.config, "route_prefix": one.config["route_prefix"] or None} for one in app.beside
+        ],
+        "deployments": deployments_of(app, cell),
+        "checks": checks_of(app, cell),
+        "own": True,
+        "timeout_s": timeout_s,
+    }
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _args(cell: Mapping[str, Value]) -> dict[str, Any]:
+    """What the builder of the app gets; a change of it starts the replicas anew."""
+    args: dict[str, Any] = {}
+    if "body_type" in cell:
+        args["body_type"] = str(cell["body_type"])
+        args["intermediate_handle"] = "1" if cell["intermediate_handle"] else "0"
+    if "ranker" in cell:
+        own = (axis.name for axis in AXES.values() if axis.apps in (MODEL_APPS, REQUEST_APPS))
+        args |= {name: cell[name] for name in own if name != "gpu_fraction"}
+        if cell["device"] == "cuda":
+            args["num_gpus"] = float(cell["gpu_fraction"])
+    if "callable" in cell:
+        args["callable"] = str(cell["callable"])
+        args["features"] = list(press_request.feature_names(int(cell["sparse_features"])))
+        # A replica of Serve asks once, at its start, whether it is to write its own lines of DEBUG
+        # (Ray 2.60): with another level than that, it has to start anew.
+        args["debug"] = cell["log_level"] == "DEBUG"
+    return args

@@ -1,0 +1,95 @@
+"""How failed requests are told in words: how many, of which class, and with which statuses.
+
+Rule: one wording for runners, checks, comparisons and reports. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from serve_bench.core.result import Result, Trial
+
+#: The error classes in words; `status` is told by the codes that were seen.
+_WORDS: Final = {
+    "connect": "without a connection",
+    "reset": "reset",
+    "timeout": "timed out",
+    "rejected": "rejected with status 503",
+    "malformed": "malformed",
+    "truncated": "truncated",
+    "body": "with another body",
+    "node": "lost with their node",
+}
+
+#: By which Serve answers a request that it gave up after `request_timeout_s`.
+GAVE_UP: Final = 408
+
+
+def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = None) -> str:
+    """`12 timed out, 3 with status 500`, the most frequent first; empty where none failed.
+
+    `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
+    too; without them, or where they do not tell which were wrong, no code is named.
+    """
+    told = [
+        (name, count, f"{count:,} {_WORDS.get(name, name)}")
+        for name, count in failed.items()
+        if count and name != "status"
+    ]
+    if failed.get("status"):
+        told += _by_status(failed, statuses or {})
+    ranked = sorted(told, key=lambda one: (-one[1], one[0]))
+    return ", ".join(words for _, _, words in ranked)
+
+
+def _by_status(
+    failed: Mapping[str, int], statuses: Mapping[int, int]
+) -> list[tuple[str, int, str]]:
+    """The class `status`: which codes were not expected is known only where the counts agree, with
+    all but 2xx, or with all that were seen."""
+    count = failed["status"]
+    seen = dict(statuses)
+    seen[503] = seen.get(503, 0) - failed.get("rejected", 0)
+    seen = {code: n for code, n in seen.items() if n > 0}
+    bad = {code: n for code, n in seen.items() if not 200 <= code < 300}
+    for codes in (bad, seen):
+        if sum(codes.values()) == count:
+            return [(str(code), n, f"{n:,} with status {code}") for code, n in codes.items()]
+    listed = ", ".join(str(code) for code in sorted(seen))
+    among = f" (seen: {listed})" if listed else ""
+    return [("status", count, f"{count:,} with another status{among}")]
+
+
+def failures_of(trials: Iterable[Trial]) -> str:
+    """The same over trials."""
+    failed: Counter[str] = Counter()
+    statuses: Counter[int] = Counter()
+    for trial in trials:
+        failed.update(trial.counts.failed)
+        statuses.update(statuses_of(trial))
+    return failures(failed, statuses)
+
+
+def statuses_of(trial: Trial) -> dict[int, int]:
+    """How often each status was seen; empty where the client did not tell."""
+    return {int(code): int(n) for code, n in (trial.client.get("status_codes") or {}).items()}
+
+
+def none_succeeded(trial: Trial) -> str:
+    """Of a trial without a completed request: `no request succeeded: 205 with status 408`."""
+    return f"no request succeeded: {failures_of([trial]) or 'none was answered in time'}"
+
+
+def given_up_after_s(trial: Trial, result: Result) -> float | None:
+    """Serve's `request_timeout_s` where requests of a trial failed by it (status 408); None where
+    none did, or the launch had no such limit."""
+    if not statuses_of(trial).get(GAVE_UP) or not trial.counts.failed.get("status"):
+        return None
+    launches: Sequence[float | None] = [
+        one.variant.http_options.get("request_timeout_s")
+        for one in result.launches
+        if one.id == trial.launch
+    ]
+    return launches[0] if launches else None

@@ -1,0 +1,277 @@
+"""A growing load: which number of clients comes next, when to stop, the knee and the collapse.
+
+Pure decisions on what was measured so far; nothing here drives a load. Rule: a step measured
+several times counts by its median, so that one bad moment neither ends a ladder nor makes a
+collapse. A failed step is one with a throughput of 0.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from serve_bench.core.errors import BadInput
+
+PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
+"""The users of the published recommendation benchmark."""
+
+PRESS: Final = (1, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 3000)
+"""The clients of the published press test."""
+
+LEAST_GAIN: Final = 0.02
+"""A step that gains less over the best before it is no gain; two in a row end the growing."""
+
+KNEE: Final = 0.95
+"""The knee is the first step with this share of the best throughput."""
+
+COLLAPSE: Final = 0.8
+"""A step behind the best with less than this share of its throughput is a collapse."""
+
+COLLAPSE_RUNS: Final = 3
+"""How often a step that has fallen is measured where a command looks for collapses."""
+
+CLOSE: Final = 1.1
+"""Refinement stops between neighbours that are closer than this."""
+
+MOST_CLIENTS: Final = 1_000_000
+
+USUAL_STEPS: Final = 8
+"""Steps that a ladder grows by itself, for an estimate of time alone."""
+
+_BELOW_TEN: Final = (1, 2, 3, 5, 7)
+_DECADE: Final = (10, 15, 20, 30, 40, 50, 75)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measured step: clients at once, and their throughput (requests/s)."""
+
+    clients: int
+    throughput: float
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """How a load grows. `steps` None: by itself, from `start` to at most `ceiling` clients.
+
+    `refinements`: further steps around the best, once it has stopped growing. `runs`: how often a
+    step is measured that fell below COLLAPSE of the best with fewer clients, since a collapse is
+    rarely the same twice; and, at the end, the best that steps have fallen from.
+    """
+
+    steps: tuple[int, ...] | None = None
+    start: int = 10
+    ceiling: int = 10_000
+    refinements: int = 4
+    runs: int = 1
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The steps that are known before anything is measured."""
+        return self.steps or (min(self.start, self.ceiling),)
+
+    @property
+    def expected_steps(self) -> int:
+        """About how many steps it will take, for the time left: a ladder that grows by itself
+        refines too."""
+        return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | None) -> Ladder | None:
+        """The reverse of `asdict`; None stays None."""
+        if data is None:
+            return None
+        steps = data.get("steps")
+        return cls(**{**data, "steps": None if steps is None else tuple(steps)})
+
+
+@dataclass(frozen=True)
+class Next:
+    """Measure this many clients next. `why`: "listed", "grow", "refine", "repeat" (a collapse), or
+    "again" (in doubt)."""
+
+    clients: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more to measure. `why` is a line for a person."""
+
+    why: str
+
+
+def parse_ladder(
+    text: str, flag: str, ceiling: int = 10_000, published: tuple[int, ...] = PUBLISHED
+) -> Ladder:
+    """The word auto, the word published, or numbers of clients with commas in the order to run.
+
+    Raises BadInput.
+    """
+    if text.strip() == "auto":
+        return Ladder(ceiling=ceiling)
+    if text.strip() == "published":
+        return Ladder(steps=published)
+    steps = []
+    for part in (part.strip() for part in text.split(",")):
+        number = int(part) if part.isascii() and part.isdigit() else 0
+        if not 1 <= number <= MOST_CLIENTS:
+            raise BadInput(
+                f"{flag}: {part!r} is not allowed; it takes auto, published, or numbers from 1 "
+                f"to {MOST_CLIENTS} with commas"
+            )
+        if number in steps:
+            raise BadInput(f"{flag}: {number} stands there twice")
+        steps.append(number)
+    return Ladder(steps=tuple(steps))
+
+
+def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+    """What to do after these steps, in the order in which they were measured."""
+    if (fallen := _to_repeat(ladder, measured)) is not None:
+        return Next(fallen, "repeat")
+    move = onward(ladder, measured)
+    top = best(measured)
+    if isinstance(move, Stop) and top is not None and collapses(measured):
+        # The best of many noisy steps is too high: what others fell from is to be as sure as they.
+        runs = sum(1 for step in measured if step.clients == top.clients)
+        if runs < ladder.runs:
+            return Next(top.clients, "repeat")
+    return move
+
+
+def onward(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+    """The next step that was not measured yet, repetitions aside."""
+    done = {step.clients for step in measured}
+    if ladder.steps is not None:
+        left = [clients for clients in ladder.steps if clients not in done]
+        return Next(left[0], "listed") if left else Stop("the list is measured")
+    first = min(ladder.start, ladder.ceiling)
+    if not measured:
+        return Next(first, "grow")
+    grown = _grown(measured)
+    saturated = _gains_no_more(grown)
+    above = min(rung_above(grown[-1].clients), ladder.ceiling)
+    if not saturated and above > grown[-1].clients:
+        return Next(above, "grow")
+    refined = len(done) - len(grown)
+    if refined < ladder.refinements and (between := _between(measured)) is not None:
+        return Next(between, "refine")
+    if saturated:
+        return Stop(f"two steps gained less than {100 * LEAST_GAIN:.0f} %")
+    return Stop(f"the ceiling of {ladder.ceiling} clients is reached")
+
+
+def rung_above(clients: int) -> int:
+    """The next number of clients of a ladder that grows by itself: 1 2 3 5 7 10 15 20 30 40 50 75
+    100 ..."""
+    for rung in _BELOW_TEN:
+        if rung > clients:
+            return rung
+    scale = 1
+    while True:
+        for rung in _DECADE:
+            if rung * scale > clients:
+                return rung * scale
+        scale *= 10
+
+
+def merged(measured: Iterable[Step]) -> tuple[Step, ...]:
+    """One step for each number of clients, the fewest first, each with its median throughput."""
+    by_clients: dict[int, list[float]] = {}
+    for step in measured:
+        by_clients.setdefault(step.clients, []).append(step.throughput)
+    return tuple(
+        Step(clients, statistics.median(found)) for clients, found in sorted(by_clients.items())
+    )
+
+
+def best(measured: Iterable[Step]) -> Step | None:
+    """The step with the highest throughput; of equal ones that with the fewest clients. None when
+    nothing was measured, or nothing was served."""
+    steps = merged(measured)
+    top = max(steps, key=lambda step: (step.throughput, -step.clients), default=None)
+    return top if top is not None and top.throughput > 0 else None
+
+
+def knee(measured: Iterable[Step]) -> Step | None:
+    """The step with the fewest clients that reaches KNEE of the best throughput: more clients add
+    latency and hardly any throughput."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return None
+    return next(step for step in steps if step.throughput >= KNEE * top.throughput)
+
+
+def collapses(measured: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps with more clients than the best that fall below COLLAPSE of its throughput."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return ()
+    return tuple(
+        step
+        for step in steps
+        if step.clients > top.clients and step.throughput < COLLAPSE * top.throughput
+    )
+
+
+def _to_repeat(ladder: Ladder, measured: Sequence[Step]) -> int | None:
+    """The clients of a step that has fallen and was not measured often enough.
+
+    Its first run decides, against what was measured before it: later runs tell how it falls.
+    """
+    for at, step in enumerate(measured):
+        before = [one for one in measured[:at] if one.clients < step.clients]
+        if any(one.clients == step.clients for one in measured[:at]) or not before:
+            continue
+        if step.throughput == 0:
+            continue  # nothing was served: once more would tell no more
+        fell = step.throughput < COLLAPSE * max(one.throughput for one in merged(before))
+        runs = sum(1 for one in measured if one.clients == step.clients)
+        if fell and runs < ladder.runs:
+            return step.clients
+    return None
+
+
+def _grown(measured: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of the growing part: each has more clients than all before it. Refinement lies
+    below the last of them, repetitions beside."""
+    rising: list[Step] = []
+    values = {step.clients: step for step in merged(measured)}
+    for step in measured:
+        if not rising or step.clients > rising[-1].clients:
+            rising.append(values[step.clients])
+    return tuple(rising)
+
+
+def _gains_no_more(grown: Sequence[Step]) -> bool:
+    """Whether each of the last two steps gained less than LEAST_GAIN over the best before it."""
+    if len(grown) < 3:
+        return False
+    for at in (len(grown) - 2, len(grown) - 1):
+        before = max(step.throughput for step in grown[:at])
+        if grown[at].throughput >= before * (1 + LEAST_GAIN) and grown[at].throughput > 0:
+            return False
+    return True
+
+
+def _between(measured: Sequence[Step]) -> int | None:
+    """A number of clients halfway from the best step to the wider of its gaps; None when both
+    neighbours are close, or nothing was served."""
+    steps = merged(measured)
+    top = best(steps)
+    if top is None:
+        return None
+    at = steps.index(top)
+    gaps = []
+    for low, high in ((at - 1, at), (at, at + 1)):
+        if low >= 0 and high < len(steps):
+            fewer, more = steps[low].clients, steps[high].clients
+            middle = round((fewer * more) ** 0.5)
+            if more > fewer * CLOSE and fewer < middle < more:
+                gaps.append((more / fewer, middle))
+    return max(gaps)[1] if gaps else None

@@ -1,0 +1,328 @@
+"""What a load gave back: progress while it runs, and the result when it ended. Pure words.
+
+Rule: plain, frozen content that turns into JSON and back without loss. Nothing here measures
+or judges; the client's verdict is made in `load/evidence.py`, statistics in `statistics.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from serve_bench.core.histogram import Histogram
+
+Phase = Literal["connect", "warmup", "measure", "drain"]
+
+ERROR_CLASSES: tuple[str, ...] = (
+    "connect",
+    "reset",
+    "timeout",
+    "status",
+    "rejected",
+    "malformed",
+    "truncated",
+    "body",
+)
+"""Why a request failed.
+
+connect: no connection (refused, unresolved, TLS, no answer in `connect_timeout_s`).
+reset: the connection broke (RST) or ended before the first byte of the response.
+timeout: no whole response within `timeout_s`.
+status: a whole response whose status was not expected.
+rejected: such a response with status 503, by which a service refuses what it cannot take (Serve
+when `max_queued_requests` is reached).
+malformed: bytes that are not HTTP, or more than one response to one request (surplus).
+truncated: the connection ended inside the head or the body of the response.
+body: a whole response with the expected status and another body than expected.
+"""
+
+HISTOGRAMS: tuple[str, ...] = (
+    *("latency", "service_time", "send_lag", "pickup", "failed_latency"),
+    "censored",
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The load as it is now; sent to the caller about four times a second.
+
+    `rate`: requests/s completed over the last interval. `completed`, `failed` and the percentiles
+    are of the current phase. `remaining_s` is to the end of the last window (in warm-up: as
+    if it ended at its minimum); in the drain, at most until the time-out of the last. `left`: in
+    the drain, how many requests it still waits for.
+    """
+
+    phase: Phase
+    elapsed_s: float
+    remaining_s: float
+    rate: float
+    completed: int
+    failed: int
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    left: int = 0
+
+    @property
+    def phase_text(self) -> str:
+        """The phase in words: of a drain, what it waits for and for how long at most."""
+        if self.phase != "drain" or not self.left:
+            return self.phase
+        return f"drain: {self.left:,} left, at most {self.remaining_s:.0f} s"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The accounting of some requests: those of the windows, or all within a stretch of the load.
+
+    Always: carried_in + sent == completed + sum(failed) + in_flight. `sent` counts requests
+    begun, also one whose connection could not be made. `carried_in` were in flight when the stretch
+    began, `in_flight` are so at its end. `unsent` were due (open loop) and still waited for a free
+    connection at its end. Requests of the windows are followed to the end of the drain: those that
+    are in flight then are unanswered, and none is carried in.
+    """
+
+    sent: int
+    completed: int
+    failed: Mapping[str, int]
+    in_flight: int
+    carried_in: int = 0
+    unsent: int = 0
+
+    @property
+    def failed_total(self) -> int:
+        """All failures, of whatever class."""
+        return sum(self.failed.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the identity above holds."""
+        return self.carried_in + self.sent == self.completed + self.failed_total + self.in_flight
+
+
+REQUESTS_EACH = 10
+"""Completed requests of each connection before the rate of a warm-up is judged. With fewer, a queue
+that still fills looks like a server at its pace: its first answers come as fast as later ones."""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
+    there were enough requests to tell; None: not known (records before 0.2)."""
+
+    seconds: float
+    steady: bool
+    completed: int
+    judged: bool | None = None
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """One worker process over the measured part.
+
+    `non_idle`: (running + waiting for a CPU) / wall, of the thread that sends and receives.
+    `run_queue_wait`: the waiting part alone. None where the kernel has no schedstat.
+    """
+
+    pid: int
+    connections: int
+    cpu_s: float
+    non_idle: float | None
+    run_queue_wait: float | None
+    max_rss_mb: float
+    timer: str
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """A worker that did not finish, or a `node` that was lost (then `pid` is 0). What it counted is
+    in no figure of the result."""
+
+    pid: int
+    reason: str
+    completed: int
+    node: str | None = None
+
+    @property
+    def who(self) -> str:
+        """In words."""
+        return f"load worker {self.pid}" if self.node is None else f"load node {self.node}"
+
+
+@dataclass(frozen=True)
+class ClientVerdict:
+    """Whether the client, not the server, set the figures; and the evidence."""
+
+    client_bound: bool
+    reasons: tuple[str, ...]
+    non_idle: float | None
+    run_queue_wait: float | None
+    pickup_p50_ns: int | None
+    latency_p50_ns: int | None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice of a load that alternates between two targets.
+
+    `begun_s` since the first measured slice; `length_s` until its last response; `cpu_s` of the
+    worker while it lasted.
+    """
+
+    side: int
+    pair: int
+    begun_s: float
+    length_s: float
+    completed: int
+    failed: int
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Completed requests per second, to the last response."""
+        return self.completed / self.length_s if self.length_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What one load measured.
+
+    `windows`: completed requests per window; each window is `window_s` long. `duration_s`: the
+    measured part. Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
+    it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
+    moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
+    our read (sampled, within the windows), `failed_latency` those of failed requests, which are in
+    no latency. `censored`: how long those were waited for that had a time-out or no answer at all.
+    `measured` is the accounting of those requests, `in_windows` that of what happened within the
+    windows (None in results before 0.2, whose `measured` was that), `total` that of the whole load,
+    warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
+    `waited`: requests due while no connection was free (open loop). `cpu_s`: of all workers,
+    measured part. `started_at_ns`: wall clock (ns since 1970) of the first window's start.
+    `time_to_connect_s`: until all connections were open, the start of the workers included;
+    `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
+    completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
+    several loaded (node_result.py).
+    """
+
+    windows: tuple[int, ...]
+    window_s: float
+    duration_s: float
+    warmup: Warmup
+    latency: Histogram
+    service_time: Histogram
+    send_lag: Histogram
+    pickup: Histogram
+    failed_latency: Histogram
+    measured: Counts
+    total: Counts
+    status_codes: Mapping[int, int]
+    bytes_received: int
+    retried: int
+    reconnects: int
+    waited: int
+    workers: tuple[WorkerReport, ...]
+    verdict: ClientVerdict
+    failures: tuple[WorkerFailure, ...] = ()
+    started_at_ns: int = 0
+    time_to_connect_s: float = 0.0
+    connecting_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    connection_rate_max: float | None = None
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    in_windows: Counts | None = None
+    mean_in_flight: float | None = None
+    censored: Histogram = field(default_factory=Histogram)
+
+    @property
+    def completed_in_windows(self) -> int:
+        """Answers that came within the windows, whenever their requests were sent."""
+        return (self.in_windows or self.measured).completed
+
+    @property
+    def ended_in_windows(self) -> int:
+        """Requests that were answered or failed within the windows."""
+        within = self.in_windows or self.measured
+        return within.completed + within.failed_total
+
+    @property
+    def rate(self) -> float:
+        """Completed requests per second over the measured part."""
+        return self.completed_in_windows / self.duration_s if self.duration_s > 0 else 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all workers in the measured part."""
+        return sum(worker.cpu_s for worker in self.workers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content, histograms in their sparse form."""
+        out: dict[str, Any] = {}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Histogram):
+                out[name] = value.encode()
+            elif name == "status_codes":
+                out[name] = {str(code): n for code, n in sorted(value.items())}
+            elif name in ("workers", "failures"):
+                out[name] = [asdict(item) for item in value]
+            elif name in ("warmup", "measured", "total", "verdict", "in_windows") and value:
+                out[name] = {
+                    k: list(v) if isinstance(v, tuple) else v for k, v in asdict(value).items()
+                }
+            else:
+                out[name] = list(value) if isinstance(value, tuple) else value
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadResult:
+        """The reverse of `to_json`."""
+        given = dict(data)
+        verdict = dict(given["verdict"])
+        verdict["reasons"] = tuple(verdict["reasons"])
+        given |= {name: Histogram.decode(given[name]) for name in HISTOGRAMS if name in given}
+        if given.get("in_windows") is not None:
+            given["in_windows"] = Counts(**given["in_windows"])
+        given |= {
+            "windows": tuple(given["windows"]),
+            "notes": tuple(given["notes"]),
+            "nodes": tuple(given.get("nodes", ())),
+            "warmup": Warmup(**given["warmup"]),
+            "measured": Counts(**given["measured"]),
+            "total": Counts(**given["total"]),
+            "status_codes": {int(code): n for code, n in given["status_codes"].items()},
+            "workers": tuple(WorkerReport(**w) for w in given["workers"]),
+            "failures": tuple(WorkerFailure(**f) for f in given["failures"]),
+            "verdict": ClientVerdict(**verdict),
+        }
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class SlicedResult:
+    """Two targets loaded in turn: a result for each, and every slice in the order it was run.
+
+    In the results a window is a slice, and `duration_s` is the sum of the slices' lengths.
+    """
+
+    sides: tuple[LoadResult, LoadResult]
+    slices: tuple[Slice, ...]
+
+    def pair_rates(self) -> list[tuple[float, float]]:
+        """The rates of the two sides, pair by pair."""
+        rates: dict[int, dict[int, float]] = {}
+        for one in self.slices:
+            rates.setdefault(one.pair, {})[one.side] = one.rate
+        return [(pair[0], pair[1]) for _, pair in sorted(rates.items())]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content."""
+        return {
+            "sides": [side.to_json() for side in self.sides],
+            "slices": [asdict(one) for one in self.slices],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SlicedResult:
+        """The reverse of `to_json`."""
+        first, second = (LoadResult.from_json(side) for side in data["sides"])
+        return cls((first, second), tuple(Slice(**one) for one in data["slices"]))

@@ -1,0 +1,280 @@
+"""What a load is: how its requests are sent, and for how long. Pure words.
+
+Rule: nothing here opens, reads or sleeps. Values are checked when they are made, so that bad input
+is one clear line before anything starts. The request itself is `request_spec.py`; how the load is
+carried out is `serve_bench.load`; what came back is `load_result.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal
+
+from serve_bench.core.request_spec import Request, require
+
+Client = Literal["raw", "aiohttp", "wrk", "ab"]
+Arrivals = Literal["constant", "poisson"]
+
+CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
+ARRIVALS: tuple[str, ...] = ("constant", "poisson")
+
+HANDLE: Final = "handle"
+"""The client of a row whose requests go through a DeploymentHandle."""
+
+MAX_TIMEOUT_S = 1800.0
+"""Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""
+
+MAX_RATE = 1_000_000.0
+"""Upper end of an open loop's rate, in requests/s. One worker sends 60,000 on time and makes up
+about a million due times a second: above that the schedule would outrun the clock."""
+
+MAX_DURATION_S = 30 * 24 * 3600.0
+"""Upper end of a window and of a stage, in seconds."""
+
+MAX_CONNECTIONS = 1_000_000
+"""Upper end of the connections: Linux gives a process no more descriptors (fs.nr_open)."""
+
+MAX_PROCESSES = 256
+"""Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
+
+
+def _positive(name: str, value: float) -> None:
+    # Not math.isfinite: an integer of 400 digits is no float.
+    require(0 < value < math.inf, f"{name} must be a number above 0, got {value}")
+
+
+def _at_most(name: str, value: float, most: float) -> None:
+    _positive(name, value)
+    require(value <= most, f"{name} must be at most {most:,.0f}, got {value:,}")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of an open-loop load: `rate` requests a second for `duration_s` seconds."""
+
+    rate: float
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        _at_most("stages: rate", self.rate, MAX_RATE)
+        _positive("stages: duration_s", self.duration_s)
+
+
+@dataclass(frozen=True)
+class Load:
+    """How requests are sent.
+
+    Closed loop (each connection sends when its response is in) unless `rate` or `stages` is set;
+    then open loop: requests are due at fixed times, whether responses come or not.
+    `processes` None means enough for the load, and never more than the machine leaves.
+    `max_connections` (open loop): connections may grow from `connections` up to this.
+    `count`: stop after so many requests. `each`: of each connection so many, and no more (client
+    raw, closed loop). `spin`: wait for due times by spinning, not by a timer.
+    `ramp`: the rate moves linearly from the former stage's rate to this one's.
+    `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
+    `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
+    """
+
+    request: Request
+    client: Client = "raw"
+    connections: int = 1
+    processes: int | None = None
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    keepalive: bool = True
+    retries: int = 0
+    rate: float | None = None
+    arrivals: Arrivals = "constant"
+    stages: tuple[Stage, ...] = ()
+    ramp: bool = False
+    count: int | None = None
+    max_connections: int | None = None
+    each: int | None = None
+    seed: int = 1
+    spin: bool = False
+    pickup_every: int = 64
+    connection_rates: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            self.client in CLIENTS, f"client must be one of {', '.join(CLIENTS)}: {self.client!r}"
+        )
+        require(self.connections >= 1, f"connections must be 1 or more, got {self.connections}")
+        _at_most("connections", self.connection_limit, MAX_CONNECTIONS)
+        if self.processes is not None:
+            require(
+                1 <= self.processes <= self.connections,
+                f"processes must be 1 to the number of connections ({self.connections}), "
+                f"got {self.processes}",
+            )
+            _at_most("processes", self.processes, MAX_PROCESSES)
+        _at_most("timeout_s", self.timeout_s, MAX_TIMEOUT_S)
+        _at_most("connect_timeout_s", self.connect_timeout_s, MAX_TIMEOUT_S)
+        require(self.retries >= 0, f"retries must be 0 or more, got {self.retries}")
+        require(
+            self.arrivals in ARRIVALS,
+            f"arrivals must be one of {', '.join(ARRIVALS)}: {self.arrivals!r}",
+        )
+        if self.rate is not None:
+            _at_most("rate", self.rate, MAX_RATE)
+            require(not self.stages, "rate and stages exclude each other: give one")
+        require(not self.ramp or bool(self.stages), "ramp needs stages")
+        if self.count is not None:
+            require(
+                self.count >= self.connections,
+                f"count must be at least the number of connections ({self.connections}), "
+                f"got {self.count}",
+            )
+        if self.each is not None:
+            require(self.each >= 1, f"each must be 1 or more, got {self.each}")
+            require(self.count is None, "each and count exclude each other: give one")
+            require(not self.open_loop, "each is for a closed loop: give no rate and no stages")
+            require(self.client == "raw", f"each is for the client raw, not {self.client}")
+        if self.max_connections is not None:
+            require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
+            require(
+                self.max_connections >= self.connections,
+                f"max_connections must be at least connections ({self.connections}), "
+                f"got {self.max_connections}",
+            )
+        require(not self.spin or self.open_loop, "spin is for an open loop: give a rate or stages")
+        if self.connection_rates:
+            require(
+                self.client == "raw" and not self.open_loop,
+                "connection_rates is for the client raw in a closed loop",
+            )
+        require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
+        if self.client in ("wrk", "ab"):
+            self._check_external()
+        elif self.client == "aiohttp":
+            require(
+                self.request.unix_socket is None or self.request.scheme == "http",
+                "client aiohttp has no TLS on a unix socket: use http:// or client raw",
+            )
+
+    def _check_external(self) -> None:
+        """What the other programs cannot do is refused: left out, it would go unnoticed."""
+        request = self.request
+        for name, asked in (
+            ("open loop", self.open_loop),
+            ("choice of paths", bool(request.paths)),
+            ("choice of headers", bool(request.header_sets)),
+            ("choice of bodies", len(request.all_bodies) > 1),
+            ("unix socket", request.unix_socket is not None),
+            ("retries", self.retries > 0),
+            ("check of the status (expect_status)", bool(request.expect_status)),
+            ("check of the body (expect_body)", request.expect_body is not None),
+            ("verification of certificates (ca_file)", request.ca_file is not None),
+            ("count: give a duration", self.client == "wrk" and self.count is not None),
+            ("choice of processes", self.client == "ab" and self.processes is not None),
+            (
+                f"body with the method {request.method}, only with POST and PUT",
+                self.client == "ab"
+                and bool(request.body)
+                and request.method not in ("POST", "PUT"),
+            ),
+        ):
+            require(not asked, f"client {self.client} has no {name}")
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are due at fixed times."""
+        return self.rate is not None or bool(self.stages)
+
+    @property
+    def schedule(self) -> tuple[Stage, ...]:
+        """The stages of an open loop; a plain rate is one stage without an end."""
+        if self.rate is not None:
+            return (_endless(self.rate),)
+        return self.stages
+
+    @property
+    def total(self) -> int | None:
+        """How many requests the load consists of; None when time alone ends it."""
+        return self.count if self.each is None else self.each * self.connections
+
+    @property
+    def connection_limit(self) -> int:
+        """The most connections this load may open."""
+        return self.max_connections or self.connections
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content; bytes as base64."""
+        return asdict(self) | {"request": self.request.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Load:
+        """The reverse of `to_json`. Unknown keys raise TypeError."""
+        rest = {k: v for k, v in data.items() if k != "request"}
+        rest["stages"] = tuple(Stage(**stage) for stage in rest["stages"])
+        return cls(request=Request.from_json(data["request"]), **rest)
+
+
+def _endless(rate: float) -> Stage:
+    return Stage(rate, 1e9)  # 32 years: longer than any run
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How two targets are loaded in turn: `pairs` of slices, one slice of each target to a pair.
+
+    A slice sends on all connections for `slice_s`, stops, and is over with its last response. The
+    order within each pair is drawn, since a fixed one may fall in step with periodic work of the
+    server (measured: SD of the ratio 11 % instead of 6 % at 500 ms). Slices of the warm-up
+    are not measured. A slice waits for its responses up to the time-out, or for `drain_s`.
+    """
+
+    pairs: int
+    slice_s: float = 0.05
+    warmup_s: float = 1.0
+    drain_s: float | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.pairs >= 1, f"pairs must be 1 or more, got {self.pairs}")
+        require(self.slice_s >= 0.001, f"slice_s must be 0.001 or more, got {self.slice_s:g}")
+        for name, value in (("warmup_s", self.warmup_s), ("drain_s", self.drain_s or 0.0)):
+            require(math.isfinite(value) and value >= 0, f"{name} must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long: a warm-up that ends when the rate is steady, then windows of one length.
+
+    The warm-up lasts at least `warmup_min_s` and until `warmup.is_steady` holds, at most
+    `warmup_max_s`. The load is not restarted between warm-up and windows, nor between windows.
+    After the last window nothing more falls due. What was due before is still sent, and every
+    answer is awaited: up to the time-out of the load, or for `drain_s` where that is given. Latency
+    counts, whenever it ends, all that was due (open loop) or sent (closed loop) in the windows.
+    """
+
+    warmup_min_s: float = 0.5
+    warmup_max_s: float = 5.0
+    windows: int = 10
+    window_s: float = 1.0
+    drain_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
+            require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
+        require(
+            self.warmup_max_s >= self.warmup_min_s,
+            f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",
+        )
+        require(self.windows >= 1, f"windows must be 1 or more, got {self.windows}")
+        require(self.window_s >= 0.01, f"window_s must be 0.01 or more, got {self.window_s:g}")
+
+    def drain_at_most_s(self, load: Load) -> float:
+        """How long after the last window an answer is awaited."""
+        return load.timeout_s if self.drain_s is None else self.drain_s
+
+    @property
+    def measured_s(self) -> float:
+        """The length of all windows together."""
+        return self.windows * self.window_s

@@ -1,0 +1,177 @@
+"""What is known of the nodes of a cluster that drive a load, and of each one's share. Pure words.
+
+Rule: plain, frozen content. A node that was lost is a value: it stands beside the others, with what
+was last heard of it, and its requests count as failed of the class `node`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from serve_bench.core.histogram import bounded
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load
+
+NODE: Final = "node"
+"""The class of failure of the requests that a lost node was last known to have sent."""
+
+SHARES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a Ray cluster, as Ray tells of it. `cpus`: logical CPUs; None when dead."""
+
+    node_id: str
+    ip: str
+    hostname: str
+    alive: bool
+    is_head: bool
+    cpus: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON content."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Node:
+        """The reverse of `to_json`."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A node whose share of the load is not known: why, and what was last heard of it.
+
+    `completed`, `failed`: requests of the measured part, as of `age_s` before it was given up; 0
+    when it was lost before that began.
+    """
+
+    reason: str
+    completed: int = 0
+    failed: int = 0
+    age_s: float = 0.0
+
+    @property
+    def last_heard(self) -> dict[str, Any]:
+        """Plain JSON content."""
+        return {"completed": self.completed, "failed": self.failed, "age_s": self.age_s}
+
+
+class Told(Protocol):
+    """What another program (wrk) said of a node's share; `load.external.ExternalResult` is one."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def errors(self) -> Mapping[str, int]: ...
+    @property
+    def non_2xx(self) -> int: ...
+    @property
+    def bytes_received(self) -> int | None: ...
+    @property
+    def latency_mean_ns(self) -> float | None: ...
+    @property
+    def latency_max_ns(self) -> float | None: ...
+    @property
+    def percentiles_ns(self) -> Mapping[float, float]: ...
+    @property
+    def thread_rate_mean(self) -> float | None: ...
+    @property
+    def thread_rate_max(self) -> float | None: ...
+
+
+def node_fact(
+    node: Node, load: Load, part: LoadResult | Lost | Told, usage: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """One node's share, as it stands in `Trial.client["nodes"]`. Times in ns, rates in 1/s."""
+    out: dict[str, Any] = {
+        "node": node.node_id,
+        "ip": node.ip,
+        "hostname": node.hostname,
+        "url": load.request.url,
+        "client": load.client,
+        "connections": load.connections,
+    }
+    if isinstance(part, Lost):
+        out |= _of_lost(part)
+    elif isinstance(part, LoadResult):
+        out |= _of_result(part, load)
+    else:
+        out |= _of_program(part, load)
+    return out | {"usage": None if usage is None else dict(usage)}
+
+
+def _of_lost(part: Lost) -> dict[str, Any]:
+    return {
+        "seconds": 0.0,
+        "completed": 0,
+        "failed": {NODE: part.completed + part.failed},
+        "rate": 0.0,
+        "connection_rate_mean": None,
+        "connection_rate_max": None,
+        "bytes_received": 0,
+        "latency_ns": dict.fromkeys(("mean", "max", *SHARES)),
+        "latency_lower_bounds": [],
+        "lost": part.reason,
+        "last_heard": part.last_heard,
+        "client_bound": None,
+    }
+
+
+def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
+    everything = part.latency.joined(part.censored)
+    shares = bounded(part.latency, part.censored, list(SHARES.values()))
+    open_ = [name for name, (_, lower) in zip(SHARES, shares, strict=True) if lower]
+    return {
+        "seconds": part.duration_s,
+        "completed": part.completed_in_windows,
+        "failed": dict(part.measured.failed),
+        "rate": part.rate,
+        "connection_rate_mean": part.rate / load.connections,
+        "connection_rate_max": part.connection_rate_max,
+        "bytes_received": part.bytes_received,
+        "latency_ns": {
+            "mean": everything.mean,
+            "max": everything.max,
+            **{name: ns for name, (ns, _) in zip(SHARES, shares, strict=True)},
+        },
+        "latency_lower_bounds": ["mean", "max", *open_] if part.censored.count else [],
+        "lost": None,
+        "client_bound": part.verdict.client_bound,
+    }
+
+
+def _of_program(part: Told, load: Load) -> dict[str, Any]:
+    """wrk tells rates of its threads: those of connections where a thread has one connection."""
+    one_each = load.processes == load.connections
+    good = part.completed - part.non_2xx
+    rate = part.rate * good / part.completed if part.completed else 0.0
+    mean = part.thread_rate_mean if one_each else None
+    failed = {**part.errors, "status": part.non_2xx}
+    return {
+        "seconds": part.seconds,
+        "completed": good,
+        "failed": {name: n for name, n in failed.items() if n},
+        "rate": rate,
+        "connection_rate_mean": rate / load.connections if mean is None else mean,
+        "connection_rate_max": part.thread_rate_max if one_each else None,
+        "bytes_received": part.bytes_received,
+        "latency_ns": {
+            "mean": part.latency_mean_ns if part.completed else None,
+            "max": part.latency_max_ns if part.completed else None,
+            **{
+                name: part.percentiles_ns.get(share) if part.completed else None
+                for name, share in SHARES.items()
+            },
+        },
+        "latency_lower_bounds": [],
+        "lost": None,
+        "client_bound": None,
+    }

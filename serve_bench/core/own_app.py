@@ -1,0 +1,398 @@
+"""A Serve app of the user's own: what is known of it, how it is asked, and what a cell sets in it.
+
+Rule: words alone. What the app is was told by its own interpreter (own_app_facts.py); a cell holds
+options as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`. What Serve calls an
+option, this calls it too.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeAlias
+
+from serve_bench.core.axes import LARGEST_COUNT, nearest
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import is_hash, kept_request, secret
+from serve_bench.core.request_spec import Draw, Headers, Request
+
+Option: TypeAlias = int | float | str | bool
+
+#: The name that an app has within Serve unless told otherwise: that of `serve run`.
+APP_NAME: Final = "default"
+
+#: Further spellings of options, by the one that Serve knows now.
+SPELLINGS: Final = {"max_concurrent_queries": "max_ongoing_requests"}
+
+#: What Ray's resource for a kind of GPU begins with.
+ACCELERATOR: Final = "accelerator_type:"
+
+#: Tables of options whose keys are the app's own affair.
+FREE: Final = "user_config."
+
+#: Options that a replica itself can tell; of the others Serve's word has to do.
+TOLD_BY_REPLICAS: Final = (
+    "max_ongoing_requests",
+    "max_queued_requests",
+    "ray_actor_options.num_cpus",
+    "ray_actor_options.num_gpus",
+)
+
+
+@dataclass(frozen=True)
+class OwnDeployment:
+    """A deployment as the app's code makes it. `num_replicas` None: Serve scales it by itself.
+
+    `tables`: options that are tables, since a config replaces them whole: what a cell sets in one
+    is added to what the code has there. `num_gpus`, `num_cpus`: of a replica; `resources`: others
+    of Ray's that it asks for, by name.
+    """
+
+    name: str
+    num_replicas: int | None
+    num_cpus: float = 1.0
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    num_gpus: float = 0.0
+    resources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The request that a load makes of the app. `expect_status` empty means any 2xx.
+
+    `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first of them
+    is answered, and `route` is then the first path.
+    """
+
+    route: str = "/"
+    method: str = "GET"
+    headers: Headers = ()
+    body: bytes = b""
+    expect_status: tuple[int, ...] = ()
+    paths: tuple[str, ...] = ()
+    header_sets: tuple[Headers, ...] = ()
+    draw: Draw = "cycle"
+
+    def request(self, url: str) -> Request:
+        """The same of a server at `url` (without a path). Raises SpecError."""
+        return Request(
+            url + self.route,
+            self.method,
+            self.headers,
+            self.body,
+            paths=self.paths,
+            draw=self.draw,
+            expect_status=self.expect_status,
+            header_sets=self.header_sets,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content, with hashes in the place of a body and of headers that may be secret."""
+        body = base64.b64encode(self.body).decode("ascii")
+        return kept_request(asdict(self) | {"body": body})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Asked:
+        """The reverse of `to_json`. BadInput where a value was not kept; KeyError, TypeError."""
+        asked = dict(data)
+        sets = [asked["headers"], *asked.get("header_sets", ())]
+        if asked.pop("body_bytes", 0) or any(
+            value is None or is_hash(value) for one in sets for _, value in one
+        ):
+            raise BadInput("the stored run sent a body or headers, whose values are not kept")
+        headers, *more = (tuple((name, value) for name, value in one) for one in sets)
+        return cls(
+            **asked
+            | {
+                "headers": headers,
+                "header_sets": tuple(more),
+                "body": base64.b64decode(asked["body"]),
+                "expect_status": tuple(asked["expect_status"]),
+                "paths": tuple(asked.get("paths", ())),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another application of the same config file: deployed with the one that is loaded."""
+
+    config: Mapping[str, Any]
+    folder: str
+    deployments: tuple[OwnDeployment, ...]
+
+
+@dataclass(frozen=True)
+class OwnApp:
+    """An app as it was found. `target`: as it was named; `folder`: where Python finds it.
+
+    `deployments`: the last one is the ingress. `options`: those that a deployment of that Ray takes
+    (`num_replicas`, `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config
+    file of Serve says of it (`name`, `route_prefix`, `args`, `deployments` ...); `beside`: the
+    other applications of that file. `gpus`: that Ray finds on this host; None: not known.
+    """
+
+    target: str
+    import_path: str
+    folder: str
+    deployments: tuple[OwnDeployment, ...]
+    options: tuple[str, ...]
+    asked: Asked = field(default_factory=Asked)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    beside: tuple[Beside, ...] = ()
+    gpus: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that it has within Serve."""
+        return str(self.config.get("name", APP_NAME))
+
+    @property
+    def prefix(self) -> str:
+        """Where it is found by HTTP."""
+        return str(self.config.get("route_prefix", "/"))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Where Python finds it and those beside it."""
+        return tuple(dict.fromkeys([self.folder, *(one.folder for one in self.beside)]))
+
+    @property
+    def ingress(self) -> str:
+        """The deployment that HTTP meets."""
+        return self.deployments[-1].name
+
+    @property
+    def front(self) -> str:
+        """The same with the name of the app, as its processes are titled."""
+        return f"{self.name}:{self.ingress}"
+
+    def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:
+        """Replicas of a deployment in this cell; None where Serve scales it by itself."""
+        asked = cell.get(f"{deployment.name}.num_replicas", deployment.num_replicas)
+        scaled = f"{deployment.name}.autoscaling_config."
+        if any(key.startswith(scaled) for key in cell) and deployment.num_replicas is None:
+            return None
+        return asked if isinstance(asked, int) else None
+
+    def replicas(self, cell: Mapping[str, Option]) -> int:
+        """Replicas of all deployments; one that Serve scales counts as it starts: one."""
+        return sum(count for _, count, _ in self._places(cell))
+
+    def cpus(self, cell: Mapping[str, Option]) -> float:
+        """Logical CPUs of Ray that all replicas ask for."""
+        return sum(
+            count * float(here.get(f"{one.name}.ray_actor_options.num_cpus", one.num_cpus))
+            for one, count, here in self._places(cell)
+        )
+
+    def _places(
+        self, cell: Mapping[str, Option]
+    ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
+        """Each deployment, of the applications beside too, with its replicas and its cell."""
+        for one in self.deployments:
+            yield one, self.count(one, cell) or 1, cell
+        for app in self.beside:
+            for one in app.deployments:
+                yield one, one.num_replicas or 1, {}
+
+    def check_room(self, cells: Iterable[Mapping[str, Option]], where: str) -> None:
+        """BadInput where a replica could never be placed: Serve would wait for ever."""
+        for cell in cells:
+            asked: dict[str, float] = {}
+            for one, count, here in self._places(cell):
+                key = f"{one.name}.ray_actor_options.num_gpus"
+                if each := float(here.get(key, one.num_gpus)):
+                    asked[key] = each * count
+                kind = here.get(f"{one.name}.ray_actor_options.accelerator_type")
+                for name in (*one.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
+                    if self._may_have(name):
+                        continue
+                    raise BadInput(
+                        f"{where}: {self.target}: {one.name} asks Ray for the resource {name!r}, "
+                        "which the cluster that is started here has not"
+                    )
+            if self.gpus is not None and (total := sum(asked.values())) > self.gpus:
+                key = next(iter(asked))
+                whose = " and ".join(one.partition(".")[0] for one in asked)
+                mine = key.partition(".")[0] in [one.name for one in self.deployments]
+                out = f"the option {key}=0" if mine else "num_gpus: 0 in the file"
+                has = f"{self.gpus:g} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "no GPU"
+                raise BadInput(
+                    f"{where}: {self.target}: {whose} ask{'s' if len(asked) == 1 else ''} Ray for "
+                    f"{total:g} GPU{'s' if total != 1 else ''} in all (num_gpus), and this host "
+                    f"has {has}: {out} places it on the CPU, if its code can do without"
+                )
+
+    def _may_have(self, resource: str) -> bool:
+        """Whether the cluster that is started here may have a resource: Ray gives each node one of
+        its name, and one of the kind of its GPUs."""
+        if resource.startswith(ACCELERATOR):
+            return self.gpus != 0
+        return resource.startswith("node:")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content, with hashes in the place of a body and of headers that may be secret."""
+        return asdict(self) | {"asked": self.asked.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
+        """The reverse of `to_json`. BadInput where a value was not kept; KeyError, TypeError."""
+        given = dict(data)
+        given["asked"] = Asked.from_json(given["asked"])
+        given["deployments"] = deployments_from(given["deployments"])
+        given["options"] = tuple(given["options"])
+        given["beside"] = tuple(
+            Beside(one["config"], one["folder"], deployments_from(one["deployments"]))
+            for one in given.get("beside", ())
+        )
+        return cls(**given)
+
+
+def deployments_from(told: Iterable[Mapping[str, Any]]) -> tuple[OwnDeployment, ...]:
+    """Deployments as an interpreter, or a record, tells them."""
+    return tuple(
+        OwnDeployment(**{**one, "resources": tuple(one.get("resources", ()))}) for one in told
+    )
+
+
+# ------------------------------------------------------------------------------- options
+
+
+def option_named(app: OwnApp, name: str, where: str) -> str:
+    """`Deployment.option` as the app and its Serve know it. BadInput names the nearest."""
+    deployment, dot, option = name.partition(".")
+    known = [one.name for one in app.deployments]
+    if not dot or not option:
+        raise BadInput(
+            f"{where}: {name!r} is not allowed; it takes Deployment.option=values, such as "
+            f"{app.ingress}.num_replicas=1,2"
+        )
+    if deployment not in known:
+        raise BadInput(
+            f"{where}: {app.target} has no deployment {deployment!r}{nearest(deployment, known)}"
+        )
+    option = SPELLINGS.get(option, option) if option not in app.options else option
+    if not (option in app.options or (option.startswith(FREE) and option != FREE)):
+        raise BadInput(
+            f"{where}: {deployment} takes no option {option!r}{nearest(option, app.options)}"
+        )
+    return f"{deployment}.{option}"
+
+
+def option_values(text: str) -> tuple[Option, ...]:
+    """One or more values with commas: numbers, true or false, else words."""
+    return tuple(_value(part.strip()) for part in text.split(","))
+
+
+def _value(text: str) -> Option:
+    words = {"true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text) if text.isascii() and "_" not in text else text
+        except ValueError:
+            continue
+    return text
+
+
+def read_options(
+    app: OwnApp, asked: Sequence[tuple[str, Sequence[Option]]], where: str
+) -> dict[str, tuple[Option, ...]]:
+    """The options to be swept, each with its values, in the order given. BadInput."""
+    found: dict[str, tuple[Option, ...]] = {}
+    for name, values in asked:
+        key = option_named(app, name, where)
+        if key in found:
+            raise BadInput(f"{where}: {key} is given twice")
+        if not values or "" in values:
+            raise BadInput(f"{where}: {key}: at least one value is needed, and none may be empty")
+        for value in values:
+            if list(map(repr, values)).count(repr(value)) > 1:
+                raise BadInput(f"{where}: {key}: {value} is given twice")
+            if key.endswith(".num_replicas") and not _is_count(value):
+                raise BadInput(
+                    f"{where}: {key}: {value!r} is not allowed; it takes whole numbers from 1 to "
+                    f"{LARGEST_COUNT}, with commas"
+                )
+        found[key] = tuple(values)
+    return found
+
+
+def _is_count(value: Option) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
+
+
+# -------------------------------------------------------------------------------- deploy
+
+
+def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
+    """What a declarative deploy of Serve says of each deployment: what the cell sets, with what the
+    code has in the same table."""
+    told = []
+    of_file = {one["name"]: one for one in app.config.get("deployments", ())}
+    for one in app.deployments:
+        settings: dict[str, Any] = {**of_file.get(one.name, {}), "name": one.name}
+        replaced: set[str] = set()
+        for key, value in _settings(one.name, cell).items():
+            table, dot, name = key.partition(".")
+            if not dot:
+                settings[key] = value
+                continue
+            if table not in replaced:  # with what the code or the file has there
+                settings[table] = dict(one.tables.get(table, {}))
+                replaced.add(table)
+            settings[table][name] = value
+        told.append(settings)
+    return told
+
+
+def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
+    """What must be true of each deployment once the cell is in force: its replicas, what they tell
+    of themselves (`expect`), and what Serve tells of them (`told`). `hidden`: whose values no
+    message may hold."""
+    checks = []
+    for one in app.deployments:
+        asked = _settings(one.name, cell)
+        asked.pop("num_replicas", None)
+        expect = {k: v for k, v in asked.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}
+        checks.append(
+            {
+                "deployment": one.name,
+                "replicas": app.count(one, cell),
+                "expect": expect,
+                "told": {key: value for key, value in asked.items() if key not in expect},
+                "hidden": [key for key in asked if secret(key)],
+            }
+        )
+    return checks
+
+
+def slots_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Requests that all replicas of each deployment take at once, from the proof of a deploy."""
+    slots: dict[str, int] = {}
+    for one in replicas:
+        if one.get("max_ongoing_requests") is not None:
+            name = str(one["deployment"])
+            slots[name] = slots.get(name, 0) + int(one["max_ongoing_requests"])
+    return slots
+
+
+def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """By deployment, from the same proof: how many replicas there were, what each takes at once
+    (`each`), and how many requests may wait before they are refused (`queued`; -1: any number)."""
+    limits: dict[str, dict[str, int]] = {}
+    for one in replicas:
+        if one.get("max_ongoing_requests") is not None:
+            told = limits.setdefault(str(one["deployment"]), {"replicas": 0})
+            told["replicas"] += 1
+            told["each"] = int(one["max_ongoing_requests"])
+            told["queued"] = int(-1 if (most := one.get("max_queued_requests")) is None else most)
+    return limits
+
+
+def _settings(deployment: str, cell: Mapping[str, Option]) -> dict[str, Option]:
+    prefix = f"{deployment}."
+    return {k.removeprefix(prefix): v for k, v in cell.items() if k.startswith(prefix)}

@@ -1,0 +1,103 @@
+"""Is the variant engaged? What was asked against what was found, with a line for each mismatch.
+
+Pure. The facts come from server.py (who owns the port, the process tree) and cluster/ (the flags
+as proxy and replica resolved them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from serve_bench.core.result import VariantUsed
+
+HA_PROXY_FLAG: Final = "RAY_SERVE_ENABLE_HA_PROXY"
+
+#: Beginnings of a process title or command line, and the role that they mean. First match counts.
+_TITLES: Final = (
+    ("ray::ServeReplica:", "replica"),
+    ("ray::ProxyActor", "proxy"),
+    ("ray::HAProxyManager", "haproxy_manager"),
+    ("ray::ServeController", "controller"),
+    ("ray::DashboardAgent", "dashboard_agent"),
+    ("ray::RuntimeEnvAgent", "runtime_env_agent"),
+    ("ray::IDLE", "idle_worker"),
+    ("ray::", "ray_worker"),
+)
+
+#: Parts of a command line, for what has no title of Ray's.
+_PARTS: Final = (
+    ("/haproxy", "haproxy"),
+    ("gcs_server", "gcs"),
+    ("/raylet", "raylet"),
+    ("log_monitor", "log_monitor"),
+    ("monitor.py", "autoscaler_monitor"),
+    ("dashboard", "dashboard"),
+    ("default_worker", "starting_worker"),
+    ("ray_process_reaper", "ray_reaper"),
+)
+
+_TRUE: Final = ("1", "true")
+_FALSE: Final = ("0", "false", "")
+
+
+def role_of(title: str) -> str:
+    """What a process does for Serve, by its title or command line; else "other"."""
+    if title == "haproxy" or title.startswith("haproxy "):
+        return "haproxy"
+    for beginning, role in _TITLES:
+        if title.startswith(beginning):
+            return role
+    for part, role in _PARTS:
+        if part in title:
+            return role
+    return "other"
+
+
+def without_method(title: str) -> str:
+    """The title of an actor without the method that it just runs, which Ray puts behind a dot."""
+    beginning, colon, last = title.rpartition(":")
+    return f"{beginning}{colon}{last.partition('.')[0]}" if title.startswith("ray::") else title
+
+
+def expected_owner(variant: VariantUsed) -> str:
+    """The role that must own the HTTP port."""
+    asked = variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
+    return "haproxy" if asked else "proxy"
+
+
+def same_value(asked: str, found: Any) -> bool:
+    """Whether a flag's text resolved to this value, as Serve reads booleans, numbers, text."""
+    if isinstance(found, bool):
+        return asked.lower() in (_TRUE if found else _FALSE)
+    if isinstance(found, int | float):
+        try:
+            return float(asked) == float(found)
+        except ValueError:
+            return False
+    return asked == ("" if found is None else str(found))
+
+
+def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
+    """One line for each thing that is not as the variant asks; empty when all holds."""
+    wrong: list[str] = []
+    if "port_owner" not in proof:  # nothing of it serves HTTP
+        return wrong
+    owner = proof["port_owner"]
+    if owner is None:
+        wrong.append(f"nobody listens on port {proof.get('port')}")
+    elif owner["role"] != expected_owner(variant):
+        wrong.append(
+            f"port {proof.get('port')} belongs to {owner['name']} ({owner['role']}), "
+            f"expected {expected_owner(variant)}"
+        )
+    for role, flags in proof.get("flags", {}).items():
+        seen = proof.get("environment", {}).get(role, {})
+        for name, asked in variant.env.items():
+            if not name.startswith("RAY_SERVE_"):
+                continue
+            if name in flags and not same_value(asked, flags[name]):
+                wrong.append(f"{name}={asked} was asked for, the {role} has {flags[name]!r}")
+            elif seen.get(name) != asked:
+                wrong.append(f"{name}={asked} is not in the environment of the {role}")
+    return wrong

@@ -1,0 +1,382 @@
+"""The records of a run, and the Result that they add up to.
+
+Rule: a record says what was measured or what went wrong, never what follows from it. Means,
+percentiles, ratios and warnings are made by statistics.py each time: new ones apply to old files.
+How a record is written as a line of JSON belongs to jsonl.py, files to store.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_result import (
+    Counts,  # a trial's counts are those of its load
+    Warmup,
+)
+
+FORMAT_VERSION: Final = 1
+"""Version of the records. History:
+1: run, resume, launch, deploy, trial, failure, teardown.
+Kinds and fields may be added within a version: a reader passes over what it does not know.
+A change that would make an old reader wrong raises the version, and old readers refuse it.
+"""
+
+JsonObject: TypeAlias = Mapping[str, Any]
+Better: TypeAlias = Literal["higher", "lower"]
+
+
+class FormatError(BadInput):
+    """The records cannot be read. The message is one line and names the line of the file."""
+
+
+# ---------------------------------------------------------------------------------- parts
+
+
+@dataclass(frozen=True)
+class Row:
+    """The load of one row of a cell. `processes` is None where the engine chose the number."""
+
+    label: str  # "single client", "8 clients", "100 connections"
+    client: str  # "aiohttp", "raw", "wrk", "ab"
+    connections: int
+    processes: int | None = None
+    loop: str = "closed"  # "closed" or "open"
+    rate_per_s: float | None = None  # open loop only
+    data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
+    requests_each: int | None = None  # of each connection; None: for as long as the windows last
+    run: int = 1  # a step that is measured again counts from 2
+
+    @property
+    def requests(self) -> int | None:
+        """Requests of all connections; None where time ends the row."""
+        return None if self.requests_each is None else self.connections * self.requests_each
+
+
+@dataclass(frozen=True)
+class VariantUsed:
+    """How a cluster was started. `python` is None for the interpreter of the tool itself."""
+
+    name: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    http_options: JsonObject = field(default_factory=dict)
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One trial that the run means to measure. `round` counts launches of a variant, from 1."""
+
+    key: str
+    round: int
+    variant: str
+    cell: JsonObject
+    row: Row
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measured quantity: one value for each window, or a histogram (`Histogram.encode()`)."""
+
+    unit: str  # "requests/s", "ns", "%", "MB"
+    better: Better
+    windows: tuple[float, ...] | None = None
+    histogram: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        if (self.windows is None) == (self.histogram is None):
+            raise ValueError("a metric holds either windows or a histogram")
+
+
+# -------------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True)
+class Run:
+    """Line one: what was asked for, by which tool, on which host. Times are UTC, ISO 8601."""
+
+    KIND: ClassVar[str] = "run"
+    id: str
+    argv: tuple[str, ...]
+    command: str
+    started_at: str
+    tool_version: str
+    git_commit: str | None = None
+    suite: JsonObject = field(default_factory=dict)
+    plan: tuple[PlannedTrial, ...] = ()
+    host: JsonObject = field(default_factory=dict)
+    format: int = FORMAT_VERSION
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The run goes on after it was broken off; what follows may come from another host state."""
+
+    KIND: ClassVar[str] = "resume"
+    argv: tuple[str, ...]
+    started_at: str
+    tool_version: str | None = None
+    host: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a cluster: seconds of each phase, and the proof of what is engaged."""
+
+    KIND: ClassVar[str] = "launch"
+    id: str
+    variant: VariantUsed
+    round: int
+    started_at: str
+    seconds: Mapping[str, float] = field(default_factory=dict)  # ray_init, serve_start, ...
+    proof: JsonObject = field(default_factory=dict)  # port_owner, processes, flags, versions
+    paths: Mapping[str, str] = field(default_factory=dict)  # relative to the run's folder
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """One change of the app. `in_place`: the replicas stayed and took over the new options."""
+
+    KIND: ClassVar[str] = "deploy"
+    launch: str
+    cell: JsonObject
+    seconds: float
+    in_place: bool
+    proof: JsonObject = field(default_factory=dict)  # replicas: pid, max_ongoing_requests, ...
+    settled: JsonObject = field(default_factory=dict)  # before the first row: seconds, steady, ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One load run of one row. `metrics` holds nothing that only HTTP has."""
+
+    KIND: ClassVar[str] = "trial"
+    key: str
+    launch: str
+    round: int
+    variant: str
+    cell: JsonObject
+    row: Row
+    started_at: str
+    window_s: float
+    warmup: Warmup
+    metrics: Mapping[str, Metric]
+    counts: Counts
+    client: JsonObject = field(default_factory=dict)  # evidence: verdict, workers ...
+    served: Mapping[str, int] = field(default_factory=dict)  # requests by replica, where known
+    seconds: Mapping[str, float] = field(default_factory=dict)  # total, connect, warmup, ...
+    flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
+    usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
+    serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
+    forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
+    slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
+    limits: JsonObject = field(default_factory=dict)  # by deployment: replicas, each, queued
+    waits: JsonObject = field(default_factory=dict)  # what requests waited in: waits.py says how
+    profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
+
+    @property
+    def in_windows(self) -> JsonObject | None:
+        """The account of what happened within the windows; None in records before 0.2, whose
+        `counts` were that. Those of later ones follow each request of the windows to its end."""
+        return self.client.get("in_windows")
+
+    @property
+    def unanswered(self) -> int:
+        """Requests of the windows without an end, those that were never sent too; 0 in records
+        before 0.2, where those in flight were of no window."""
+        return 0 if self.in_windows is None else self.counts.in_flight + self.counts.unsent
+
+    @property
+    def completed_in_windows(self) -> int:
+        """Answers that came within the windows: what rates and figures per request are made of."""
+        return self.counts.completed if self.in_windows is None else self.in_windows["completed"]
+
+    @property
+    def ended_in_windows(self) -> int:
+        """Requests that were answered or failed within the windows."""
+        if self.in_windows is None:
+            return self.counts.completed + self.counts.failed_total
+        return self.completed_in_windows + int(sum(self.in_windows["failed"].values()))
+
+    @property
+    def profiled(self) -> bool:
+        """A profiler was attached: the trial is shown, and enters no mean and no comparison."""
+        return self.flags.get("profiled", False)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something went wrong. What is None is not known, or the failure is not bound to one."""
+
+    KIND: ClassVar[str] = "failure"
+    what: str  # "launch", "deploy", "trial", "worker", "teardown"
+    message: str  # one line
+    at: str
+    key: str | None = None
+    launch: str | None = None
+    variant: str | None = None
+    round: int | None = None
+    cell: JsonObject | None = None
+    row: Row | None = None
+    detail: tuple[str, ...] = ()  # the last lines that matter
+
+
+@dataclass(frozen=True)
+class Teardown:
+    """The end of a cluster. `leftovers` names what was still there at the end."""
+
+    KIND: ClassVar[str] = "teardown"
+    launch: str
+    seconds: float
+    killed: int
+    clean: bool
+    leftovers: tuple[str, ...] = ()
+
+
+Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown
+RECORDS: Final[dict[str, type[Record]]] = {
+    kind.KIND: kind for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown)
+}
+
+
+# ----------------------------------------------------------------------------- the result
+
+
+@dataclass(frozen=True)
+class ReadWarning:
+    """Something in the file was passed over; the message is one line and names the line."""
+
+    code: str  # "cut-off", "broken-line", "unknown-kind"
+    message: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A whole run as read. `trials` holds the latest of each key; profiled ones stand apart.
+
+    `failures` are those that still count; `mended` those that a later Resume made good.
+    """
+
+    run: Run
+    resumes: tuple[Resume, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    deploys: tuple[Deploy, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    profiled: tuple[Trial, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    mended: tuple[Failure, ...] = ()
+    teardowns: tuple[Teardown, ...] = ()
+    warnings: tuple[ReadWarning, ...] = ()
+
+    @property
+    def missing(self) -> tuple[PlannedTrial, ...]:
+        """Planned trials that were not measured, in the order of the plan."""
+        done = {trial.key for trial in self.trials}
+        return tuple(planned for planned in self.run.plan if planned.key not in done)
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """Keys of trials whose figures enter no ratio, no knee, no history and no comparison: a
+        failure that still counts is about them (a process of the cluster ended, load was lost), or
+        they were broken off. A trial of which no request succeeded has no figures, and one failure
+        that says so: how a service failed that was up is to be compared."""
+        failed = Counter(one.key for one in self.failures if one.key is not None)
+        return frozenset(
+            trial.key
+            for trial in self.trials
+            if trial.flags.get("interrupted")
+            or failed[trial.key] > (0 if trial.counts.completed else 1)
+        )
+
+    @property
+    def complete(self) -> bool:
+        """All that was planned was measured, and no failure still counts."""
+        return not self.missing and not self.failures
+
+
+def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -> Result:
+    """Put records together, in the order of the file. Raises FormatError without a run."""
+    every = tuple(records)
+    if not every:
+        raise FormatError("the file is empty: nothing was recorded")
+    if not isinstance(every[0], Run):
+        raise FormatError("line 1 is not the record of a run")
+    run = every[0]
+    sitting = 0  # how many times the run had been resumed when the record was written
+    measured: dict[str, tuple[int, Trial]] = {}
+    profiled: dict[str, Trial] = {}
+    failed: list[tuple[int, Failure]] = []
+    for record in every:
+        if isinstance(record, Resume):
+            sitting += 1
+        elif isinstance(record, Trial) and record.profiled:
+            profiled[record.key] = record
+        elif isinstance(record, Trial):
+            measured[record.key] = (sitting, record)
+        elif isinstance(record, Failure):
+            failed.append((sitting, record))
+
+    def mended(at: int, failure: Failure) -> bool:
+        """All that it kept from being measured is measured, some of it in a later sitting."""
+        found = [measured.get(key, (-1, None))[0] for key in _scope(failure, run.plan)]
+        return -1 not in found and max(found, default=-1) > at
+
+    return Result(
+        run=run,
+        resumes=_of_kind(every, Resume),
+        launches=_of_kind(every, Launch),
+        deploys=_of_kind(every, Deploy),
+        trials=tuple(trial for _, trial in measured.values()),
+        profiled=tuple(profiled.values()),
+        failures=tuple(failure for at, failure in failed if not mended(at, failure)),
+        mended=tuple(failure for at, failure in failed if mended(at, failure)),
+        teardowns=_of_kind(every, Teardown),
+        warnings=tuple(warnings),
+    )
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def _of_kind(records: Iterable[Record], kind: type[_R]) -> tuple[_R, ...]:
+    return tuple(record for record in records if isinstance(record, kind))
+
+
+def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
+    """The keys that a failure kept from being measured, as far as it says."""
+    if failure.key is not None:
+        return [failure.key]
+    if failure.what not in ("launch", "deploy"):
+        return []
+    return [
+        planned.key
+        for planned in plan
+        if failure.variant in (None, planned.variant)
+        and failure.round in (None, planned.round)
+        and failure.cell in (None, planned.cell)
+    ]
+
+
+# --------------------------------------------------------------------------------- naming
+
+_SHORT: Final = {"max_batch_size": "bs", "max_concurrent_queries": "mcq", "num_replicas": "rep"}
+
+
+def cell_slug(cell: JsonObject) -> str:
+    """A cell in one short word, such as `bs1-mcq10000-rep8`; other axes follow as name=value."""
+    first = [f"{short}{cell[name]}" for name, short in _SHORT.items() if name in cell]
+    rest = [f"{name}={value}" for name, value in sorted(further_axes(cell).items())]
+    return "-".join(first + rest) or "app"
+
+
+def further_axes(cell: JsonObject) -> dict[str, Any]:
+    """What a cell sets beside the three axes of the published matrix."""
+    return {name: value for name, value in cell.items() if name not in _SHORT}
+
+
+def trial_key(variant: str, round_: int, cell: JsonObject, row_label: str) -> str:
+    """The stable name of a planned trial: `default/r1/bs1-mcq10000-rep8/100-connections`."""
+    return f"{variant}/r{round_}/{cell_slug(cell)}/{row_label.replace(' ', '-')}"

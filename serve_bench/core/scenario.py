@@ -1,0 +1,230 @@
+"""Suite and plan: what is to be measured, and in which order.
+
+A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
+cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from serve_bench.core.app_spec import AppSpec, app_from_json
+from serve_bench.core.axes import AXES, Value
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_setting
+from serve_bench.core.ladder import Ladder
+from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
+
+Cell = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a command measures. Seconds are wall-clock; `cells` are complete (every axis set).
+
+    `launches`: fresh clusters of each variant, each measuring the whole matrix.
+    """
+
+    name: str
+    app: AppSpec
+    variants: tuple[VariantUsed, ...]
+    cells: tuple[Cell, ...]
+    rows: tuple[Row, ...]
+    windows: int = 10
+    window_s: float = 1.0
+    warmup_min_s: float = 0.5
+    warmup_max_s: float = 3.0
+    launches: int = 1
+    seed: int = 1
+    requests: int | None = None  # stop each trial after so many, instead of after its windows
+    ladder: Ladder | None = None  # rows that grow, in place of `rows`
+    requests_per_client: int | None = None  # ends a step of the ladder, instead of its windows
+    max_row_s: float = 60.0  # where requests end a step: it is cut off after so long
+    timeout_s: float = 30.0  # of a request
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        out = asdict(self)
+        out["cells"] = [dict(cell) for cell in self.cells]
+        out["app"] = self.app.to_json()
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Suite:
+        """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
+        given = dict(data)
+        try:
+            given["app"] = app_from_json(given["app"])
+            given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
+            given["cells"] = tuple(given["cells"])
+            given["rows"] = tuple(Row(**row) for row in given["rows"])
+            given["ladder"] = Ladder.from_json(given.get("ladder"))
+            return cls(**given)
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One cluster to start, and the trials to measure on it, by cell in the order to be run."""
+
+    variant: VariantUsed
+    round: int
+    cells: tuple[tuple[Cell, tuple[PlannedTrial, ...]], ...]
+
+
+def parse_row(text: object, data_size: str, where: str) -> Row:
+    """`8` (aiohttp clients) or `raw:100` (connections of the raw client) as a row."""
+    client, _, number = str(text).rpartition(":")
+    client = client or "aiohttp"
+    if client not in ("aiohttp", "raw") or not number.isascii() or not number.isdigit():
+        raise BadInput(
+            f"{where}: {text!r} is not allowed; it takes N (aiohttp), aiohttp:N or raw:N, "
+            "N a whole number from 1"
+        )
+    count = int(number)
+    if not 1 <= count <= 100_000:
+        raise BadInput(f"{where}: {text!r} is not allowed; the number must be 1 to 100000")
+    if client == "aiohttp":
+        label = "single client" if count == 1 else f"{count} clients"
+    else:
+        label = "1 connection" if count == 1 else f"{count} connections"
+    return Row(label=label, client=client, connections=count, data_size=data_size)
+
+
+# -------------------------------------------------------------------------------- the plan
+
+
+def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
+    """The launches in order. Round one keeps the suite's order of cells, every second round turns
+    that of the round before, the others draw it: so each cell comes as often early as late.
+
+    Variants alternate within a round, so that a drift of the machine meets them all alike.
+    """
+    launches = []
+    cells = list(suite.cells)
+    for round_ in range(1, suite.launches + 1):
+        if round_ % 2 == 0:
+            cells = cells[::-1]
+        elif round_ > 1:
+            cells = list(suite.cells)
+            random.Random(suite.seed * 1000 + round_).shuffle(cells)
+        for variant in suite.variants:
+            launches.append(
+                LaunchPlan(
+                    variant,
+                    round_,
+                    tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells),
+                )
+            )
+    return tuple(launches)
+
+
+def _trials(
+    suite: Suite, variant: VariantUsed, round_: int, cell: Cell
+) -> tuple[PlannedTrial, ...]:
+    return tuple(
+        PlannedTrial(
+            key=trial_key(variant.name, round_, label_of(cell), row.label),
+            round=round_,
+            variant=variant.name,
+            cell=label_of(cell),
+            row=row,
+        )
+        for row in rows_of(suite)
+    )
+
+
+def rows_of(suite: Suite) -> tuple[Row, ...]:
+    """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
+    if suite.ladder is None:
+        return suite.rows
+    return tuple(step_row(users, suite.requests_per_client) for users in suite.ladder.known)
+
+
+def step_row(users: int, each: int | None = None, run: int = 1) -> Row:
+    """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
+    where each has `each` requests to make. `run` counts how often the step is measured."""
+    noun = "user" if each is None else "client"
+    label = f"{users} {noun}{'' if users == 1 else 's'}"
+    label += "" if run == 1 else f", run {run}"
+    return Row(label, "raw", users, requests_each=each, run=run)
+
+
+#: The three axes of the published matrix, in its order: every cell is named by them.
+PUBLISHED_AXES: Final = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+
+
+def label_of(cell: Cell) -> dict[str, Value]:
+    """A cell as it is recorded: the published axes, those that always name it, whatever differs
+    from its default, then the options of an app of the user's own."""
+    label = {name: cell[name] for name in PUBLISHED_AXES if name in cell}
+    for name, axis in AXES.items():
+        if name in cell and name not in label and (axis.named or cell[name] != axis.default):
+            label[name] = cell[name]
+    return label | {
+        name: kept_setting(name, value) for name, value in cell.items() if name not in AXES
+    }
+
+
+def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:
+    """What is left of a plan when the trials with these keys are measured already."""
+    finished = set(done)
+    left = []
+    for launch in launches:
+        cells = [
+            (cell, tuple(trial for trial in trials if trial.key not in finished))
+            for cell, trials in launch.cells
+        ]
+        cells = [(cell, trials) for cell, trials in cells if trials]
+        if cells:
+            left.append(replace(launch, cells=tuple(cells)))
+    return tuple(left)
+
+
+#: Seconds of what is not measuring, as measured on a host with 2 cores: a start of Ray and Serve,
+#: the first deploy, a change in place, one more replica, what a trial costs beside its windows and
+#: its warm-up, and what a model adds to a replica. They serve the estimate of time left alone.
+LAUNCH_S: Final = 7.5
+FIRST_DEPLOY_S: Final = 2.5
+CHANGE_S: Final = 0.6
+REPLICA_S: Final = 0.8
+TRIAL_S: Final = 0.5
+CUT_S: Final = 4.0  # after a row that was cut off, until the service is as it was
+A_RATE: Final = 800.0  # requests/s of a service that nothing is known of yet
+MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
+
+
+def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE) -> float:
+    """About how long a trial takes; of a suite of requests the mean, where no row is named.
+
+    `rate`: what the service is taken to serve (requests/s), where requests end a row.
+    """
+    if suite.requests_per_client is None:
+        return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
+    rows = [row] if row is not None else rows_of(suite)
+    each = [(one.requests or 0) / rate for one in rows]
+    each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
+    return sum(each) / max(1, len(each)) + TRIAL_S
+
+
+def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
+    """About how long the launches will take."""
+    total = 0.0
+    for launch in launches:
+        total += LAUNCH_S + FIRST_DEPLOY_S
+        replicas, rankers, kind = 1, 0, None
+        for cell, trials in launch.cells:
+            if cell.get("ranker") != kind:  # another model: all replicas start anew
+                replicas, rankers, kind = 0, 0, cell.get("ranker")
+            now = suite.app.replicas(cell)
+            total += CHANGE_S + REPLICA_S * max(0, now - replicas)
+            if kind is not None:
+                total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
+                rankers = int(cell["num_replicas"])
+            replicas = now
+            total += len(trials) * expected_trial_s(suite)
+    return total

@@ -1,0 +1,323 @@
+"""A suite from the content of a TOML file and from flags.
+
+Pure: the file is read elsewhere (shipped.py). Every error is one line that names the file or the
+flag, the key, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from serve_bench.core.app_spec import AppSpec, app_named, check_cell
+from serve_bench.core.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
+from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.core.own_app import Option
+from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.scenario import Cell, Suite, parse_row
+from serve_bench.core.variants import (
+    BUILT_IN_VARIANTS,
+    all_with_env,
+    only_keys,
+    read_variant,
+    with_http_options,
+)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What flags say against a suite file; None or empty means: as in the file."""
+
+    variants: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    matrix: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    clients: tuple[str, ...] = ()
+    data_size: str | None = None
+    windows: int | None = None
+    window_s: float | None = None
+    launches: int | None = None
+    requests_per_client: int | None = None
+    max_row_s: float | None = None
+    timeout_s: float | None = None
+    app: str | None = None
+    ladder: Ladder | None = None
+    own: AppSpec | None = None  # the user's app, in place of one that comes with the tool
+    options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of it, to be swept
+    http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
+
+
+MOST_LAUNCHES: Final = 1_000
+"""As many as `versus` has rounds: a plan names each of them."""
+
+_TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
+_LOAD: Final = (
+    "clients",
+    "users",
+    "data_size",
+    "windows",
+    "window_seconds",
+    "warmup_seconds",
+    "warmup_max_seconds",
+    "requests_per_client",
+    "max_row_seconds",
+    "timeout_ms",
+)
+
+
+def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None = None) -> Suite:
+    """A suite from the content of a TOML file and the flags that override it.
+
+    Raises BadInput with one line that names the file, the key and what is allowed.
+    """
+    flags = overrides or Overrides()
+    for other in ("rpc", "scale"):
+        if other in data:
+            raise BadInput(f"{file}: is a suite of serve-bench {other}")
+    only_keys(data, _TOP, file)
+    load = _table(data, "load", file)
+    only_keys(load, _LOAD, f"{file}: load")
+    where = "--app" if flags.app is not None else f"{file}: app"
+    app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
+    ladder = _ladder(load, flags, file)
+    each = _requests_per_client(load, flags, file, ladder)
+    if ladder is not None and each is not None:
+        ladder = replace(ladder, runs=COLLAPSE_RUNS)
+    warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
+    cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
+    for cell in cells if app.own is None else ():
+        check_cell(cell)
+    variants = variants_of(data, file, flags.variants, flags.env)
+    return Suite(
+        name=_text(data, "name", "suite", file),
+        app=app,
+        variants=tuple(with_http_options(one, flags.http_options) for one in variants),
+        cells=cells,
+        rows=() if ladder is not None else _rows(load, flags, file, app),
+        ladder=ladder,
+        windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
+        window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
+        warmup_min_s=warmup_min_s,
+        warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
+        launches=flags.launches
+        or int(_number(data, "launches", 1, file, low=1, high=MOST_LAUNCHES)),
+        requests_per_client=each,
+        max_row_s=flags.max_row_s
+        or _number(load, "max_row_seconds", 60.0, f"{file}: load", low=0.1, high=86_400),
+        timeout_s=flags.timeout_s
+        or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
+        / 1e3,
+    )
+
+
+def _requests_per_client(
+    load: Mapping[str, Any], flags: Overrides, file: str, ladder: Ladder | None
+) -> int | None:
+    """How many requests each client of a step makes, if they end it and not its windows."""
+    if flags.requests_per_client is not None:
+        return flags.requests_per_client
+    if "requests_per_client" not in load:
+        return None
+    if ladder is None:
+        raise BadInput(f"{file}: load.requests_per_client: goes with users")
+    return int(_number(load, "requests_per_client", 100, f"{file}: load", low=1))
+
+
+def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec) -> tuple[Row, ...]:
+    data_size = flags.data_size or str(
+        AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
+    )
+    if app.name != "noop" and body_bytes(data_size):
+        where = "--data-size" if flags.data_size else f"{file}: load.data_size"
+        no_body = app.bodies is None and app.own is None
+        its = "takes no body" if no_body else "has a body of its own"
+        raise BadInput(f"{where}: the app {app.name} {its}")
+    where = "--clients" if flags.clients else f"{file}: load.clients"
+    texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
+    rows = [parse_row(text, data_size, where) for text in texts]
+    if not rows:
+        raise BadInput(f"{file}: load.clients: at least one is needed")
+    _no_twins([row.label for row in rows], where)
+    return tuple(rows)
+
+
+def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | None:
+    """The growing load, if there is one in place of rows."""
+    if flags.ladder is not None:
+        return flags.ladder
+    if "users" not in load:
+        return None
+    if "clients" in load:
+        raise BadInput(f"{file}: load: give clients or users, not both")
+    listed = ",".join(str(users) for users in _list(load["users"]))
+    published = PRESS if "requests_per_client" in load else PUBLISHED
+    return parse_ladder(listed, f"{file}: load.users", published=published)
+
+
+def variants_of(
+    data: Mapping[str, Any],
+    file: str,
+    asked: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> tuple[VariantUsed, ...]:
+    """The variants that a suite file names, or those `asked` for by flag, with `env` added to each.
+
+    Built-in ones, and those of the file's table `variants`. Raises BadInput, also where `env` makes
+    two variants the same: a table would compare what does not differ.
+    """
+    known = dict(BUILT_IN_VARIANTS)
+    for name, table in _table(data, "variants", file).items():
+        known[name] = read_variant(name, table, f"{file}: variants.{name}")
+    names = tuple(asked) or tuple(str(n) for n in _list(data.get("variant", ["default"])))
+    where = "--variant" if asked else f"{file}: variant"
+    for name in names:
+        if name not in known:
+            raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
+    _no_twins(names, where)
+    if not names:
+        raise BadInput(f"{where}: name at least one variant of {', '.join(known)}")
+    return all_with_env([known[name] for name in names], env or {})
+
+
+def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Cell, ...]:
+    """Every cell complete. Flags that name a matrix replace the file's cells and matrix."""
+    common = cell_defaults(app)
+    common.update(_settings(_table(data, "cell", file), f"{file}: cell", app))
+    for name in (*flags.settings, *flags.matrix):
+        _check_app(AXES[name], f"--{name.replace('_', '-')}", app)
+    common.update(flags.settings)
+    if flags.matrix:
+        return _product(common, flags.matrix)
+    if "cells" in data and "matrix" in data:
+        raise BadInput(f"{file}: give cells or matrix, not both")
+    if "matrix" in data:
+        table = _table(data, "matrix", file)
+        where = f"{file}: matrix"
+        return _product(
+            common,
+            {
+                axis.name: tuple(axis.read(value, f"{where}.{key}") for value in _list(values))
+                for key, values in table.items()
+                for axis in [_check_app(axis_named(key, where), f"{where}.{key}", app)]
+            },
+        )
+    listed = data.get("cells", [{}])
+    if listed == []:
+        raise BadInput(f"{file}: cells: at least one is needed")
+    if not isinstance(listed, list) or not all(isinstance(cell, dict) for cell in listed):
+        raise BadInput(f"{file}: cells must be tables, as [[cells]]")
+    cells = [
+        {**common, **_settings(cell, f"{file}: cells[{number}]", app)}
+        for number, cell in enumerate(listed, 1)
+    ]
+    _no_twins([str(cell) for cell in cells], f"{file}: cells")
+    return tuple(cells)
+
+
+def _own_cells(data: Mapping[str, Any], flags: Overrides, file: str) -> tuple[Cell, ...]:
+    """The options of the user's app in all combinations; one cell, the app as it is, without."""
+    for key in ("cell", "cells", "matrix"):
+        if key in data:
+            raise BadInput(f"{file}: {key} is for the apps that come with the tool; use [options]")
+    names = sorted(flags.options, key=_cheapness)
+    chosen = itertools.product(*(flags.options[name] for name in names))
+    cells = [dict(zip(names, values, strict=True)) for values in chosen]
+    return tuple({name: cell[name] for name in flags.options} for cell in cells)
+
+
+def _cheapness(option: str) -> int:
+    """What changes in place changes most often; what starts all replicas anew the least."""
+    name = option.partition(".")[2]
+    if name in ("max_ongoing_requests", "max_queued_requests") or name.startswith("user_config."):
+        return 2
+    return 1 if name == "num_replicas" else 0
+
+
+def _product(common: Cell, matrix: Mapping[str, tuple[Value, ...]]) -> tuple[Cell, ...]:
+    """All combinations. What costs a start of processes changes last: another ranker starts all
+    anew, another number of replicas some."""
+    costly = ("device", "callable", "ranker", "num_replicas", "log_level", "max_batch_size")
+    names = sorted(matrix, key=lambda name: costly.index(name) if name in costly else len(costly))
+    for name in names:
+        _no_twins([str(value) for value in matrix[name]], name)
+        if not matrix[name]:
+            raise BadInput(f"{name}: at least one value is needed")
+    return tuple(
+        {**common, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*(matrix[name] for name in names))
+    )
+
+
+def _check_app(axis: Axis, where: str, app: str) -> Axis:
+    """The axis itself, or BadInput if it says nothing to this app."""
+    if axis.apps and app not in axis.apps:
+        others = ", ".join(axis.apps)
+        raise BadInput(f"{where}: the app {app} has no {axis.name}; it is for {others}")
+    return axis
+
+
+def _settings(table: Mapping[str, Any], where: str, app: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, value in table.items():
+        axis = axis_named(key, where)
+        if axis.scope != "deploy":
+            raise BadInput(f"{where}: {key} belongs to [load], not to a cell")
+        _check_app(axis, f"{where}.{key}", app)
+        if axis.name in found:
+            raise BadInput(f"{where}: {axis.name} is given twice ({key})")
+        found[axis.name] = axis.read(value, f"{where}.{key}")
+    return found
+
+
+def _text(data: Mapping[str, Any], key: str, default: str, file: str) -> str:
+    value = data.get(key, default)
+    if not isinstance(value, str):
+        raise BadInput(f"{file}: {key}: {value!r} is not allowed; it takes text")
+    return value
+
+
+def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise BadInput(f"{file}: {key} must be a table, as [{key}]")
+    return table
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _number(
+    table: Mapping[str, Any],
+    key: str,
+    default: float,
+    where: str,
+    *,
+    low: float,
+    high: float = 1e9,
+) -> float:
+    value = table.get(key, default)
+    whole = isinstance(default, int)
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        kind = "a whole number" if whole else "a number"
+        name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
+        raise BadInput(
+            f"{name}: {value!r} is not allowed; it takes {kind} from {_told(low)} to {_told(high)}"
+        )
+    return float(value)
+
+
+def _told(number: float) -> str:
+    """1000 as it would be written, and not as 1e+03."""
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
+def _no_twins(names: Sequence[str], where: str) -> None:
+    for name in names:
+        if list(names).count(name) > 1:
+            raise BadInput(f"{where}: {name} is given twice")

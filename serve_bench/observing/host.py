@@ -1,0 +1,183 @@
+"""What this machine is: a fingerprint for the Run record.
+
+Rule: nothing that names a person or a network. The host's name goes in only through a hash, which
+tells two runs of one host from runs of two. What cannot be read is None, never a guess.
+Ray is asked for its version, never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from serve_bench import __version__
+from serve_bench.observing.readings import host_reading
+
+_GIT_TIMEOUT_S: Final = 5.0
+
+WATCH_S = 1.0
+"""How long the host is watched before a run: what counts is what runs then."""
+
+
+def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
+    """The host as plain JSON content.
+
+    `usable_cores` are those this process may run on, `cpu_quota_cores` what a cgroup grants (None:
+    no limit), `memory_limit_bytes` likewise. `busy_cores` is what others use of the cores, watched
+    for `WATCH_S`, and `load_*` are load averages (of which an earlier run of ours is a part for
+    minutes): call it before the load starts. `root` stands before /proc and /sys, for tests.
+    """
+    load, busy = os.getloadavg(), busy_cores()
+    return {
+        "id": host_id(),
+        "cpu": cpu_model(root),
+        "logical_cores": psutil.cpu_count(logical=True),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "usable_cores": len(psutil.Process().cpu_affinity())
+        if hasattr(psutil.Process, "cpu_affinity")
+        else psutil.cpu_count(logical=True),
+        "cpu_quota_cores": cpu_quota_cores(root),
+        "memory_bytes": psutil.virtual_memory().total,
+        "memory_limit_bytes": memory_limit_bytes(root),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "busy_cores": busy,
+        "load_1m": load[0],
+        "load_5m": load[1],
+        "load_15m": load[2],
+        "governor": governor(root),
+        "python": platform.python_version(),
+        "ray": ray_version(),
+        "tool": __version__,
+        "git_commit": git_commit(),
+    }
+
+
+def busy_cores(watch_s: float | None = None) -> float | None:
+    """Cores that run something now, all processes of the host but this one, as a mean over a while
+    (`WATCH_S` where nothing is said). None where no time passed that the system counts."""
+    before, own = host_reading(), time.process_time_ns()
+    time.sleep(WATCH_S if watch_s is None else watch_s)
+    after, own = host_reading(), time.process_time_ns() - own
+    if before is None or after is None or after.at_ns <= before.at_ns:
+        return None
+    used = after.busy_ns - before.busy_ns - own
+    return round(max(0.0, used / (after.at_ns - before.at_ns)), 2)
+
+
+def host_id() -> str:
+    """Twelve hexadecimal digits that are the same for each run of one host."""
+    return hashlib.sha256(f"serve-bench:{platform.node()}".encode()).hexdigest()[:12]
+
+
+def cpu_model(root: Path = Path("/")) -> str | None:
+    """The CPU's model name."""
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model") and value.strip():
+            return value.strip()
+    return platform.processor() or None
+
+
+def cpu_quota_cores(root: Path = Path("/")) -> float | None:
+    """The CPU quota of this process's cgroup in cores, version 2 or 1; None without a limit.
+
+    In version 2 every cgroup above counts too: the tightest limit holds.
+    """
+    limits = []
+    for text in cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            limits.append(int(quota) / int(period))
+    quotas = cgroup_files(root, "cpu", "cpu.cfs_quota_us")
+    periods = cgroup_files(root, "cpu", "cpu.cfs_period_us")
+    for quota, period in zip(quotas, periods, strict=False):
+        if quota.isdigit() and period.isdigit():  # -1: no limit
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def memory_limit_bytes(root: Path = Path("/")) -> int | None:
+    """The memory limit of this process's cgroup, version 2 or 1; None without a limit."""
+    texts = [
+        *cgroup_files(root, "", "memory.max"),
+        *cgroup_files(root, "memory", "memory.limit_in_bytes"),
+    ]
+    # Version 1 says "no limit" by a number near 2**63.
+    limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
+    return min(limits, default=None)
+
+
+def governor(root: Path = Path("/")) -> str | None:
+    """The frequency governor of the first core, where the kernel shows it."""
+    return _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def ray_version() -> str | None:
+    """The version of the installed Ray; None if there is none."""
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def git_commit(checkout: Path | None = None) -> str | None:
+    """The commit of the tool if it runs from a checkout, `+changes` behind it if it was changed.
+
+    None for an installed tool, without git, and before the first commit.
+    """
+    top = Path(__file__).resolve().parents[2] if checkout is None else checkout
+    if not (top / ".git").exists():
+        return None
+    commit = _git(top, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return commit + ("+changes" if _git(top, "status", "--porcelain") else "")
+
+
+def _git(top: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(top), "--no-optional-locks", *words],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, no commit yet, not ours to read: the record says null
+    return done.stdout.strip()
+
+
+def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
+    """The texts of a file in this process's cgroup and those above it, the own one first.
+
+    `controller` is empty for version 2. Inside a container the own path may not be visible: then
+    the mount's top is the container's own cgroup.
+    """
+    own = "/"
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            own = path
+    top = root / "sys/fs/cgroup" / controller
+    place = top / own.lstrip("/")
+    above = [folder for folder in place.parents if folder.is_relative_to(top)]
+    found = [_text(folder / name) for folder in (place, *above)]
+    return [text for text in found if text]
+
+
+def _text(file: Path) -> str | None:
+    """The stripped content of a small file; None if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None

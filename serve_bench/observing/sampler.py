@@ -1,0 +1,266 @@
+"""CPU, memory and GPU of every process around a trial: a thread that reads, and adds nothing up.
+
+Rule: it must not disturb what is measured. It reads 5 times a second and no more often than keeps
+its own CPU at 1 % of a core; what is dear (the threads of a process) is spread over the ticks, and
+what is dearest (proportional memory, 3 ms a process) is read after the load. A reading of a
+process's CPU clock costs 0.5 us on Linux. Adding up belongs to usage.py.
+
+A thread and not a process of its own: the parent of a load only listens, so nobody waits for the
+interpreter's lock, and a thread starts in no time and needs no memory. One reading: readings.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from serve_bench.core.proof import without_method
+from serve_bench.core.usage import HostReading, Track, host_summary, summary_of
+from serve_bench.observing.gpu import Gpus, gpu_summary
+from serve_bench.observing.readings import (
+    children_of,
+    children_of_this,
+    cpu_ns,
+    host_reading,
+    perf,
+    pss_bytes,
+    rss_bytes,
+    thread_name,
+    threads_of,
+    title_of,
+)
+
+if TYPE_CHECKING:
+    from serve_bench.observing.profiling import Profilable
+
+INTERVAL_S: Final = 0.2
+OWN_SHARE: Final = 0.01
+"""What the sampler may use of a core. Where ticks cost more, they become rarer."""
+
+REPLICA_TITLE: Final = "ray::ServeReplica:"
+
+THREADS_EVERY_NS: Final = 1_000_000_000
+RSS_EVERY_NS: Final = 1_000_000_000
+CHILDREN_EVERY_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A process to be sampled."""
+
+    pid: int
+    role: str
+    title: str
+
+
+@dataclass
+class Sampler:
+    """Samples processes, and children of this one that come later, from `start` to `stop`.
+
+    `late_role` is the role of such a child: during a trial it is a load worker.
+    """
+
+    watched: Iterable[Watched]
+    interval_s: float = INTERVAL_S
+    late_role: str = "load_worker"
+    parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
+    raylets: Sequence[int] = ()  # of their children, those that become replicas are watched too
+    gpus: Gpus | None = None
+    _tracks: dict[int, Track] = field(default_factory=dict)
+    _living: set[int] = field(default_factory=set)
+    _host: list[HostReading] = field(default_factory=list)
+    _gpu: list[list[dict[str, Any]]] = field(default_factory=list)
+    _own_ns: list[tuple[int, int]] = field(default_factory=list)  # (at, the thread's CPU so far)
+    _known_children: set[int] = field(default_factory=set)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _wall_ahead_ns: int = 0
+    _looked_ns: int = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """First readings of everything, then one each interval. To be called before the load."""
+        self._wall_ahead_ns = time.time_ns() - perf()
+        self._known_children = children_of_this()
+        for one in self.watched:
+            self._watch(Track(one.pid, one.role, one.title))
+        self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
+        self._tick()
+        for pid in tuple(self._living):
+            self._read_threads(self._tracks[pid])
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Last readings, proportional memory among them. To be called after the load."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._tick()
+        for pid in tuple(self._living):
+            track = self._tracks[pid]
+            self._read_threads(track)
+            track.pss_bytes = pss_bytes(pid)
+
+    def summary(self, began_at_ns: int, duration_s: float) -> dict[str, Any]:
+        """What was used in a span that began at `began_at_ns` (of `time.time_ns`).
+
+        Processes that were never seen in it are left out. `own_cpu_percent` is what the sampling
+        itself used, `interval_s` the mean distance of its ticks.
+        """
+        begin = began_at_ns - self._wall_ahead_ns
+        end = begin + int(duration_s * 1e9)
+        found = [summary_of(track, begin, end) for track in self._tracks.values()]
+        out: dict[str, Any] = {
+            "interval_s": self._mean_interval_s(),
+            "own_cpu_percent": self._own_percent(),
+            "host": host_summary(self._host, begin, end, os.cpu_count() or 1),
+            "processes": [one for one in found if one["seen_s"] > 0],
+        }
+        if self._gpu:
+            out["gpus"] = gpu_summary(self._gpu)
+        return out
+
+    def samples(self, key: str) -> list[dict[str, Any]]:
+        """The readings as plain content for samples.jsonl, one object a process.
+
+        Times are milliseconds since the first tick. `cpu_ms` are running totals.
+        """
+        zero = self._own_ns[0][0] if self._own_ns else 0
+        started = {"wall_ns": zero + self._wall_ahead_ns, "trial": key}
+        out: list[dict[str, Any]] = [
+            {
+                "kind": "process",
+                **started,
+                "pid": track.pid,
+                "role": track.role,
+                "cpu_ms": [[(at - zero) // 1000 / 1e3, cpu / 1e6] for at, cpu in track.cpu_ns],
+                "rss_mb": [[(at - zero) // 1000 / 1e3, b / 1e6] for at, b in track.rss_bytes],
+            }
+            for track in self._tracks.values()
+        ]
+        host = [[(one.at_ns - zero) // 1000 / 1e3, one.busy_ns / 1e6] for one in self._host]
+        out.append({"kind": "host", **started, "cpu_ms": host})
+        if self._gpu:
+            out.append({"kind": "gpu", **started, "readings": self._gpu})
+        return out
+
+    def _run(self) -> None:
+        delay_s = self.interval_s
+        while not self._stop.wait(delay_s):
+            cost_s = self._tick(self.interval_s * OWN_SHARE) / 1e9
+            delay_s = max(self.interval_s, cost_s / OWN_SHARE)
+
+    def _tick(self, budget_s: float = 0.0) -> int:
+        """Reads everything cheap, then threads as far as the budget goes. Its CPU cost in ns."""
+        before = time.thread_time_ns()
+        for pid in children_of_this() - self._known_children:
+            self._known_children.add(pid)
+            self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
+        if perf() - self._looked_ns >= CHILDREN_EVERY_NS:
+            self._look_for_children()
+        for pid in tuple(self._living):
+            self._read_cpu(self._tracks[pid])
+        host = host_reading()
+        if host is not None:
+            self._host.append(host)
+        if self.gpus is not None and self.gpus.why_not is None:
+            self._gpu.append(self.gpus.read())
+        spent = time.thread_time_ns() - before
+        due = perf() - THREADS_EVERY_NS
+        waiting = [self._tracks[pid] for pid in self._living]
+        waiting.sort(key=lambda track: track.threads[-1].at_ns if track.threads else 0)
+        for track in waiting:
+            if spent > budget_s * 1e9 or (track.threads and track.threads[-1].at_ns > due):
+                break
+            self._read_threads(track)
+            spent = time.thread_time_ns() - before
+        total = self._own_ns[-1][1] if self._own_ns else 0
+        self._own_ns.append((perf(), total + spent))
+        return spent
+
+    def _look_for_children(self) -> None:
+        """A reload of HAProxy is a new child of its manager, while the old one drains."""
+        self._looked_ns = perf()
+        for parent, role in self.parents.items():
+            for pid in children_of(str(parent)) - set(self._tracks):
+                self._watch(Track(pid, role, role))
+        for raylet in self.raylets:
+            for pid in children_of(str(raylet)) - set(self._tracks):
+                # A worker of Ray gets its title when it becomes a replica.
+                if (title := title_of(pid)).startswith(REPLICA_TITLE):
+                    self._watch(Track(pid, "replica", title))
+
+    def _watch(self, track: Track) -> None:
+        self._tracks[track.pid] = track
+        self._living.add(track.pid)
+
+    def _read_cpu(self, track: Track) -> None:
+        used = cpu_ns(track.pid)
+        now = perf()
+        if used is None:
+            self._living.discard(track.pid)
+            return
+        track.cpu_ns.append((now, used))
+        if not track.rss_bytes or now - track.rss_bytes[-1][0] >= RSS_EVERY_NS:
+            rss = rss_bytes(track.pid)
+            if rss is not None:
+                track.rss_bytes.append((now, rss))
+
+    def _read_threads(self, track: Track) -> None:
+        reading = threads_of(track.pid)
+        if reading is None:
+            return
+        former = track.threads[-1].run_ns if track.threads else {}
+        busiest = max(reading.run_ns, key=lambda tid: reading.run_ns[tid] - former.get(tid, 0))
+        track.threads.append(reading)
+        if busiest not in track.names and (name := thread_name(track.pid, busiest)) is not None:
+            track.names[busiest] = name
+
+    def _mean_interval_s(self) -> float | None:
+        ticks = self._own_ns
+        return (
+            round((ticks[-1][0] - ticks[0][0]) / 1e9 / (len(ticks) - 1), 3) if ticks[1:] else None
+        )
+
+    def _own_percent(self) -> float | None:
+        """Of a core, over the ticks of the thread; the first and last readings are no part."""
+        ticks = self._own_ns[:-1]
+        if len(ticks) < 2:
+            return None
+        return round(100.0 * (ticks[-1][1] - ticks[0][1]) / (ticks[-1][0] - ticks[0][0]), 2)
+
+
+def sampler_of(
+    processes: Iterable[Profilable], gpus: Gpus | None = None, spies: Iterable[int] = ()
+) -> Sampler:
+    """Of the processes of a launch or a Serve, and of the py-spy that look at them. With them go
+    those that come later: the ones to which HAProxy hands over, and replicas that autoscaling adds.
+    """
+    every = tuple(processes)
+    watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
+    return Sampler(
+        [*watched, *(Watched(pid, "py_spy", "py-spy") for pid in spies)],
+        parents={one.pid: "haproxy" for one in every if one.role == "haproxy_manager"},
+        raylets=[one.pid for one in every if one.role == "raylet"],
+        gpus=gpus,
+    )
+
+
+def write_samples(path: Path, samples: Sequence[dict[str, Any]]) -> None:
+    """Appends to samples.jsonl, one object a line. Raises OSError."""
+    import json
+
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(one, separators=(",", ":")) + "\n" for one in samples)

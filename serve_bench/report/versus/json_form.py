@@ -1,0 +1,131 @@
+"""A comparison as JSON, for programs.
+
+Rule: every figure, not rounded: the values of each launch, intervals (at 95 % and at the level that
+Holm's correction asks), thresholds as they held, and in what runs were unlike. Times in ns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from serve_bench.analysis.comparing.parts import About, Compared, ComparedRow, Comparing, Effect
+from serve_bench.analysis.comparing.words import headline
+from serve_bench.analysis.comparison import Interval
+
+
+def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
+    """The comparison as one JSON object, indented."""
+    whole = {
+        "kind": comparing.kind,
+        "verdict": comparing.word,
+        "headline": headline(comparing),
+        "aa": comparing.aa,
+        "threshold": comparing.threshold,
+        "gate": list(comparing.gate),
+        "noise": {"run": comparing.noise, "floors": dict(comparing.floors)},
+        "a": _side(comparing.sides[0]),
+        "b": _side(comparing.sides[1]),
+        "rows": [_row(row) for row in comparing.rows],
+        "alone": [asdict(one) for one in comparing.alone],
+        "failures": list(comparing.failures),
+        "unlike": list(comparing.unlike),
+        "warnings": list(comparing.warnings),
+        "notes": list(comparing.notes),
+        "records": list(where),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _side(side: About) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "variant": side.variant,
+        "settings": dict(side.settings),
+        "run": side.run.id,
+        "command": side.run.command,
+        "started_at": side.run.started_at,
+        "tool_version": side.run.tool_version,
+        "host": dict(side.run.host),
+        "suite": dict(side.run.suite),
+        "launches": [
+            {
+                "id": one.id,
+                "round": one.round,
+                "variant": one.variant.name,
+                "env": dict(one.variant.env),
+                "versions": dict(one.proof.get("versions") or {}),
+                "port_owner": one.proof.get("port_owner"),
+            }
+            for one in side.launches
+        ],
+    }
+
+
+def _row(row: ComparedRow) -> dict[str, Any]:
+    return {
+        "variants": None if row.variants is None else list(row.variants),
+        "cell": dict(row.cell),
+        "row": row.row,
+        "client": row.client,
+        "verdict": row.word,
+        "planned": list(row.planned),
+        "measured": list(row.measured),
+        "worse": row.worse or None,
+        "metrics": {line.metric: _line(line) for line in row.lines},
+        "doubts": [asdict(one) for one in row.doubts],
+        "slicing": None if row.slicing is None else asdict(row.slicing),
+        "slices_to_steady": [_effect(one) for one in row.effects],
+    }
+
+
+def _line(line: Compared) -> dict[str, Any]:
+    judged = line.judged
+    strict = judged.interval
+    if strict is not None and judged.alpha is not None:
+        strict = strict.at(1 - judged.alpha)
+    return {
+        "unit": line.unit,
+        "better": line.better,
+        "gated": line.gated,
+        "a": line.a,
+        "b": line.b,
+        "ratio": line.ratio,
+        "a_by_round": {str(at): value for at, value in line.a_values.items()},
+        "b_by_round": {str(at): value for at, value in line.b_values.items()},
+        "interval": _interval(judged.interval),
+        "interval_by_holm": _interval(strict) if judged.alpha is not None else None,
+        "threshold": judged.threshold,
+        "p": judged.p,
+        "p_adjusted": judged.p_adjusted,
+        "alpha": judged.alpha,
+        "verdict": judged.word,
+        "why": judged.why,
+        "rounds_needed": judged.rounds_needed,
+    }
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    known = {"side": effect.side, "ratio": effect.ratio, "rounds": effect.rounds}
+    return {**known, "interval": _interval(effect.interval)}
+
+
+def _interval(interval: Interval | None) -> dict[str, Any] | None:
+    """`log_*`: on logarithms; an end beyond all numbers is null."""
+    if interval is None:
+        return None
+    return {
+        "ratio": interval.ratio,
+        "low": interval.low,
+        "high": interval.high if math.isfinite(interval.high) else None,
+        "confidence": interval.confidence,
+        "log_center": interval.center,
+        "log_se": interval.se,
+        "df": interval.df,
+        "n_a": interval.n_a,
+        "n_b": interval.n_b,
+        "paired": interval.pairs,
+    }

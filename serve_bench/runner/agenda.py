@@ -1,0 +1,198 @@
+"""What a sitting does with the rows of its plan: measure them, repeat them with profilers, or both.
+
+Pure. A fresh run does with each row what was asked for; one that is resumed does what is missing.
+Where rows grow (a ladder), `work` gives one after the other. Rule: the time left is reckoned from
+here alone, so that it counts what will be done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from serve_bench.analysis.climb import Climb, Place, climbs_of, throughput_of
+from serve_bench.core.ladder import Ladder
+from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
+from serve_bench.core.scenario import (
+    A_RATE,
+    Cell,
+    LaunchPlan,
+    Suite,
+    expected_s,
+    expected_trial_s,
+    label_of,
+    plan,
+    without,
+)
+
+PROFILING_S: Final = 1.5
+"""What a profiled repetition takes beside its load: py-spy reads the symbols of its process before,
+and writes the stacks after (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """The rows of `launches`. A key in `measured` or `profiled` has that behind it already."""
+
+    suite: Suite
+    launches: tuple[LaunchPlan, ...]
+    profile: bool = False
+    measured: frozenset[str] = frozenset()
+    profiled: frozenset[str] = frozenset()
+    climbed: Mapping[Place, Climb] = field(default_factory=dict)  # ladders of an earlier sitting
+
+    def of(self, trials: Iterable[PlannedTrial]) -> list[tuple[PlannedTrial, bool]]:
+        """The loads of a cell in order: rows to be measured, then those to be profiled (True)."""
+        rows = list(trials)
+        plain = [(row, False) for row in rows if row.key not in self.measured]
+        again = rows if self.profile else []
+        return plain + [(row, True) for row in again if row.key not in self.profiled]
+
+    def work(self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]) -> Work:
+        """The loads of a cell, one after the other."""
+        if self.suite.ladder is None:
+            return Listed(self.of(trials), self.expected_load_s)
+        return Climbing(self._climb(self.suite.ladder, launch, cell), self.suite)
+
+    def _climb(self, ladder: Ladder, launch: LaunchPlan, cell: Cell) -> Climb:
+        label = label_of(cell)
+        place = (launch.variant.name, launch.round, _slug(cell))
+        if place in self.climbed:
+            return deepcopy(self.climbed[place])
+        each = self.suite.requests_per_client
+        return Climb(ladder, launch.variant.name, launch.round, label, each)
+
+    def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[bool]:
+        """Every load of these launches, of all by default, as far as is known now; True is a
+        profiled one."""
+        every = self.launches if launches is None else launches
+        out: list[bool] = []
+        for launch in every:
+            for cell, trials in launch.cells:
+                out += self.work(launch, cell, trials).left()
+        return out
+
+    def expected_load_s(self, profiled: bool) -> float:
+        """About how long one load takes."""
+        return expected_trial_s(self.suite) + (PROFILING_S if profiled else 0.0)
+
+    def expected_s(self, launches: Sequence[LaunchPlan] | None = None) -> float:
+        """About how long these launches take; all of them by default."""
+        left = self.launches if launches is None else launches
+        cells = [trials for launch in left for _, trials in launch.cells]
+        loads_s = sum(self.expected_load_s(profiled) for profiled in self.loads(left))
+        plain_s = sum(len(trials) for trials in cells) * expected_trial_s(self.suite)
+        return expected_s(self.suite, left) - plain_s + loads_s
+
+
+class Work(Protocol):
+    """What is to be done on one cell."""
+
+    def next(self) -> tuple[PlannedTrial, bool] | None:
+        """The next load, and whether it is profiled; None when all is done."""
+
+    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
+        """What came of a load; None: nothing."""
+
+    def left(self) -> list[bool]:
+        """The loads to come, as far as is known; True is a profiled one."""
+
+    def left_s(self) -> float:
+        """About how long they take, by what is measured so far."""
+
+
+class Listed:
+    """Loads that are known beforehand. `cost` tells how long one takes, profiled or not."""
+
+    def __init__(
+        self, loads: Iterable[tuple[PlannedTrial, bool]], cost: Callable[[bool], float]
+    ) -> None:
+        self._loads = deque(loads)
+        self._cost = cost
+
+    def next(self) -> tuple[PlannedTrial, bool] | None:
+        """The next of the list."""
+        return self._loads[0] if self._loads else None
+
+    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
+        """Whatever came of it, the next one follows."""
+        self._loads.popleft()
+
+    def left(self) -> list[bool]:
+        """The rest of the list."""
+        return [profiled for _, profiled in self._loads]
+
+    def left_s(self) -> float:
+        """Of each load the same."""
+        return sum(self._cost(profiled) for profiled in self.left())
+
+
+class Climbing:
+    """The steps of a ladder."""
+
+    def __init__(self, climb: Climb, suite: Suite) -> None:
+        self._climb = climb
+        self._suite = suite
+
+    def next(self) -> tuple[PlannedTrial, bool] | None:
+        """The next step."""
+        planned = self._climb.next()
+        return None if planned is None else (planned, False)
+
+    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
+        """The step with its throughput; a load that failed served nothing."""
+        self._climb.add(planned.row, throughput_of(trial))
+
+    def left(self) -> list[bool]:
+        """About so many steps."""
+        return [False] * self._climb.expected_left
+
+    def left_s(self) -> float:
+        """Where requests end a row, by the best rate so far."""
+        if self._suite.requests_per_client is None:
+            return self._climb.expected_left * expected_trial_s(self._suite)
+        rate = max((one.throughput for one in self._climb.steps), default=0.0) or A_RATE
+        rows = self._climb.rows_left
+        return sum(expected_trial_s(self._suite, row, rate) for row in rows)
+
+
+def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
+    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions too.
+
+    A row that a failure casts doubt on is missing; so is a profile without stacks or broken off.
+    """
+    if suite.ladder is not None:
+        return _rest_of_ladders(earlier, suite)
+    doubted = {failure.key for failure in earlier.failures}
+    measured = frozenset(one.key for one in earlier.trials if one.key not in doubted)
+    profiled = frozenset(
+        one.key
+        for one in earlier.profiled
+        if any("failed" not in file for file in one.profiles) and not one.flags.get("interrupted")
+    )
+    done = measured & profiled if profile else measured
+    return Agenda(suite, without(plan(suite), done), profile, measured, profiled)
+
+
+def _rest_of_ladders(earlier: Result, suite: Suite) -> Agenda:
+    """The ladders that are not at their end, or hold a step in doubt."""
+    assert suite.ladder is not None
+    climbed = climbs_of(earlier, suite.ladder)
+    launches = []
+    for launch in plan(suite):
+        cells = tuple(
+            (cell, trials)
+            for cell, trials in launch.cells
+            if (climb := climbed.get((launch.variant.name, launch.round, _slug(cell)))) is None
+            or climb.next() is not None
+        )
+        if cells:
+            launches.append(replace(launch, cells=cells))
+    return Agenda(suite, tuple(launches), climbed=climbed)
+
+
+def _slug(cell: Cell) -> str:
+    return cell_slug(label_of(cell))

@@ -1,0 +1,188 @@
+"""Where a load comes from: processes of this host, or actors on the nodes of a Ray cluster.
+
+Both are driven alike and give a LoadResult; the one from nodes holds each node's share beside it.
+Rule: a node that is lost is a failed worker of the result, and the rest goes on. How nodes load is
+nodes/, how a load is dealt out load_split.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_result import LoadResult, WorkerFailure
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.request_spec import SpecError
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.driver import OnProgress
+from serve_bench.load.merge import losses
+from serve_bench.load.request_log import RequestLog
+from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
+from serve_bench.runner.load_split import parts_of
+from serve_bench.serving.ports import reachable
+
+RAY: Final = "ray"
+"""The word for the cluster that is measured; without one, for that which Ray finds here."""
+
+MOST_NODES: Final = 10_000
+
+
+class Drive(Protocol):
+    """What `load.drive_load` is; all of it may be raised by another that is driven alike."""
+
+    def __call__(
+        self,
+        load: Load,
+        timing: Timing,
+        *,
+        on_progress: OnProgress | None = None,
+        mark: Mapping[str, str] | None = None,
+        log: RequestLog | None = None,
+    ) -> LoadResult: ...
+
+
+class Joinable(Protocol):
+    """A cluster that another driver can join."""
+
+    @property
+    def gcs_address(self) -> str: ...
+    @property
+    def joining(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class LoadOn:
+    """What `--load-on` and `--load-nodes` ask for. `address`: HOST:PORT of a cluster; None: the one
+    that is measured. `nodes`: how many of them; None: all that are alive."""
+
+    address: str | None = None
+    nodes: int | None = None
+
+
+class Here:
+    """Loads from processes of this host."""
+
+    def drive(self, cluster: Joinable | None = None) -> Drive:
+        """What drives a load."""
+        return drive_load
+
+    def close(self) -> None:
+        """Nothing stays up between loads."""
+
+
+@dataclass
+class FromNodes:
+    """Loads from the nodes of a Ray cluster, whose actors stay up until `close`. `log` takes what
+    Ray says."""
+
+    asked: LoadOn
+    run_id: str
+    log: Path
+    _crew: NodeCrew | None = field(default=None)
+
+    def drive(self, cluster: Joinable | None = None) -> Drive:
+        """What drives a load. `cluster`: the one that is measured. Raises LoadError when the nodes
+        cannot be had."""
+        if self._crew is None:
+            env = dict(os.environ)
+            address = self.asked.address
+            if address is None and cluster is not None:
+                env = {k: v for k, v in env.items() if not k.startswith("RAY_")}
+                address, env = cluster.gcs_address, {**env, **cluster.joining}
+            crew = NodeCrew(address or "auto", self.run_id, self.log, env)
+            try:
+                crew.start()
+            except NodesFailed as error:
+                raise NodesError(str(error)) from None
+            self._crew = crew
+        return _NodeDrive(self._crew, self.asked.nodes)
+
+    def close(self) -> None:
+        """Ends the actors."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close()
+
+
+@dataclass(frozen=True)
+class _NodeDrive:
+    """Drives a load dealt out to nodes, as `drive_load` does from this process."""
+
+    crew: NodeCrew
+    nodes: int | None
+
+    def __call__(
+        self,
+        load: Load,
+        timing: Timing,
+        *,
+        on_progress: OnProgress | None = None,
+        mark: Mapping[str, str] | None = None,
+        log: RequestLog | None = None,
+    ) -> LoadResult:
+        if log is not None:
+            raise SpecError("a log of the requests needs a load from this host")
+        loads = self._dealt(load)
+        try:
+            result = self.crew.drive(loads, timing, on_progress=on_progress)
+        except NodesInterrupted as early:
+            raise LoadInterrupted(self._whole(load, loads, early.result)) from early
+        except NodesFailed as error:
+            raise NodesError(str(error)) from None
+        return self._whole(load, loads, result)
+
+    def _dealt(self, load: Load) -> dict[str, Load]:
+        """A part for each node. Raises LoadError when there are not so many."""
+        alive = [node.node_id for node in self.crew.look() if node.alive]
+        wanted = len(alive) if self.nodes is None else self.nodes
+        if not alive or wanted > len(alive):
+            how = f"{len(alive)} node{'' if len(alive) == 1 else 's'}"
+            raise NodesError(f"--load-nodes {wanted}: the cluster has {how} alive")
+        return dict(zip(sorted(alive), parts_of(load, wanted), strict=False))
+
+    def _whole(self, load: Load, loads: Mapping[str, Load], result: NodesResult) -> LoadResult:
+        combined = result.combined(load)
+        assert combined is not None, "where all nodes are lost, the crew has raised"
+        names = {node.node_id: f"{node.hostname} ({node.ip})" for node in self.crew.nodes}
+        lost = tuple(
+            WorkerFailure(0, one.reason, one.completed, node=names.get(node, node))
+            for node, one in result.lost.items()
+        )
+        nodes = tuple(result.node_facts(self.crew.nodes, loads))
+        count = f"load from {len(loads)} node{'' if len(loads) == 1 else 's'} of a Ray cluster"
+        shares = ", ".join(f"{one['ip']} {one['completed']:,}" for one in nodes)
+        return replace(
+            combined,
+            failures=(*combined.failures, *lost),
+            nodes=nodes,
+            notes=(*combined.notes, f"{count}; completed by each: {shares}", *losses(lost)),
+        )
+
+
+class NodesError(LoadError):
+    """The nodes cannot drive the load: one line, which names what is wrong by itself."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("worker", "the nodes", 0, reason)
+        self.args = (reason,)
+
+
+def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
+    """What the two flags ask for; None: a load from here. Raises BadInput."""
+    if text is None:
+        if nodes is not None:
+            raise BadInput("--load-nodes: goes with --load-on ray")
+        return None
+    if nodes is not None and not 1 <= nodes <= MOST_NODES:
+        raise BadInput(f"--load-nodes: {nodes} is not allowed; it takes 1 to {MOST_NODES:,}")
+    if text == RAY:
+        return LoadOn(None, nodes)
+    if ":" not in text:
+        raise BadInput(
+            f"--load-on: {text!r} is not allowed; it takes ray, or HOST:PORT of a Ray cluster"
+        )
+    return LoadOn(reachable(text, "--load-on"), nodes)

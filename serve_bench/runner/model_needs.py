@@ -1,0 +1,183 @@
+"""What a DLRM ranker needs and whether this host has it: torch, the device, memory for the tables.
+
+Rule: all is found out before anything is started, and what cannot be had is refused with a way out;
+nothing is made smaller unasked. torch is asked in a process of its own, under the interpreter of
+each variant, since that is where the replicas will run.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import psutil
+
+from serve_bench.core.axes import MODEL_APPS, Value
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_module import NOT_FROM_HERE
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.scenario import Suite
+from serve_bench.observing.host import memory_limit_bytes
+from serve_bench.serving.apps.dlrm_shape import Shape
+
+RANKER_BYTES: Final = 520_000_000
+"""A ranker replica beside its tables: torch, its threads, batches. Measured as proportional memory
+on a CPU: 508 to 513 MB."""
+
+REPLICA_BYTES: Final = 95_000_000
+"""A replica without torch (86 to 94 MB of proportional memory each, 1 to 32 of them)."""
+
+GPU_RANKER_BYTES: Final = 1_500_000_000
+"""GPU memory of a ranker beside its tables: CUDA's context, libraries, batches and graphs. An
+estimate: no GPU was at hand."""
+
+ASK_TIMEOUT_S: Final = 120.0
+
+_ASK: Final = (
+    NOT_FROM_HERE
+    + """
+import json, torch
+cuda = torch.cuda.is_available()
+devices = range(torch.cuda.device_count()) if cuda else ()
+print(json.dumps({
+    "version": torch.__version__,
+    "built_for": torch.version.cuda,
+    "devices": [[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[0]] for i in devices],
+}))
+"""
+)
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The torch of an interpreter. `built_for`: its CUDA, None without. `devices`: name and free
+    bytes of each GPU that it can use."""
+
+    version: str
+    built_for: str | None
+    devices: tuple[tuple[str, int], ...]
+
+
+def torch_of(variant: VariantUsed) -> Torch:
+    """Asks the variant's interpreter. BadInput says what to install, and where."""
+    python = variant.python or sys.executable
+    where = f"variants.{variant.name}: python {python}: " if variant.python else ""
+    try:
+        told = _asked(python)
+    except OSError as error:
+        raise BadInput(f"{where}{(error.strerror or 'cannot be run').lower()}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{where}torch gave no answer in {ASK_TIMEOUT_S:.0f} s") from None
+    if told.returncode != 0:
+        if "No module named 'torch'" in told.stderr:
+            raise BadInput(f"{where}torch is not installed: pip install 'serve-bench[torch]'")
+        last = (told.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise BadInput(f"{where}torch cannot be used: {last}")
+    try:
+        found: Mapping[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
+        devices = tuple((str(name), int(free)) for name, free in found["devices"])
+        return Torch(str(found["version"]), found["built_for"], devices)
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise BadInput(f"{where}is no Python: asked for its torch, it told nothing") from None
+
+
+@functools.cache  # variants mostly share an interpreter, and torch takes seconds to load
+def _asked(python: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-c", _ASK], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
+    )
+
+
+def with_device(suite: Suite) -> Suite:
+    """The suite with the device that "auto" means here, once it is sure that all of it can be had.
+
+    An app without a model is left as it is. Raises BadInput.
+    """
+    if suite.app.name not in MODEL_APPS:
+        return suite
+    for cell in suite.cells:
+        shape_of(cell)
+    torches = {variant.name: torch_of(variant) for variant in suite.variants}
+    cells = tuple({**cell, "device": _device(cell, torches)} for cell in suite.cells)
+    for cell in cells:
+        if cell["device"] == "cuda":
+            for torch in torches.values():
+                check_gpus(suite, cell, torch)
+        check_memory(suite, cell, _free_bytes())
+    return replace(suite, cells=cells)
+
+
+def shape_of(cell: Mapping[str, Value]) -> Shape:
+    """The shape that a cell asks for. BadInput names the key."""
+    try:
+        return Shape.from_args(cell)
+    except ValueError as error:
+        name, _, rest = str(error).partition(":")
+        raise BadInput(f"--{name.replace('_', '-')}:{rest}") from None
+
+
+def _device(cell: Mapping[str, Value], torches: Mapping[str, Torch]) -> str:
+    asked = str(cell["device"])
+    without = [name for name, torch in torches.items() if not torch.devices]
+    if asked == "cuda" and without:
+        built = torches[without[0]].built_for
+        why = "torch finds no CUDA device" if built else "torch is built without CUDA"
+        raise BadInput(f"--device cuda: {why}; it takes auto or cpu here")
+    if asked == "auto" and 0 < len(without) < len(torches):
+        raise BadInput(
+            f"--device auto: variant {without[0]} has no CUDA and others have; name cpu or cuda"
+        )
+    return "cpu" if asked == "cpu" or without else "cuda"
+
+
+def check_gpus(suite: Suite, cell: Mapping[str, Value], torch: Torch) -> None:
+    """BadInput when there are too few GPUs for the replicas, or too little memory on them."""
+    replicas, fraction = int(cell["num_replicas"]), float(cell["gpu_fraction"])
+    a_gpu = int(1 / fraction + 1e-9)  # replicas that fit on one: Ray splits no replica over two
+    needed = -(-replicas // a_gpu)
+    have = len(torch.devices)
+    if needed > have:
+        share = 1 / -(-replicas // have)
+        raise BadInput(
+            f"--gpu-fraction: {replicas} ranker replicas of {fraction:g} GPU each need {needed} "
+            f"GPUs, this host has {have}; try --gpu-fraction {share:.4g}, or fewer replicas"
+        )
+    tables = shape_of(cell).tables_bytes
+    together = min(replicas, a_gpu)
+    wanted = together * (tables + GPU_RANKER_BYTES)
+    free = min(free for _, free in torch.devices)
+    if wanted > free:
+        raise BadInput(
+            f"--table-rows: GPU memory: {together} ranker replicas on one GPU take about "
+            f"{wanted / 1e9:.2f} GB ({tables / 1e9:.2f} GB of tables each), {free / 1e9:.2f} GB is "
+            "free; try smaller tables, fewer replicas, or a larger --gpu-fraction"
+        )
+
+
+def check_memory(suite: Suite, cell: Mapping[str, Value], free_bytes: int) -> None:
+    """BadInput when the tables of all replicas of a cell do not fit in memory."""
+    rankers = int(cell["num_replicas"])
+    tables = shape_of(cell).tables_bytes
+    others = suite.app.replicas(cell) - rankers
+    wanted = rankers * (tables + RANKER_BYTES) + others * REPLICA_BYTES
+    if wanted <= free_bytes:
+        return
+    fit = int(free_bytes / (wanted / rankers))
+    raise BadInput(
+        f"memory: {rankers} ranker replicas take about {wanted / 1e9:.1f} GB "
+        f"({tables / 1e9:.2f} GB of tables each), {free_bytes / 1e9:.1f} GB is free; "
+        f"try at most {fit} replica{'' if fit == 1 else 's'}, or smaller tables (--table-rows)"
+        if fit
+        else f"--table-rows: memory: a ranker replica takes about {wanted / rankers / 1e9:.1f} GB "
+        f"({tables / 1e9:.2f} GB of tables), {free_bytes / 1e9:.1f} GB is free; try smaller tables"
+    )
+
+
+def _free_bytes() -> int:
+    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
+    return free if limit is None else min(free, limit)

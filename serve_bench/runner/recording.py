@@ -1,0 +1,269 @@
+"""From a wish ("the replicas, 20 s") to files and stacks: names of files, recording, reading back.
+
+The part of `serve-bench profile` that is no flag and no print. Rule: a file is there only when it
+holds something. What stacks mean belongs to stacks.py, how they look to report/.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from serve_bench.analysis.stack_layers import LayerRules, read_rules
+from serve_bench.analysis.stacks import Stacks, merged, parse_raw, to_raw
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.node_names import file_name
+from serve_bench.core.node_result import Node
+from serve_bench.observing import perf
+from serve_bench.observing.processes import ServeProcess
+from serve_bench.observing.profiler import Recorded, Recording, record
+from serve_bench.observing.pyspy import FORMATS, Options
+from serve_bench.observing.readings import cpu_ns
+from serve_bench.store.files import make_room, remove_empty, why, write_whole
+from serve_bench.store.shipped import read_toml, shipped
+
+if TYPE_CHECKING:
+    from serve_bench.nodes.watch_crew import WatchCrew
+
+RAW_SUFFIX: Final = FORMATS["raw"]
+DERIVED: Final = ("flamegraph", "raw")
+"""Formats that are made from raw stacks, and so come with tables; the others are py-spy's own."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to record and where to. `out` None: a name is made from role and pid."""
+
+    duration_s: float
+    options: Options
+    format: str = "flamegraph"
+    out: Path | None = None
+
+    @property
+    def suffix(self) -> str:
+        """How the file's name ends; a page instead of an SVG where `out` says so."""
+        if self.format == "flamegraph" and self.out is not None and self.out.suffix == ".html":
+            return ".html"
+        return FORMATS[self.format]
+
+    def place(self, role: str, pid: int, several: bool, host: str = "") -> Path:
+        """The file of one process. With several, role and pid come into each name, and before them
+        the `host` of a process of another node."""
+        own = f"{host}-{role}" if host else role
+        if self.out is None:
+            return Path(f"profile-{own}-{pid}{self.suffix}")
+        if not several:
+            return self.out
+        stem = self.out.name.removesuffix(self.suffix).removesuffix(self.out.suffix)
+        first = stem[: -len(role)].removesuffix("-") if f"-{stem}".endswith(f"-{role}") else stem
+        named = f"{first}-{own}" if first else own
+        return self.out.with_name(f"{named}-{pid}{self.suffix}")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What came of one process: `stacks` None for py-spy's own formats. `host`: of another node."""
+
+    pid: int
+    role: str
+    place: Path
+    stacks: Stacks | None
+    notes: tuple[str, ...] = ()
+    samples: int = 0
+    host: str = ""
+
+    @property
+    def who(self) -> str:
+        """The process in a title or a table."""
+        return f"{self.pid} on {self.host}" if self.host else str(self.pid)
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What came of all processes."""
+
+    done: tuple[Profile, ...]
+    failed: tuple[RunFailed, ...]
+    interrupted: bool = False
+
+
+def record_all(
+    processes: Sequence[ServeProcess],
+    wish: Wish,
+    on_progress: Callable[[float], None],
+    mark: Mapping[str, str],
+) -> Profiles:
+    """Records Python processes at once. Raw stacks are left in `place` with the ending of raw; a
+    flamegraph is drawn from them by the caller. `mark` is put into the environment of each py-spy,
+    so that it ends should this process be killed."""
+    several = len(processes) > 1
+    raw = wish.format in DERIVED
+    recordings = []
+    for one in processes:
+        place = wish.place(one.role, one.pid, several)
+        out = raw_beside(place) if raw else place
+        format = "raw" if raw else wish.format
+        recordings.append(Recording(one.pid, out, wish.options, format, wish.duration_s, mark))
+    outcome = record(recordings, wish.duration_s, on_progress)
+    roles = {one.pid: one.role for one in processes}
+    done = [_profile(one, roles[one.pid], wish, several, raw) for one in outcome.done]
+    return Profiles(tuple(done), tuple(outcome.failed), outcome.interrupted)
+
+
+def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool) -> Profile:
+    stacks = read_stacks(recorded.path) if raw else None
+    place = wish.place(role, recorded.pid, several)
+    return Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the files of a process of a node go: `out` what is brought, `drawn` what is shown."""
+
+    host: str
+    role: str
+    drawn: Path
+    out: Path
+
+
+def record_on_nodes(
+    crew: WatchCrew,
+    processes: Sequence[tuple[Node, ServeProcess]],
+    wish: Wish,
+    on_progress: Callable[[float], None],
+    folder: Path,
+) -> Profiles:
+    """Records processes of nodes that `crew` watches at once, and leaves the files as `record_all`
+    does. What comes from the nodes comes into `folder` first. Raises BadInput when a file cannot be
+    made."""
+    raw = wish.format in DERIVED
+    pids: dict[Node, list[int]] = {}
+    places: dict[tuple[Node, int], _Place] = {}
+    for node, process in processes:
+        pids.setdefault(node, []).append(process.pid)
+        host = file_name(node, [one for one in crew.nodes if one.alive])
+        drawn = wish.place(process.role, process.pid, len(processes) > 1, host)
+        out = raw_beside(drawn) if raw else drawn
+        places[node, process.pid] = _Place(host, process.role, drawn, out)
+    new = make_room(next(iter(places.values())).out)
+    try:
+        format = "raw" if raw else wish.format
+        told = crew.record(pids, wish.options, format, wish.duration_s, folder, on_progress)
+        done = []
+        for one in told.done:
+            place = places[one.node, one.pid]
+            _keep(place.out, one.file)
+            stacks = read_stacks(place.out) if raw else None
+            done.append(
+                Profile(
+                    one.pid, place.role, place.drawn, stacks, one.notes, one.samples, place.host
+                )
+            )
+    finally:
+        remove_empty(new)
+    return Profiles(tuple(done), told.failed, told.interrupted)
+
+
+def _keep(place: Path, brought: Path) -> None:
+    """Moves what was brought to its place. Raises RunFailed."""
+    try:
+        write_whole(place, brought.read_bytes())
+    except OSError as error:
+        raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+    brought.unlink()
+
+
+def raw_beside(place: Path) -> Path:
+    """Where the raw stacks of a drawn profile lie: beside it, with the ending of raw."""
+    if place.name.endswith(RAW_SUFFIX) or place.suffix in (".txt", ".raw"):
+        return place
+    return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
+
+
+def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Profile | None, str]:
+    """CPU of a process that is no Python (% of a core), its stacks by perf, and what to say.
+
+    The file holds raw stacks, as with py-spy. No perf, or none allowed: the CPU alone, and why.
+    """
+    before, began = cpu_ns(process.pid), time.perf_counter_ns()
+    said, profile = "", None
+    try:
+        stacks = perf.record(process.pid, wish.duration_s, wish.options.rate)
+    except perf.PerfUnusable as error:
+        said = str(error)
+        time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))
+    else:
+        if stacks:
+            place = wish.place(process.role, process.pid, False)
+            try:
+                write_whole(raw_beside(place), to_raw(stacks))
+            except OSError as error:
+                raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+            profile = Profile(
+                process.pid, process.role, place, stacks, samples=sum(stacks.values())
+            )
+        else:
+            said = "perf took no sample: it was idle"
+    after, ended = cpu_ns(process.pid), time.perf_counter_ns()
+    if before is None or after is None:
+        raise RunFailed(f"process {process.pid} (haproxy) ended while it was looked at")
+    return 100.0 * (after - before) / (ended - began), profile, said
+
+
+# -------------------------------------------------------------------------------- reading
+
+
+def layer_rules() -> LayerRules:
+    """The shipped rules that split stacks by layer."""
+    file = shipped("reference") / "layers.toml"
+    return read_rules(read_toml(file), file.name)
+
+
+def read_stacks(file: Path) -> Stacks:
+    """Raw stacks of a file. BadInput when it cannot be read or holds something else."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {(error.strerror or 'error').lower()}") from None
+    stacks = parse_raw(text, str(file))
+    if not stacks:
+        raise BadInput(f"{file}: holds no stacks")
+    return stacks
+
+
+def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[Stacks, list[Path]]:
+    """The stacks that a word means: a file of raw stacks, or a folder with some below it.
+
+    With `run` it may also be (the beginning of) a trial's key, such as
+    `optimized/r1/bs1-mcq1-rep1/8-clients`; a run's own folder stands for all its profiles. Of a
+    folder, only files of the `target` roles are taken. BadInput says what was looked for.
+    """
+    places = [Path(word)] if run is None else [run / "profiles" / word, run / word, Path(word)]
+    for place in places:
+        if place.is_file():
+            return read_stacks(place), [place]
+        if place.is_dir():
+            files = [file for file in sorted(place.rglob(f"*{RAW_SUFFIX}")) if _of(file, target)]
+            if not files:
+                raise BadInput(f"{place}: holds no profiles of {' or '.join(target)}")
+            return merged(read_stacks(file) for file in files), files
+    looked = " nor ".join(dict.fromkeys(str(place) for place in places))
+    raise BadInput(f"no profile {word!r}: neither a file nor a folder at {looked}")
+
+
+def _of(file: Path, roles: tuple[str, ...]) -> bool:
+    """`replica-1234.raw.txt` is of a replica, and so is `out-replica-1234.raw.txt`."""
+    stem = file.name.removesuffix(RAW_SUFFIX).rpartition("-")[0]
+    return any(stem == role or stem.endswith(f"-{role}") for role in roles)
+
+
+def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
+    """Those with stacks, grouped."""
+    out: dict[str, list[Profile]] = {}
+    for one in profiles:
+        if one.stacks is not None:
+            out.setdefault(one.role, []).append(one)
+    return out

@@ -1,0 +1,223 @@
+"""What is needed to start a cluster, and the environment that its processes get.
+
+Rule: each launch has marks, ports and paths of its own, and nothing of Ray's from the shell, so
+that two clusters do not meet and `default` is the default. Nothing is started here, but to ask an
+interpreter which Ray it has.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import secrets
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from serve_bench.core import counts
+from serve_bench.core.errors import BadInput
+from serve_bench.core.own_module import NOT_FROM_HERE
+from serve_bench.core.result import VariantUsed
+from serve_bench.serving.strays import LAUNCH_MARK, MARKS, marks, run_directory
+
+METRICS_INTERVAL: Final = "RAY_metrics_report_interval_ms"
+METRICS_INTERVAL_MS: Final = "1000"
+"""Where Serve's metrics are asked for. Ray's default is 10 s: too long to wait after each trial.
+Each second costs 3 to 4 % of a core with 8 replicas (docs/profiling.md): not done unasked."""
+
+LOOPBACK: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Without clusters of several hosts, as on macOS, Ray's node is 127.0.0.1, and what it starts binds
+that: GCS, raylet, workers, agents, the metrics of dashboard, autoscaler and node. Left to itself it
+binds all interfaces, and metrics are told to anybody (Ray 2.60)."""
+
+TOKEN_FILE: Final = "token"
+TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"
+"""Left to itself Ray makes its token in the home directory, readable by all (0644), and leaves it
+there."""
+
+#: With direct ingress each replica has a port, and a restarted one takes another.
+PORTS_PER_REPLICA: Final = 8
+
+#: Of each kind: the range that blocks are drawn from has room for both, and for others.
+MOST_PORTS: Final = 4000
+
+#: HTTP and gRPC of its proxy, statistics and metrics of its HAProxy.
+PORTS_PER_RAYLET: Final = 4
+
+FEWEST_OPEN_FILES: Final = 96
+"""Of the hard limit, to which launches raise the soft one. The smallest cluster (one replica, one
+connection, variant default, Ray 2.60) came up and was measured with 96, when its proxy had 73 open,
+its replica 70, the raylet 67 and the GCS 61; with 64 it was still being deployed after 30 s."""
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What `Serving` needs to start a cluster.
+
+    `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
+    this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
+    where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all.
+    """
+
+    variant: VariantUsed
+    run_id: str
+    name: str
+    log: Path
+    most_replicas: int = 8
+    host: str = "127.0.0.1"
+    port: int = 0
+    metrics: bool = False  # export Serve's metrics often
+    raylets: int = 1
+    proxy_location: str = "HeadOnly"
+    folders: tuple[str, ...] = ()
+    cpus: float = 0.0
+
+    @property
+    def ports(self) -> int:
+        """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, those
+        for direct ingress, and four for each further raylet."""
+        asked = PORTS_PER_REPLICA * max(8, self.most_replicas)
+        ingress = 2 * min(asked, max(MOST_PORTS, self.most_replicas))
+        return 5 + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
+
+    @property
+    def directory(self) -> Path:
+        """The temporary directory of the launch; its path is short, for HAProxy's sockets."""
+        return run_directory(self.run_id) / self.name
+
+    @property
+    def logical_cpus(self) -> int:
+        """What Ray counts: enough that the replicas fit on any machine, and two to spare."""
+        return max(self.most_replicas + 2, math.ceil(self.cpus) + 2, os.cpu_count() or 1)
+
+    @property
+    def counts_folder(self) -> Path:
+        """Where replicas keep their counts."""
+        return self.directory / "c"
+
+    @property
+    def metrics_interval_s(self) -> float:
+        """How often Ray exports metrics in this launch."""
+        return float(self.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
+
+
+def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
+    """The environment of a launch: marks, the variant's flags, ports and paths of its own.
+
+    `ports`: one for HTTP, four for HAProxy and the fallback proxy, then those for direct ingress
+    and those of further raylets.
+    RAY_* names of the shell are left out: with them, `default` would not be the default.
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    path = [str(spec.directory / "p"), *spec.folders]
+    if spec.variant.python is None and env.get("PYTHONPATH"):
+        path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
+    haproxy = spec.directory / "h"
+    ingress = ports[5 : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
+    http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
+    return (
+        env
+        | marks(spec.run_id)
+        | {
+            LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
+            counts.FOLDER: str(spec.counts_folder),
+            "PYTHONPATH": os.pathsep.join(path),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            TOKEN_PATH: str(spec.directory / TOKEN_FILE),
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "m.sock"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "state"),
+            "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[2]),
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports[3]),
+            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports[4]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(http[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(http[-1]),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(grpc[0]),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(grpc[-1]),
+            # No request is under way when a cell changes: 30 s of draining would only be waited.
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        }
+        | (LOOPBACK if spec.raylets == 1 else {})
+        | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
+        | dict(spec.variant.env)
+    )
+
+
+def make_token(directory: Path) -> None:
+    """A new token for the Ray of a launch, in its directory, for our own user alone."""
+    file = os.open(directory / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w") as opened:
+        opened.write(secrets.token_hex(32))
+
+
+def raylet_ports(spec: LaunchSpec, ports: range) -> list[list[int]]:
+    """The ports of each raylet beside the head, from the end of those of the launch."""
+    last = ports[len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1) :]
+    return [list(last[at : at + PORTS_PER_RAYLET]) for at in range(0, len(last), PORTS_PER_RAYLET)]
+
+
+def attaching_environment(path: Path) -> dict[str, str]:
+    """The environment of a program that attaches to a cluster of others: that of the shell, whose
+    token and addresses may be needed, with our applications (in `path`) to be imported from.
+
+    No marks: when the run is killed, the program has yet to leave the cluster as it was, and ends
+    by itself then. What it starts is in the cluster, and no process of this machine.
+    """
+    env = {k: v for k, v in os.environ.items() if k not in (*MARKS, counts.FOLDER)}
+    paths = [str(path), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
+    return env | {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def ignored_environment() -> list[str]:
+    """RAY_* names of the shell that a launch leaves out, to be told once."""
+    return sorted(name for name in os.environ if name.startswith("RAY_"))
+
+
+def own_ray_version() -> str:
+    """The Ray that this interpreter has, or BadInput with what to install. Imports no ray."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        message = "Ray is not installed in this environment: pip install 'ray[serve]'"
+        raise BadInput(message) from None
+
+
+def lacking_open_files(hard: int) -> str | None:
+    """Why no cluster can start with this hard limit of open files; None where one can."""
+    if hard == resource.RLIM_INFINITY or hard >= FEWEST_OPEN_FILES:
+        return None
+    return (
+        f"the hard limit of open files is {hard:,}, and a process of Ray needs "
+        f"{FEWEST_OPEN_FILES:,}: as root ulimit -Hn {FEWEST_OPEN_FILES}, nofile in "
+        "/etc/security/limits.conf, or docker --ulimit"
+    )
+
+
+def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
+    """BadInput unless the variant can be launched here: its interpreter exists and has a Ray, and
+    processes may open files enough. `flag`: which gave the interpreter."""
+    lacking = lacking_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    if lacking is not None:
+        raise BadInput(lacking)
+    if variant.python is None:
+        own_ray_version()
+        return
+    where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
+    ask = NOT_FROM_HERE + "import importlib.metadata as m; print(m.version('ray'))"
+    try:
+        told = subprocess.run(
+            [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
+        )
+    except OSError as error:
+        raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{where}: gave no answer in 30 s") from None
+    if told.returncode != 0 or not told.stdout.strip():
+        raise BadInput(f"{where}: has no Ray installed")

@@ -1,0 +1,353 @@
+"""A cluster of one variant, up and proven: drives the child process of cluster/.
+
+`Serving` starts the child, deploys cells on it, gathers the proof of what is engaged, and ends the
+whole launch by its mark. Rule: nothing here imports ray; what must be asked inside Serve is asked
+by the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
+from serve_bench.core.axes import Value
+from serve_bench.core.counts import FORWARD_SUFFIX, Counts, counts_of
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.proof import contradictions, role_of, without_method
+from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.launch_spec import (
+    LaunchSpec,  # what Serving is made of
+    child_environment,
+    make_token,
+    raylet_ports,
+)
+from serve_bench.serving.ports import free_block, open_to_network, port_owner
+from serve_bench.serving.strays import Reaped, reap, started
+
+LAUNCH_TIMEOUT_S = 120.0
+
+#: For each further raylet: cluster/raylets.py gives it 60 s to join.
+RAYLET_TIMEOUT_S = 65.0
+
+OWNER_TIMEOUT_S = 10.0
+
+#: Roles whose processes must live through a trial, or its figures are of a broken cluster.
+FATAL_ROLES = ("raylet", "gcs")
+VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
+
+#: Words in lines of Ray's log that tell nothing about a failure.
+_CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
+_DETAIL_LINES = 12
+
+_SERVING = Path(__file__).resolve().parent
+
+NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
+"""Said of a launch whose interpreter was found to be of no use before."""
+
+
+class LaunchFailed(RunFailed):
+    """A cluster, or an app on it, did not come up as asked. `log` is the file of Ray's chatter."""
+
+    def __init__(self, message: str, detail: Sequence[str] = (), log: Path | None = None) -> None:
+        super().__init__(message, tuple(detail))
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a launch: its role is what it does for Serve, such as "replica"."""
+
+    pid: int
+    role: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deploy that is in force: how long it took, whether replicas stayed, what they use."""
+
+    seconds: float
+    in_place: bool
+    proof: Mapping[str, Any]
+
+
+@dataclass
+class Serving:
+    """One launch, as a context manager: leaving it ends every process of the launch.
+
+    `seconds`: how long each phase of the start took.
+    """
+
+    spec: LaunchSpec
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    http_options: dict[str, Any] = field(default_factory=dict)
+    port: int = 0
+    ports: range = range(0)  # all that are its own, from the start on
+    open_files: int | None = None  # soft limit in the child, which all that it starts inherits
+    metrics_url: str | None = None  # where the node shows its metrics, once it has started
+    gcs_address: str = ""  # by which another driver joins
+    joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
+    _child: Child | None = None
+    _vital: dict[int, tuple[str, int]] = field(default_factory=dict)
+    _closed: Reaped | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the HTTP port, without a path."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def imported(self) -> bool:
+        """Whether the child came as far as to have imported Ray and Serve."""
+        return "import" in self.seconds
+
+    def start(self, report: Callable[[str], None] = lambda phase: None) -> None:
+        """Starts Ray and Serve. Raises LaunchFailed with the lines of the log that matter."""
+        self.begin()
+        self.await_up(report)
+
+    def begin(self, apart_from: range = range(0)) -> None:
+        """Starts the child process alone, and takes the ports of the launch: none of `apart_from`,
+        which a launch has that is up at the same time."""
+        ports = self.ports = free_block(self.spec.ports, apart_from)
+        self.port = self.spec.port or ports[0]
+        for part in ("r", "h", "p", self.spec.counts_folder.name):
+            (self.spec.directory / part).mkdir(parents=True)
+        make_token(self.spec.directory)
+        (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        self._child = Child(
+            [self.spec.variant.python or sys.executable, "-u", str(_SERVING / "cluster")],
+            log=self.spec.log,
+            cwd=self.spec.directory,
+            env=child_environment(self.spec, ports),
+        )
+
+    def await_up(self, report: Callable[[str], None] = lambda phase: None) -> None:
+        """Has the child start Ray and Serve: what `begin` leaves of `start`, in any thread."""
+        assert self._child is not None, "begin() first"
+
+        def phase_ended(name: str, seconds: float) -> None:
+            self.seconds[name] = round(seconds, 4)
+            report(name)
+
+        body = {
+            "host": self.spec.host,
+            "port": self.port,
+            "num_cpus": self.spec.logical_cpus,
+            "ray_dir": str(self.spec.directory / "r"),
+            "env": dict(self.spec.variant.env),
+            "http_options": dict(self.spec.variant.http_options),
+            "raylets": raylet_ports(self.spec, self.ports),
+            "proxy_location": self.spec.proxy_location,
+        }
+        timeout_s = LAUNCH_TIMEOUT_S + RAYLET_TIMEOUT_S * (self.spec.raylets - 1)
+        try:
+            answer = self._child.ask("launch", body, timeout_s, phase_ended)
+        except ChildError as error:
+            raise self._failed(str(error), error.detail) from None
+        self.versions = answer["versions"]
+        self.metrics_url = answer.get("metrics_url")
+        self.http_options = answer["http_options"]
+        self.open_files = answer.get("open_files")
+        self.gcs_address = answer["gcs_address"]
+        self.joining = answer["environment"]
+
+    def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
+        """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
+        spec = deploy_spec(app, cell)
+        began = time.monotonic()
+        answer = self._ask("deploy", spec, float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S)
+        self._note_vital()
+        return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
+
+    def prove(self) -> dict[str, Any]:
+        """What is engaged, for the Launch record. Raises LaunchFailed if it is not what was asked.
+
+        To be called once an app is deployed, since a replica is part of the proof.
+        """
+        answer = self._ask("proof", {}, LAUNCH_TIMEOUT_S)
+        processes = self.processes()
+        proof: dict[str, Any] = {
+            "port": self.port,
+            "port_owner": self._owner(),
+            "processes": [asdict(process) for process in processes],
+            "flags": answer["flags"],
+            "environment": answer["environment"],
+            "versions": self.versions,
+            "http_options": self.http_options,
+            "logical_cpus": self.spec.logical_cpus,
+            "open_files": self.open_files,
+            "open_to_network": open_to_network({p.pid: p.role for p in processes}),
+        }
+        wrong = contradictions(self.spec.variant, proof)
+        if wrong:
+            name = self.spec.variant.name
+            raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
+        return proof
+
+    def _owner(self) -> dict[str, Any] | None:
+        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy: for a
+        moment nobody can be found, or one that is just about to end."""
+        deadline = time.monotonic() + OWNER_TIMEOUT_S
+        while time.monotonic() < deadline:
+            owner = port_owner(self.port)
+            try:
+                if owner is not None:
+                    name = owner.name()
+                    return {"pid": owner.pid, "name": name, "role": role_of(name)}
+            except psutil.NoSuchProcess:
+                continue
+            time.sleep(0.05)
+        return None
+
+    def processes(self) -> list[Process]:
+        """The processes of the launch now, with their roles; none once it has ended. HAProxy's pid
+        changes at a deploy."""
+        assert self._child is not None, "start() first"
+        try:
+            children = psutil.Process(self._child.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        found = [Process(self._child.pid, "driver", "serve-bench cluster")]
+        for child in children:
+            try:
+                line = child.cmdline()
+                title = child.name() if len(line) > 1 else (line or [child.name()])[0]
+                role = role_of(" ".join(line) or title)
+                found.append(Process(child.pid, role, without_method(title)))
+            except psutil.NoSuchProcess:
+                continue
+        return _with_fallback(found)
+
+    def begin_look(self) -> None:
+        """Starts to look at what the replicas wait in. Raises LaunchFailed."""
+        self._ask("look", {}, LAUNCH_TIMEOUT_S)
+
+    def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
+        """What each replica saw between two moments of time.time_ns. Raises LaunchFailed."""
+        return list(
+            self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LAUNCH_TIMEOUT_S)["replicas"]
+        )
+
+    def counts(self) -> dict[int, Counts]:
+        """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
+        that does not count."""
+        return _counts_in(self.spec.counts_folder)
+
+    def forward_ns(self) -> dict[int, Counts]:
+        """Nanoseconds in the model so far, in all (as `requests`) and by batch size, by pid."""
+        folder = self.spec.counts_folder
+        beside = folder.with_name(folder.name + FORWARD_SUFFIX)
+        return _counts_in(beside) if beside.is_dir() else {}
+
+    def replicas(self) -> list[int]:
+        """The pids of the replicas that were there after the deploy and have not been missed."""
+        return [pid for pid, (role, _) in self._vital.items() if role == "replica"]
+
+    def _note_vital(self) -> None:
+        """Remembers the processes that must live on; HAProxy's own changes with every reload."""
+        self._vital = {}
+        for process in self.processes():
+            if process.role in VITAL_ROLES:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._vital[process.pid] = (process.role, started(process.pid))
+
+    def casualties(self) -> list[str]:
+        """What ended since the deploy, or since this was last asked: a trial over it is no good."""
+        gone = {pid: role for pid, (role, since) in self._vital.items() if not _lives(pid, since)}
+        for pid, role in gone.items():
+            if role not in FATAL_ROLES:  # Serve replaces it, and it is told once
+                del self._vital[pid]
+        ended = [f"{role} {pid} ended" for pid, role in gone.items()]
+        if not ended and self._owner() is None:
+            ended = [f"nobody listens on port {self.port} any more"]
+        return ended
+
+    def broken(self) -> str | None:
+        """Why this cluster can do nothing more; None while it can."""
+        for pid, (role, since) in self._vital.items():
+            if role in FATAL_ROLES and not _lives(pid, since):
+                return f"{role} {pid} ended"
+        return None
+
+    def close(self) -> Reaped:
+        """Ends every process of the launch and removes its directory; the same answer twice."""
+        if self._closed is None:
+            # A second Ctrl-C must not leave a half-ended cluster; this takes at most 5 s.
+            main = threading.current_thread() is threading.main_thread()
+            former = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+            try:
+                if self._child is not None:
+                    self._child.kill()
+                self._closed = reap(self.spec.run_id, self.spec.name)
+                if self._child is not None:
+                    self._child.wait()
+            finally:
+                if main:
+                    signal.signal(signal.SIGINT, former)
+        return self._closed
+
+    def alive(self) -> bool:
+        """Whether the child process, and with it the cluster, still runs."""
+        return self._child is not None and self._child.alive()
+
+    def _ask(
+        self,
+        command: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        report: Callable[[str], None] = lambda phase: None,
+    ) -> dict[str, Any]:
+        assert self._child is not None, "start() first"
+        try:
+            told = self._child.ask(
+                command, body, timeout_s, lambda name, _: report(name), broken=self.broken
+            )
+            return told
+        except ChildError as error:
+            raise self._failed(str(error), error.detail) from None
+
+    def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
+        lines = [line for line in detail if line.strip()]
+        lines = lines or last_lines(self.spec.log, _DETAIL_LINES, _CHATTER)
+        return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
+
+
+def _counts_in(folder: Path) -> dict[int, Counts]:
+    return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
+
+
+def _lives(pid: int, since: int) -> bool:
+    try:
+        status = psutil.Process(pid).status()
+        return bool(started(pid) == since and status != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _with_fallback(processes: list[Process]) -> list[Process]:
+    """Where HAProxy serves, the ProxyActor beside it is the fallback: say so in its role."""
+    if not any(process.role == "haproxy_manager" for process in processes):
+        return processes
+    return [
+        replace(process, role="fallback_proxy") if process.role == "proxy" else process
+        for process in processes
+    ]

@@ -1,0 +1,419 @@
+"""Whatever a run started, found by its mark and ended: no process or directory of ours stays.
+
+Every process of a run carries SERVE_BENCH_RUN=<id>, SERVE_BENCH_DIRECTORY and SERVE_BENCH_OWNER in
+its environment, and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents
+overwrite the memory that shows their environment; they are known by being descendants of a marked
+process, or by holding a file open in the run's directory. Rule: nothing is ended that is not known
+in one of these ways, and no run whose owner may be alive. A mark is believed, and a directory
+removed, only where it is our own user's: anybody can set an environment and make a directory, and
+as root we could end and remove anything on their word.
+
+The warden (`python -m serve_bench.serving.strays RUN`) waits for the end of its stdin, which comes
+with the death of the CLI by any signal, and then ends the run. What outlives even that is found by
+the next start (`sweep`) or by `serve-bench clean`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.own_module import finding_ours, own_module
+
+RUN_MARK = "SERVE_BENCH_RUN"
+LAUNCH_MARK = "SERVE_BENCH_LAUNCH"
+
+#: Where the run's directory is (another shell may have another TMPDIR), and who owns the run (the
+#: directory may be out of sight, in a chroot or a container).
+DIRECTORY_MARK = "SERVE_BENCH_DIRECTORY"
+OWNER_MARK = "SERVE_BENCH_OWNER"
+MARKS = (RUN_MARK, LAUNCH_MARK, DIRECTORY_MARK, OWNER_MARK)
+DIRECTORY_PREFIX = "sb-"
+OWNER_FILE = "owner"
+_DIRECTORY_NAME = re.compile(re.escape(DIRECTORY_PREFIX) + r"([0-9a-f]{6})")
+
+#: A directory of ours without an owner file is being made, or its maker died just then.
+_OWNERLESS_AFTER_S = 10.0
+
+#: HAProxy refuses a socket path above 97 bytes; Ray puts `/h/admin-<56 characters>.sock` and more
+#: behind ours, with a launch's number of up to two digits. A longer temporary directory breaks it.
+LONGEST_TEMP_ROOT = 14
+
+REAP_DEADLINE_S = 5.0
+_POLL_S = 0.05
+
+#: Of runs of 0.1.0, whose owners told the time of day at which they started.
+_SAME_START_S = 2.0
+_WARDEN_READY = b"ready\n"
+
+
+def temp_root() -> Path:
+    """Where run directories go: TMPDIR, or /tmp where TMPDIR is too long for a socket path."""
+    root = tempfile.gettempdir()
+    return Path(root if len(root) <= LONGEST_TEMP_ROOT else "/tmp")
+
+
+def run_directory(run_id: str) -> Path:
+    """The temporary directory of a run; it need not exist."""
+    return temp_root() / f"{DIRECTORY_PREFIX}{run_id}"
+
+
+def marks(run_id: str) -> dict[str, str]:
+    """The environment that every process of the run must carry. For the owner's process alone."""
+    return {
+        RUN_MARK: run_id,
+        DIRECTORY_MARK: str(run_directory(run_id)),
+        OWNER_MARK: owner_of(psutil.Process()),
+    }
+
+
+def owner_of(process: psutil.Process) -> str:
+    """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in.
+
+    The start is the time of day to a hundredth of a second, which is all that 0.1.0 knows and takes
+    for alive, and behind it, without a gap, `started`.
+    """
+    since = f"{process.create_time():.2f}{started(process.pid):020d}"
+    return f"{process.pid}:{since}:{_pid_namespace(process.pid)}"
+
+
+def started(pid: int) -> int:
+    """When a process started, in ticks since the boot (Linux, proc_pid_stat(5), field 22): the same
+    however the clock is set. Elsewhere in ms of the clock. Raises psutil.NoSuchProcess."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return int(psutil.Process(pid).create_time() * 1000)  # no /proc, or no process
+    return int(told.rpartition(")")[2].split()[19])
+
+
+def _pid_namespace(pid: int) -> int:
+    """The inode of the pid namespace; 0 where there is no such thing."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def owner_alive(owner: str) -> bool:
+    """Whether the owner of a run still lives.
+
+    True too where that cannot be known: in another pid namespace a pid means another process, so
+    a run in a container is for that container to clean up.
+    """
+    try:
+        pid, created, namespace = owner.split(":")
+        if int(namespace) != _pid_namespace(os.getpid()):
+            return True
+        process = psutil.Process(int(pid))
+        since = created.partition(".")[2][2:]
+        if since:
+            same = started(int(pid)) == int(since)
+        else:
+            same = abs(process.create_time() - float(created)) < _SAME_START_S
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except (ValueError, psutil.NoSuchProcess):
+        return False
+
+
+def new_run() -> str:
+    """Makes a run id and its directory, which names this process as the owner."""
+    while True:
+        run_id = secrets.token_hex(3)
+        try:
+            run_directory(run_id).mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        draft = run_directory(run_id) / "owner.new"
+        draft.write_text(owner_of(psutil.Process()))
+        draft.rename(run_directory(run_id) / OWNER_FILE)  # at once: a sweep never reads half of it
+        return run_id
+
+
+def _ours(process: psutil.Process) -> bool:
+    """Whether a process is our own user's, and of none that it got rights from (setuid)."""
+    try:
+        told = process.uids()
+    except psutil.Error:
+        return False
+    return {told.real, told.effective, told.saved} == {os.getuid()}
+
+
+def _mark_of(process: psutil.Process, name: str) -> str | None:
+    try:
+        environment: dict[str, str] = process.environ()
+        return environment.get(name)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _holds_file_under(process: psutil.Process, directory: str) -> bool:
+    """Whether the process has a file open below the directory (Ray's agents hold their logs)."""
+    try:
+        links = Path(f"/proc/{process.pid}/fd")
+        if links.is_dir():
+            paths: Iterable[str] = [os.readlink(link) for link in links.iterdir()]
+        else:
+            paths = [opened.path for opened in process.open_files()]
+        return any(path.startswith(directory + os.sep) for path in paths)
+    except (psutil.Error, OSError):
+        return False
+
+
+def find(run_id: str, launch: str | None = None, place: Path | None = None) -> list[psutil.Process]:
+    """The living processes of a run, or of one launch of it, the caller itself excepted.
+
+    `place` is the run's directory, where it is not the one that this process would make. What ours
+    have started is found by descent, and may be another user's: nobody can take it on by himself.
+    """
+    directory = str((place or run_directory(run_id)) / (launch or ""))
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter(["pid", "status"]):
+        if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        if not _ours(process):
+            continue
+        if launch is None:
+            marked = _mark_of(process, RUN_MARK) == run_id
+        else:
+            marked = _mark_of(process, LAUNCH_MARK) == f"{run_id}.{launch}"
+        if marked or _holds_file_under(process, directory):
+            found[process.pid] = process
+    for process in list(found.values()):
+        try:
+            for child in process.children(recursive=True):
+                if child.pid != os.getpid() and child.status() != psutil.STATUS_ZOMBIE:
+                    found.setdefault(child.pid, child)
+        except psutil.Error:
+            continue
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """What a reaping did: processes ended, seconds it took, titles of what would not end."""
+
+    killed: int
+    seconds: float
+    leftovers: tuple[str, ...] = field(default=())
+
+
+def reap(
+    run_id: str,
+    launch: str | None = None,
+    deadline_s: float = REAP_DEADLINE_S,
+    place: Path | None = None,
+) -> Reaped:
+    """SIGKILLs the run (or one launch), until two looks in a row find nothing, then its directory.
+
+    A process that is just being started can escape one look, so one empty look does not suffice.
+    """
+    began = time.monotonic()
+    known: dict[int, psutil.Process] = {}
+    killed: set[int] = set()
+    quiet = 0
+    left: list[psutil.Process] = []
+    while quiet < 2 and time.monotonic() - began < deadline_s:
+        known.update({process.pid: process for process in find(run_id, launch, place)})
+        left = [process for process in known.values() if _living(process)]
+        quiet = 0 if left else quiet + 1
+        for process in left:
+            with contextlib.suppress(PermissionError):  # stays in `left` and is reported
+                if _kill(process):
+                    killed.add(process.pid)
+        if left:  # not psutil.wait_procs: it would take the exit codes of our own children
+            time.sleep(_POLL_S)
+    left = [process for process in left if _living(process)]
+    directory = (place or run_directory(run_id)) / (launch or "")
+    _remove(directory)
+    leftovers = [f"process {_title(process)}" for process in left]
+    if directory.exists():
+        leftovers.append(f"directory {directory}")
+    return Reaped(len(killed), time.monotonic() - began, tuple(leftovers))
+
+
+def _kill(process: psutil.Process) -> bool:
+    """SIGKILL to this very process; False where it is gone. Through a descriptor of it where there
+    is such a thing: between a look at a pid and a signal to it the pid can become another's."""
+    try:
+        if not hasattr(os, "pidfd_open"):
+            process.kill()
+            return True
+        fd = os.pidfd_open(process.pid)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
+    except psutil.AccessDenied:
+        raise PermissionError from None
+    try:
+        if not process.is_running():
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _living(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {process.name()}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def _remove(directory: Path) -> None:
+    """Removes a directory of ours with what is in it, by descriptors: what stands at its name by
+    then may be another user's."""
+    for _ in range(3):  # a file made while the tree is removed makes rmtree fail once
+        try:
+            fd = _opened(directory)
+        except OSError:
+            return
+        try:
+            for name in os.listdir(fd):
+                shutil.rmtree(name, ignore_errors=True, dir_fd=fd)
+                with contextlib.suppress(OSError):  # no directory
+                    os.unlink(name, dir_fd=fd)
+        finally:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+            return
+
+
+def _opened(directory: Path) -> int:
+    """A descriptor of a directory that is our own user's. Raises OSError for any other."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    if os.fstat(fd).st_uid == os.getuid():
+        return fd
+    os.close(fd)
+    raise PermissionError(f"{directory} is another user's")
+
+
+def _owner_in(directory: Path) -> str | None:
+    """The owner that a directory names, empty where it names none; None where it is not ours, or
+    is being made. Raises OSError."""
+    fd = _opened(directory)
+    try:
+        file = os.open(OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
+    except FileNotFoundError:
+        young = time.time() - os.fstat(fd).st_mtime <= _OWNERLESS_AFTER_S
+        return None if young else ""
+    finally:
+        os.close(fd)
+    with os.fdopen(file, "rb") as opened:
+        status = os.fstat(file)
+        if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
+            return None
+        return opened.read(200).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A run that left something, or still goes on: its directory and its owner."""
+
+    directory: Path
+    owner: str
+
+
+def known_runs() -> dict[str, KnownRun]:
+    """Runs of this user that left a directory or a marked process, or still go on; by their id.
+
+    Dead is a run only where all that speaks of it names a dead owner: a setuid program such as sudo
+    is ours while it asks for a password, and carries whatever marks its caller gave it.
+    """
+    runs: dict[str, KnownRun] = {}
+    for directory in temp_root().iterdir():
+        name = _DIRECTORY_NAME.fullmatch(directory.name)
+        if name is None:
+            continue
+        with contextlib.suppress(OSError):  # its run ended just now, or is another user's
+            owner = _owner_in(directory)
+            if owner is not None:
+                runs[name.group(1)] = KnownRun(directory, owner)
+    for process in psutil.process_iter():
+        if not _ours(process):
+            continue
+        run_id, place, owner_mark = (
+            _mark_of(process, name) for name in (RUN_MARK, DIRECTORY_MARK, OWNER_MARK)
+        )
+        if not run_id or not owner_mark or not place:
+            continue
+        name = _DIRECTORY_NAME.fullmatch(Path(place).name)
+        if name is None or name.group(1) != run_id:
+            continue
+        owners = [owner_mark]
+        with contextlib.suppress(OSError):  # the run has no directory any more
+            owners += filter(None, [_owner_in(Path(place))])
+        for owner in owners:
+            known = runs.get(run_id)
+            if known is None or (owner_alive(owner) and not owner_alive(known.owner)):
+                runs[run_id] = KnownRun(Path(place), owner)
+    return runs
+
+
+def sweep() -> dict[str, Reaped]:
+    """Ends every run whose owner is dead. Returns what was done, by run id."""
+    own = os.environ.get(RUN_MARK)
+    return {
+        run_id: reap(run_id, place=run.directory)
+        for run_id, run in known_runs().items()
+        if run_id != own and not owner_alive(run.owner)
+    }
+
+
+def start_warden(run_id: str) -> subprocess.Popen[bytes]:
+    """Starts the process that ends the run when this one dies. Close its stdin to let it go.
+
+    Raises RunFailed when it does not come up: a run without it could leave processes behind.
+    """
+    environment = finding_ours({k: v for k, v in os.environ.items() if k not in MARKS})
+    warden = subprocess.Popen(
+        [sys.executable, *own_module("serving.strays"), run_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # Ctrl-C at the terminal must not reach it
+    )
+    assert warden.stdout is not None
+    said = warden.stdout.readline()
+    if said != _WARDEN_READY:
+        rest = (said + warden.stdout.read()).decode(errors="replace").splitlines()
+        raise RunFailed("the process that cleans up after a killed run did not start", tuple(rest))
+    return warden
+
+
+def _warden(run_id: str) -> None:
+    sys.stdout.buffer.write(_WARDEN_READY)
+    sys.stdout.flush()
+    sys.stdin.buffer.read()
+    if run_directory(run_id).exists() or find(run_id):
+        reap(run_id, deadline_s=2 * REAP_DEADLINE_S)
+
+
+if __name__ == "__main__":
+    _warden(sys.argv[1])
