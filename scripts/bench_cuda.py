@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from serve_bench.observing.gpu import Gpus
+from serve_bench.observing.sampler import Gpus
 from serve_bench.serving.apps.dlrm import build, resolve_device
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_graphs import MOST_GRAPHS

@@ -31,7 +31,7 @@ from serve_bench.core.load_spec import Client, Load, Slices, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from serve_bench.load.external import program_version
-from serve_bench.load.slices import drive_slices
+from serve_bench.load.in_turn import drive_slices
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"

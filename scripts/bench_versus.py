@@ -35,18 +35,21 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparison import paired
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
-from serve_bench.benchmarks.versus.sides import Up, deploy_both, start_both
+from serve_bench.benchmarks.versus.runner import (
+    Up,
+    deploy_both,
+    start_both,
+)
 from serve_bench.benchmarks.versus.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
 from serve_bench.cli.versus_flags import Asked, planned
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import SlicedResult
 from serve_bench.core.load_spec import Load, Slices
+from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
-from serve_bench.core.trial import load_of
 from serve_bench.load import drive_load
-from serve_bench.load.slices import drive_slices
-from serve_bench.observing.host import fingerprint
-from serve_bench.observing.readings import cpu_ns
+from serve_bench.load.in_turn import drive_slices
+from serve_bench.observing.host import cpu_ns, fingerprint
 from serve_bench.report.texts import host_line
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving

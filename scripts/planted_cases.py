@@ -25,16 +25,19 @@ from serve_bench.analysis.verdict import (
 from serve_bench.analysis.verdict.findings import Cause
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.own_app import limits_of, slots_of
+from serve_bench.core.plan import (
+    row_of,
+    trial_of,
+)
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Trial, trial_key
-from serve_bench.core.trial import row_of, trial_of
 from serve_bench.load import drive_load
 from serve_bench.observing.inside import Inside
+from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.url import drive_url
-from serve_bench.runner.waits import look as look_at_waits
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
-from serve_bench.store.clock import now_iso
+from serve_bench.store import now_iso
 
 APP: Final = Path(__file__).with_name("planted.py")
 WAITING: Final = Path(__file__).with_name("planted_waits.py")

@@ -20,7 +20,7 @@ from serve_bench.core.document import (
     Sheet,
     Table,
 )
-from serve_bench.report.html.bundle import Bundle
+from serve_bench.report.html.frame import Bundle
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 

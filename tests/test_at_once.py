@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_bench.benchmarks.versus.at_once import Work, at_once
+from serve_bench.benchmarks.versus.duet import (
+    Work,
+    at_once,
+)
 
 Tell = Callable[[str], None]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from serve_bench.analysis.best_cell import best
-from serve_bench.analysis.statistics import Line, summarize
+from serve_bench.analysis.statistics import Line, best, summarize
 from serve_bench.core.result import result_of
 from tests.records import cell, planned, run, trial
 

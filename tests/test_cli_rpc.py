@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.rpc import needs as rpc_needs
+from serve_bench.benchmarks.rpc import backend as rpc_needs
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.cli import rpc_run, run
 from serve_bench.report.rpc.printed_form import REPORT_FILE

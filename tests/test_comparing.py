@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.analysis.comparing.parts import (
+    Comparing,
+    figures,
+    headline,
+    ratio_text,
+    row_title,
+)
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
-from serve_bench.analysis.comparing.words import figures, headline, ratio_text, row_title
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import FormatError, Metric, Result, Row, Trial, result_of

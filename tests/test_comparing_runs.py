@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs, of_versus
-from serve_bench.analysis.comparing.parts import Comparing
-from serve_bench.analysis.comparing.words import headline
+from serve_bench.analysis.comparing.parts import Comparing, headline
 from serve_bench.analysis.comparison import unpaired
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored

@@ -22,9 +22,11 @@ from serve_bench.cli import app, run
 from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_place import read_load_on
-from serve_bench.store import read
-from serve_bench.store.records_json import to_line
-from serve_bench.store.shipped import read_toml, suite_file
+from serve_bench.store import read, to_line
+from serve_bench.store.files import (
+    read_toml,
+    suite_file,
+)
 from tests.servers import serving
 
 ROOT = Path(__file__).parent.parent

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from serve_bench.core.errors import BadInput
-from serve_bench.doctor import gpu_checks, programs, tool_checks
-from serve_bench.doctor.gpu_checks import Device
+from serve_bench.doctor import (
+    place as programs,
+)
+from serve_bench.doctor import (
+    tool_checks,
+)
+from serve_bench.doctor import (
+    tool_checks as gpu_checks,
+)
 from serve_bench.doctor.place import Place
-from serve_bench.observing.perf import PerfUnusable
-from serve_bench.observing.pyspy import ProfileFailed
+from serve_bench.doctor.tool_checks import Device
+from serve_bench.observing.pyspy import PerfUnusable, ProfileFailed
 from serve_bench.runner.model_needs import Torch
 from tests.test_doctor_ray import WHOLE, program
 from tests.test_host import write

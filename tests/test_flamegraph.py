@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.stacks import Stacks, parse_raw
-from serve_bench.report.flamegraph import WIDTH, diff_html, flame_html, flame_svg
-from serve_bench.report.stack_tables import (
+from serve_bench.report.flamegraph import (
+    WIDTH,
+    diff_html,
     difference_of,
     difference_text,
+    flame_html,
+    flame_svg,
     profile_text,
     reading_of,
 )

@@ -27,13 +27,14 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED, render, render_comparing
 from serve_bench.report.history.forms import render_history
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.frame import html_text
-from serve_bench.report.html.sheets import SHEETS, sheet_of
+from serve_bench.report.html import (
+    SHEETS,
+    sheet_of,
+)
+from serve_bench.report.html.frame import bundle, html_text
 from serve_bench.report.rpc.printed_form import printed_form
 from serve_bench.report.texts import number
-from serve_bench.store import read
-from serve_bench.store.records_json import parse
+from serve_bench.store import parse, read
 from tests.html_sample import STUB
 
 FOLDER: Final = Path(__file__).parent / "formats"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.cli.gate_flags import (
+from serve_bench.cli.options import (
     GATE_BROKEN,
     Gate,
     read_fail_on,
@@ -16,7 +16,7 @@ from serve_bench.cli.gate_flags import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result
-from serve_bench.store.records_json import to_line
+from serve_bench.store import to_line
 from tests.records import ROWS
 from tests.versus_records import micro_result, rates, versus_result
 

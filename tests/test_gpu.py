@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from serve_bench.observing.gpu import MODULE, Gpus, gpu_summary
+from serve_bench.observing.sampler import (
+    MODULE,
+    Gpus,
+    gpu_summary,
+)
 
 
 class NVMLError(Exception):

@@ -12,6 +12,7 @@ import pytest
 
 from serve_bench.core.document import Chart
 from serve_bench.report.html.charts import (
+    VERDICTS,
     Mark,
     Point,
     Ratio,
@@ -24,9 +25,15 @@ from serve_bench.report.html.charts import (
     ratios,
     stacked,
 )
-from serve_bench.report.html.charts_intervals import VERDICTS
-from serve_bench.report.html.charts_rows import FITS, LINE, broken
-from serve_bench.report.html.charts_theme import DARK, LIGHT
+from serve_bench.report.html.charts_parts import (
+    FITS,
+    LINE,
+    broken,
+)
+from serve_bench.report.html.frame import (
+    DARK,
+    LIGHT,
+)
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"

@@ -20,9 +20,12 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
-from serve_bench.report.html import sheets
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.sheets import SHEETS, sheet_of
+from serve_bench.report import html as sheets
+from serve_bench.report.html import (
+    SHEETS,
+    sheet_of,
+)
+from serve_bench.report.html.frame import bundle
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet
 from tests.records import planned, trial
@@ -46,7 +49,7 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(sheets, "sheet_of", filled)
-    monkeypatch.setattr("serve_bench.report.html.bundle.bundle", lambda: STUB)
+    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
 
 
 def stored(place: Path, lines: bytes | None = None) -> Path:
@@ -146,7 +149,7 @@ def test_where_no_page_can_be_written_one_line_says_so(
 def test_published_figures_stand_beside_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_bench.report.html.bundle.bundle", lambda: STUB)
+    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
     home = stored(tmp_path / "r")
     pages = []
     for words in ([], ["--published"]):

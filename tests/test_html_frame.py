@@ -27,11 +27,22 @@ from serve_bench.core.document import (
     Table,
 )
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.html.blocks import words_of
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.charts_theme import DARK, LIGHT
-from serve_bench.report.html.embed import LIMIT, Folder, Kept, bytes_said, data_url
-from serve_bench.report.html.frame import either, html_text, script_json
+from serve_bench.report.html.blocks import (
+    LIMIT,
+    Folder,
+    Kept,
+    bytes_said,
+    data_url,
+    words_of,
+)
+from serve_bench.report.html.frame import (
+    DARK,
+    LIGHT,
+    bundle,
+    either,
+    html_text,
+    script_json,
+)
 from tests.html_sample import EVIL, STUB, sheet
 
 GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"

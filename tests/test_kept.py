@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from serve_bench.analysis.comparing.unlike import unlike
+from serve_bench import store as jsonl
+from serve_bench.analysis.comparing.match import unlike
 from serve_bench.cli import run
-from serve_bench.cli.flamegraphs import draw_profiles
 from serve_bench.cli.progress import failure_text
+from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.sitting import next_launch
+from serve_bench.core.axes import (
+    BUILT_IN_VARIANTS,
+    with_env,
+)
 from serve_bench.core.kept import (
     differs,
     hashed,
@@ -30,12 +35,10 @@ from serve_bench.core.kept import (
     named_by,
     secret,
 )
+from serve_bench.core.plan import label_of
 from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
-from serve_bench.core.scenario import label_of
-from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.load.external import ExternalResult
 from serve_bench.store import read
-from serve_bench.store import records_json as jsonl
 from tests import records
 from tests.servers import serving
 

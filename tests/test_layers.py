@@ -70,7 +70,7 @@ ONLY_IN: Final = {
         "report/rpc/plot.py",
         "report/scale/plot.py",
     ),
-    "vl_convert": ("report/html/bundle.py",),
+    "vl_convert": ("report/html/frame.py",),
     "scipy": ("analysis/comparison.py",),
     "pandas": (),
     "pickle": (),

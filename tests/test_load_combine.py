@@ -24,9 +24,9 @@ from serve_bench.core.load_result import (
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadInterrupted, drive_load
-from serve_bench.load.combine import combine
+from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.rates import ConnectionRates
+from serve_bench.load.merge import combine
 from tests.loads import run_here
 from tests.servers import serving
 

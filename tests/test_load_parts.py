@@ -12,16 +12,14 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Warmup, WorkerReport
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load.arrivals import ArrivalClock
-from serve_bench.load.cores import enough_processes
+from serve_bench.load.driver import is_steady
 from serve_bench.load.evidence import Usage, client_verdict, shares_between
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import result_of
-from serve_bench.load.share import divide, shares
+from serve_bench.load.pacing import ArrivalClock
+from serve_bench.load.share import divide, enough_processes, next_turn, shares
 from serve_bench.load.shared import COMPLETED, KINDS, MEASURE, Shared
 from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
-from serve_bench.load.turns import next_turn
-from serve_bench.load.warmup import is_steady
 
 # -- warm-up --------------------------------------------------------------------------------------
 

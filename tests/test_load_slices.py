@@ -11,9 +11,9 @@ import pytest
 from serve_bench.core.load_result import SlicedResult
 from serve_bench.core.load_spec import Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.load.alternate import Alternation
-from serve_bench.load.slices import drive_slices
+from serve_bench.load.in_turn import drive_slices
 from serve_bench.load.tally import LATE_NS
+from serve_bench.load.worker import Alternation
 from tests import servers
 from tests.servers import serving
 

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.comparing.doubts import doubts_of
-from serve_bench.analysis.comparing.values import rows_of, values_of
+from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.cli.drive import _write_hgrm
 from serve_bench.cli.noop import latency_text
@@ -26,12 +25,18 @@ from serve_bench.cli.progress import trial_text
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.core.node_result import Node, node_fact
+from serve_bench.core.nodes import (
+    Node,
+    node_fact,
+)
+from serve_bench.core.plan import (
+    row_of,
+    trial_of,
+)
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
-from serve_bench.core.trial import row_of, trial_of
 from serve_bench.load import drive_load
-from serve_bench.load.slices import drive_slices
+from serve_bench.load.in_turn import drive_slices
 from serve_bench.report import render
 from serve_bench.report.html.pieces import latency_curve
 from serve_bench.report.load.text import load_text

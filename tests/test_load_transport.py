@@ -18,13 +18,25 @@ import pytest
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import LoadError, drive_load, reactions
+from serve_bench.load import (
+    LoadError,
+    drive_load,
+)
+from serve_bench.load import (
+    exchanges as reactions,
+)
 from serve_bench.load.connect import choose_address
-from serve_bench.load.poller import ERROR, READ, WRITE, SelectorsPoller, make_poller
+from serve_bench.load.connection import (
+    ERROR,
+    READ,
+    WRITE,
+    SelectorsPoller,
+    make_poller,
+)
+from serve_bench.load.pacing import PollTimer
 from serve_bench.load.share import shares
 from serve_bench.load.shared import MEASURE, Shared
 from serve_bench.load.tally import Tally
-from serve_bench.load.timer import PollTimer
 from serve_bench.load.worker import make_engine
 from tests import servers
 from tests.loads import TIMING, run_here

@@ -10,8 +10,8 @@ import pytest
 
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import BadInput
+from serve_bench.core.plan import Suite
 from serve_bench.core.result import VariantUsed
-from serve_bench.core.scenario import Suite
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.model_needs import (
     Torch,
@@ -22,7 +22,10 @@ from serve_bench.runner.model_needs import (
     with_device,
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
-from serve_bench.store.shipped import read_toml, suite_file
+from serve_bench.store.files import (
+    read_toml,
+    suite_file,
+)
 
 GPU = ("a GPU", 24_000_000_000)
 

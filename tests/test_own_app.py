@@ -21,8 +21,7 @@ from serve_bench.core.own_app import (
     read_options,
     slots_of,
 )
-from serve_bench.core.scenario import label_of
-from serve_bench.core.trial import request_of
+from serve_bench.core.plan import label_of, request_of
 from tests.records import ROWS
 
 OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")

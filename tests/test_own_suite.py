@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.own_app.suite import parts_of
+from serve_bench.benchmarks.own_app.request import parts_of
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import OwnApp, OwnDeployment
-from serve_bench.core.scenario import Suite
+from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
 
 APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.observing.perf import PerfUnusable, collapse, record
+from serve_bench.observing.pyspy import (
+    PerfUnusable,
+    collapse,
+    record,
+)
 
 SCRIPT = """\
 haproxy 13239

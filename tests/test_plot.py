@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.cli.plots import draw_plots
+from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result, result_of

@@ -13,7 +13,7 @@ import pytest
 
 from serve_bench.benchmarks.rpc.request import World
 from serve_bench.benchmarks.rpc.summary import NAMES
-from serve_bench.cli.plots import draw_plots
+from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report.published import RPC, reference

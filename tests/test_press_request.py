@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.app_spec import app_named, check_cell, deploy_spec
+from serve_bench.core.app_spec import (
+    app_named,
+    bodies,
+    check_cell,
+    deploy_spec,
+    feature_names,
+)
 from serve_bench.core.axes import AXES, cell_defaults
 from serve_bench.core.errors import BadInput
-from serve_bench.core.press_request import bodies, feature_names
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
 
 NAMES = ("user", "item")
@@ -31,7 +36,7 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
     asked = bodies(cell_of())
     assert len(asked) == len(set(asked)) == 1000
     code = (
-        "from serve_bench.core.press_request import bodies\n"
+        "from serve_bench.core.app_spec import bodies\n"
         "cell = {'rows_per_request': 15, 'sparse_features': 2}\n"
         "print(bodies(cell, 3)[2].decode())"
     )

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
-import serve_bench.pytest_plugin.kept_cluster
+import serve_bench.pytest_plugin.target
 from serve_bench import pytest_plugin
+from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import counted_rounds
 from tests.rounds import Scripted
 from tests.servers import KnownServer, always, every, serving
@@ -449,13 +449,13 @@ def test_apps_are_looked_for_beside_the_tests_and_where_pytest_looks(
     inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Path, ...]] = []
-    made = serve_bench.pytest_plugin.kept_cluster.KeptCluster
+    made = serve_bench.pytest_plugin.target.KeptCluster
 
     def note(variant: Any, folders: tuple[Path, ...], log: Path) -> Any:
         seen.append(folders)
         return made(variant, folders, log)
 
-    monkeypatch.setattr(serve_bench.pytest_plugin.kept_cluster, "KeptCluster", note)
+    monkeypatch.setattr(serve_bench.pytest_plugin.target, "KeptCluster", note)
     inner.makeini("[pytest]\npythonpath = src\n")
     for name in ("fast", "other"):
         (inner.mkdir(name) / f"test_{name}.py").write_text(

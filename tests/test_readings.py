@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from serve_bench.observing.readings import (
+from serve_bench.observing.host import (
     children_of_this,
     cpu_ns,
     pss_bytes,

@@ -17,9 +17,15 @@ import psutil
 import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.observing import rights
-from serve_bench.observing.pyspy import explain, py_spy
-from serve_bench.observing.rights import check_process, is_python, ptrace_scope, why_not_allowed
+from serve_bench.observing import pyspy as rights
+from serve_bench.observing.pyspy import (
+    check_process,
+    explain,
+    is_python,
+    ptrace_scope,
+    py_spy,
+    why_not_allowed,
+)
 
 NOBODY = 65534
 

@@ -13,9 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.benchmarks.rpc import needs as rpc_needs
-from serve_bench.benchmarks.rpc.backend import interface_of
-from serve_bench.benchmarks.rpc.needs import FILES_EACH, address_of, checked, needed_bytes
+from serve_bench.benchmarks.rpc import backend as rpc_needs
+from serve_bench.benchmarks.rpc.backend import (
+    FILES_EACH,
+    address_of,
+    checked,
+    interface_of,
+    needed_bytes,
+)
 from serve_bench.benchmarks.rpc.request import RpcSuite, World
 from serve_bench.core.errors import BadInput
 from serve_bench.runner.model_needs import Torch

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import plan
 from serve_bench.core.result import Failure, Trial
-from serve_bench.core.scenario import plan
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner import served as runner
 from serve_bench.runner.agenda import Agenda

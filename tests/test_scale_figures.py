@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.benchmarks.scale.curve import growths
 from serve_bench.benchmarks.scale.growth import QUANTITIES, growth
 from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
 from serve_bench.benchmarks.scale.summary import (
@@ -16,6 +15,7 @@ from serve_bench.benchmarks.scale.summary import (
     GRAPH_NAMES,
     HTTP,
     ScaleSize,
+    growths,
     published_names,
     scale_lines,
     scale_sizes,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.analysis.stack_layers import (
+from serve_bench.analysis.stacks import (
     IDLE,
     OTHER,
     USER_CODE,
     layer_of,
     layers,
+    parse_raw,
     read_rules,
     without,
 )
-from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput
 from serve_bench.runner.recording import layer_rules
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.analysis.stack_layers import IDLE, layer_of, layers
 from serve_bench.analysis.stacks import (
+    IDLE,
     NO_FRAME,
     WAITED,
     Stacks,
@@ -15,6 +15,8 @@ from serve_bench.analysis.stacks import (
     by_thread_ran,
     changes,
     function_of,
+    layer_of,
+    layers,
     merged,
     noise_points,
     parse_raw,

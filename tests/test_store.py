@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.result import Resume
-from serve_bench.observing.profiling import Profiling
+from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests.records import AT, ROWS, launch, planned, run, trial
 

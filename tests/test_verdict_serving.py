@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.core.counts import BATCH_SIZE
 from serve_bench.core.result import JsonObject
+from serve_bench.core.usage import BATCH_SIZE
 from tests.records import cell
 from tests.verdict_trials import IDLE, measured, process, tiers, usage, with_metric
 

@@ -12,10 +12,9 @@ from serve_bench.analysis.verdict import (
     limited_by,
     prevailing,
 )
+from serve_bench.analysis.verdict.case import symptoms
 from serve_bench.analysis.verdict.evidence import evidence_of
-from serve_bench.analysis.verdict.findings import Cause
-from serve_bench.analysis.verdict.hints import HINTS
-from serve_bench.analysis.verdict.ladder import symptoms
+from serve_bench.analysis.verdict.findings import HINTS, Cause
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
     Trial,

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from serve_bench.benchmarks.versus.budget import (
+from serve_bench.benchmarks.versus.request import (
     LEAST_ROUNDS,
     LEAST_SIDE_S,
     expected_s,
     fit,
     round_s,
+    versus_plan,
 )
-from serve_bench.benchmarks.versus.request import versus_plan
 from serve_bench.cli import versus_run
-from serve_bench.cli.gate_flags import Gate
+from serve_bench.cli.options import Gate
 from serve_bench.core.errors import BadInput
 from tests.test_versus_request import ROWS, suite
 

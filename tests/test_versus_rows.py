@@ -24,8 +24,7 @@ from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
-from serve_bench.store import RunFolder
-from serve_bench.store.records_json import to_line
+from serve_bench.store import RunFolder, to_line
 from tests.servers import KnownServer, serving
 
 ROW = Row("4 connections", "raw", 4)

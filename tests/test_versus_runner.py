@@ -16,8 +16,9 @@ from serve_bench.benchmarks.versus.measure import place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.runner import VersusRunner
 from serve_bench.benchmarks.versus.slicing import Slicing
-from serve_bench.core.axes import cell_defaults
+from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.plan import parse_row
 from serve_bench.core.result import (
     Failure,
     Metric,
@@ -25,8 +26,6 @@ from serve_bench.core.result import (
     Result,
     Trial,
 )
-from serve_bench.core.scenario import parse_row
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError
 from serve_bench.runner.observer import Step
 from serve_bench.serving.launch_spec import LaunchSpec

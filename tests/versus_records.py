@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -21,7 +22,6 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from tests.records import AT, ROWS, cell
 
 HOST: dict[str, Any] = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.ladder import Ladder, Next, Step, Stop, decide, onward
+from serve_bench.core.plan import step_row
 from serve_bench.core.result import (
     JsonObject,
     PlannedTrial,
@@ -22,7 +23,6 @@ from serve_bench.core.result import (
     cell_slug,
     trial_key,
 )
-from serve_bench.core.scenario import step_row
 
 Place = tuple[str, int, str]
 """Where a ladder stands: variant, round, and the slug of its cell."""

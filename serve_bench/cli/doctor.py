@@ -21,8 +21,8 @@ def doctor(
 
     Example: serve-bench doctor
     """
-    from serve_bench.analysis.fitness import fit
-    from serve_bench.cli.matrix_flags import check_texts
+    from serve_bench.analysis.checks import fit
+    from serve_bench.cli.flags import check_texts
     from serve_bench.doctor import Place, diagnose
     from serve_bench.observing.host import fingerprint
     from serve_bench.report.doctor import data, text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_bench.cli import gate_flags
+from serve_bench.cli import options as gate_flags
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history.parts import History, PassedOver, Stored
@@ -203,7 +203,7 @@ def _runs_in(folder: Path) -> tuple[list[Path], dict[Path, str]]:
 def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
     """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot
     one of this command; nothing else is overwritten."""
-    from serve_bench.cli.report_html import is_page
+    from serve_bench.cli.report import is_page
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
     from serve_bench.store.files import check_writable, same_file, why

@@ -112,7 +112,7 @@ def load(
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.cli import drive
-    from serve_bench.cli.load_flags import (
+    from serve_bench.cli.flags import (
         content_of,
         draw_of,
         header_of,
@@ -200,7 +200,7 @@ def load(
         return drive.run(
             asked, timing, out=out, hgrm=hgrm, as_json=json, sample=not no_sample, load_on=nodes
         )
-    from serve_bench.cli import load_profile
+    from serve_bench.cli import drive as load_profile
 
     chosen = load_profile.processes_behind(asked.request.url, profile)
     place = load_profile.folder_of(out)
@@ -221,9 +221,12 @@ def _check_here(asked: Load, timing: Timing) -> None:
     """What this machine lacks for the load is found before anything is started. BadInput."""
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connect import lacking_descriptors, tls_context
-    from serve_bench.load.cores import enough_processes, usable_cores
     from serve_bench.load.external import ExternalError, program_path
     from serve_bench.load.failures import LoadError
+    from serve_bench.load.share import (
+        enough_processes,
+        usable_cores,
+    )
 
     if asked.client in ("wrk", "ab"):
         try:
@@ -246,7 +249,7 @@ def _check_here(asked: Load, timing: Timing) -> None:
 
 def _timing(asked: Load, duration: str | None, warmup: str | None) -> Timing:
     """Windows of a second, or ten of them in a shorter load."""
-    from serve_bench.cli.load_flags import seconds_of
+    from serve_bench.cli.flags import seconds_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.load_spec import Timing
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import typer
 
-from serve_bench.cli.flamegraphs import draw_profiles
-from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
+from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown
+from serve_bench.cli.show import Shown, draw_plots
 from serve_bench.cli.sitting import (
     FAILED,
     again_of,
@@ -33,13 +32,16 @@ from serve_bench.core.axes import MODEL_APPS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_value
 from serve_bench.core.ladder import LEAST_GAIN
+from serve_bench.core.plan import (
+    Suite,
+    label_of,
+    plan,
+)
 from serve_bench.core.result import Result, Trial
-from serve_bench.core.scenario import Suite, label_of, plan
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.observing.inside import Inside
-from serve_bench.observing.profiling import parse_targets
-from serve_bench.observing.pyspy import py_spy
-from serve_bench.observing.rights import why_not_allowed
+from serve_bench.observing.profiler import parse_targets
+from serve_bench.observing.pyspy import py_spy, why_not_allowed
 from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
@@ -50,7 +52,10 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 from serve_bench.store import RunFolder, check_new, read
-from serve_bench.store.shipped import read_toml, suite_file
+from serve_bench.store.files import (
+    read_toml,
+    suite_file,
+)
 
 
 @dataclass(frozen=True)

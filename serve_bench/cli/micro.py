@@ -84,7 +84,7 @@ def micro(
     """
     given = dict(locals())
     from serve_bench.cli import measure
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.flags import asked
     from serve_bench.cli.show import Shown
 
     shown = Shown(format, published, perf_metrics)
@@ -107,9 +107,9 @@ def micro(
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.cli import matrix_flags as flags
+    from serve_bench.cli import flags
+    from serve_bench.core.axes import parse_env
     from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
 
     settings = flags.settings(given, ("batch_wait_timeout_s", "body_type", *flags.MODEL_SETTINGS))
     if given["intermediate_handle"]:

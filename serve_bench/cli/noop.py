@@ -67,10 +67,9 @@ def noop(
     """
     from serve_bench.cli import measure
     from serve_bench.cli.sitting import signals
-    from serve_bench.core.axes import AXES
+    from serve_bench.core.axes import AXES, parse_env
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
     from serve_bench.serving.ports import check_port
 
     if not 1 <= num_queries <= 10_000_000:

@@ -22,9 +22,14 @@ from serve_bench.benchmarks.own_app.facts import (
     place_of,
     read_config,
 )
-from serve_bench.benchmarks.own_app.serve_config import ServeConfig
-from serve_bench.benchmarks.own_app.suite import BEYOND_TIMEOUT_S, OwnParts, parts_of, positive_s
-from serve_bench.cli.load_flags import (
+from serve_bench.benchmarks.own_app.request import (
+    BEYOND_TIMEOUT_S,
+    OwnParts,
+    ServeConfig,
+    parts_of,
+    positive_s,
+)
+from serve_bench.cli.flags import (
     content_of,
     draw_of,
     header_of,
@@ -37,12 +42,11 @@ from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
+from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Headers, SpecError, path_fault
-from serve_bench.core.scenario import Suite
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
-from serve_bench.store.files import check_reachable
-from serve_bench.store.shipped import read_toml
+from serve_bench.store.files import check_reachable, read_toml
 
 
 @dataclass(frozen=True)

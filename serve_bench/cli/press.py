@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from serve_bench.core.axes import Value
     from serve_bench.core.ladder import Ladder
     from serve_bench.core.suite import Overrides
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serve_bench.cli.show import Shown
 
 #: Flags that go with --resume, and those that go with --url.
 LATER_TOO = (
@@ -120,7 +125,7 @@ def press(
     """
     given = dict(locals())
     from serve_bench.cli import measure
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.flags import asked
     from serve_bench.cli.show import Shown, check_target
     from serve_bench.core.errors import BadInput
 
@@ -135,8 +140,6 @@ def press(
         if log_requests.exists():
             raise BadInput(f"--log-requests: {log_requests} exists already; it takes a new file")
     if url:
-        from serve_bench.cli.press_url import press_urls
-
         wrong = asked(given, "press", but=WITH_URL)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
@@ -191,7 +194,10 @@ def ladder_of(clients: object, quick: bool) -> Ladder | None:
 
 def check_numbers(given: dict[str, object]) -> None:
     """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
-    from serve_bench.cli.matrix_flags import MOST_LAUNCHES, check_number
+    from serve_bench.cli.flags import (
+        MOST_LAUNCHES,
+        check_number,
+    )
     from serve_bench.core.load_spec import MAX_TIMEOUT_S
     from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
@@ -204,11 +210,11 @@ def check_numbers(given: dict[str, object]) -> None:
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.cli import matrix_flags as flags
+    from serve_bench.cli import flags
+    from serve_bench.core.axes import parse_env
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
-    from serve_bench.load.cores import usable_cores
+    from serve_bench.load.share import usable_cores
 
     if given["app"] not in (None, "ranker", "noop"):
         raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")
@@ -244,3 +250,70 @@ def _overrides(given: dict[str, object]) -> Overrides:
 
 def _seconds(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# What `press --url` does with what its flags say: the same requests to a service of one's own.
+#
+# The service takes the same request as ours: POST, JSON, so many samples of two strings each
+# (docs/press.md shows one). Any answer with status 200 counts.
+
+SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
+
+
+def press_urls(given: dict[str, object], shown: Shown) -> int:
+    """Presses services that are there already. Returns the exit code."""
+    from serve_bench.cli.ladders import (
+        UrlWish,
+        run_urls,
+        services_of,
+    )
+    from serve_bench.core.app_spec import bodies
+    from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
+    from serve_bench.core.plan import (
+        JSON,
+        row_timing,
+    )
+    from serve_bench.runner.load_place import read_load_on
+
+    check_numbers(given)
+    ladder = ladder_of(given["clients"], bool(given["quick"])) or Ladder(steps=PRESS)
+    check_reach(ladder, "--clients")
+    urls, headers = _texts(given["url"]), _texts(given["header"])
+    samples = int(_number(given["samples"], SAMPLES))
+    asked = bodies({"rows_per_request": samples, "sparse_features": 2})
+    services = tuple(
+        replace(
+            one,
+            request=replace(
+                one.request, method="POST", headers=(*JSON, *one.request.headers), bodies=asked
+            ),
+        )
+        for one in services_of(urls, headers, users=False)
+    )
+    out, log, place = given["out"], given["log_requests"], given["load_on"]
+    wish = UrlWish(
+        command="press",
+        services=services,
+        ladder=replace(ladder, runs=COLLAPSE_RUNS),
+        timing=row_timing(_number(given["max_row_seconds"], MAX_ROW_S)),
+        out=out if isinstance(out, Path) else None,
+        sample=not given["no_sample"],
+        each=int(_number(given["requests_per_client"], EACH)),
+        timeout_s=_number(given["timeout_ms"], TIMEOUT_MS) / 1000.0,
+        log_requests=log if isinstance(log, Path) else None,
+        load_on=read_load_on(None if place is None else str(place), _whole(given["load_nodes"])),
+    )
+    return run_urls(wish, shown)
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _number(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) else default

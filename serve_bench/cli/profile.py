@@ -9,8 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from serve_bench.observing.processes import ServeProcess
-    from serve_bench.runner.recipes import Recipe
-    from serve_bench.runner.recording import Wish
+    from serve_bench.runner.recording import Recipe, Wish
 
 DURATION_S, RATE = 30.0, 100
 
@@ -73,7 +72,7 @@ def record(
     from serve_bench.cli.record import print_stacks, record_haproxy
     from serve_bench.cli.record import record as record_processes
     from serve_bench.core.errors import BadInput
-    from serve_bench.runner.recipes import FLAGS
+    from serve_bench.runner.recording import FLAGS
 
     if node is not None and address is None:
         raise BadInput("--node: it names a node of the cluster at --address HOST:PORT")
@@ -124,10 +123,13 @@ def diff(
     """
     from serve_bench.cli.record import write
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.report.flamegraph import diff_html
-    from serve_bench.report.stack_tables import difference_of, difference_text, reading_of
-    from serve_bench.runner.recipes import one_of
-    from serve_bench.runner.recording import find_stacks, layer_rules
+    from serve_bench.report.flamegraph import (
+        diff_html,
+        difference_of,
+        difference_text,
+        reading_of,
+    )
+    from serve_bench.runner.recording import find_stacks, layer_rules, one_of
 
     roles = TARGETS[one_of(target, ("proxy", "replica", "controller"), "--target")]
     rules = layer_rules()
@@ -149,7 +151,7 @@ def diff(
 
 def _list(address: str | None, node: str | None) -> int:
     if address is None:
-        from serve_bench.cli.serve_list import serve_list
+        from serve_bench.cli.record import serve_list
 
         return serve_list()
     from serve_bench.cli import profile_nodes
@@ -161,8 +163,11 @@ def _list(address: str | None, node: str | None) -> int:
 
 def _recipe(name: str) -> Recipe:
     from serve_bench.core.errors import BadInput
-    from serve_bench.runner.recipes import read_recipe
-    from serve_bench.store.shipped import read_toml, shipped
+    from serve_bench.runner.recording import read_recipe
+    from serve_bench.store.files import (
+        read_toml,
+        shipped,
+    )
 
     folder = shipped("profiles")
     file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
@@ -182,7 +187,7 @@ def _wish(
 ) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
     from serve_bench.observing.pyspy import Options
-    from serve_bench.runner import recipes
+    from serve_bench.runner import recording as recipes
     from serve_bench.runner.recording import Wish
 
     found = None if recipe is None else _recipe(recipe)
@@ -201,7 +206,7 @@ def _wish(
     return Wish(
         seconds,
         Options(samples, **flags),
-        recipes.one_of(chosen, recipes.FORMATS, "--format"),
+        recipes.one_of(chosen, recipes.RECIPE_FORMATS, "--format"),
         out,
     )
 
@@ -223,9 +228,8 @@ def _processes(
     """The processes that are meant. BadInput when there is none, or one that cannot be."""
     from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
-    from serve_bench.observing.pyspy import py_spy
-    from serve_bench.observing.rights import check_process
-    from serve_bench.runner.recipes import one_of
+    from serve_bench.observing.pyspy import check_process, py_spy
+    from serve_bench.runner.recording import one_of
 
     if pid is not None:
         check_process(pid)

@@ -17,7 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from serve_bench.core.errors import RunFailed
-    from serve_bench.core.node_result import Node
+    from serve_bench.core.nodes import Node
     from serve_bench.nodes.watch_crew import WatchCrew
     from serve_bench.observing.processes import ServeProcess
     from serve_bench.runner.recording import Wish
@@ -39,7 +39,7 @@ def check(aim: Aim, *, listed: bool = False) -> None:
     """Refuses what cannot be done on nodes. Raises BadInput; starts nothing."""
     from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.runner.recipes import one_of
+    from serve_bench.runner.recording import one_of
     from serve_bench.serving.launch_spec import own_ray_version
     from serve_bench.serving.ports import reachable
 
@@ -59,8 +59,12 @@ def check(aim: Aim, *, listed: bool = False) -> None:
 
 def list_nodes(aim: Aim) -> int:
     """Prints the Serve processes of each node. The exit code."""
-    from serve_bench.cli.serve_list import HEAD, print_columns, row_of
-    from serve_bench.core.node_names import flag_name
+    from serve_bench.cli.record import (
+        HEAD,
+        print_columns,
+        row_of,
+    )
+    from serve_bench.core.nodes import flag_name
 
     with _watching(aim) as (crew, nodes, failed, _):
         found, more = crew.processes(nodes)
@@ -128,7 +132,7 @@ def _watching(
     that goes with the run."""
     from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.node_names import node_of
+    from serve_bench.core.nodes import node_of
     from serve_bench.nodes import NodesFailed
     from serve_bench.nodes.watch_crew import WatchCrew
     from serve_bench.serving.strays import run_directory

@@ -89,8 +89,7 @@ def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
     from serve_bench.cli.show import print_report
     from serve_bench.cli.sitting import signals
     from serve_bench.core.result import Failure
-    from serve_bench.store import RunFolder, read
-    from serve_bench.store.clock import now_iso
+    from serve_bench.store import RunFolder, now_iso, read
 
     plan = resolved(plan)
     interrupted = False
@@ -112,7 +111,7 @@ def _measure(plan: RankerPlan, folder: RunFolder) -> None:
     from dataclasses import asdict
 
     from serve_bench.benchmarks.ranker.measure import Bench, planned
-    from serve_bench.cli.run_record import run_record
+    from serve_bench.cli.sitting import run_record
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -1,18 +1,83 @@
-"""What `serve-bench profile` does once its flags are understood: record, draw, print."""
+"""`serve-bench profile` once its flags are understood: list processes, record, draw, print."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.stack_layers import LayerRules
+    from serve_bench.observing.processes import InUse, ServeProcess
+import sys
+from pathlib import Path
+
+if TYPE_CHECKING:
+    from serve_bench.analysis.stacks import LayerRules
     from serve_bench.observing.processes import ServeProcess
     from serve_bench.runner.recording import Profile, Profiles, Wish
+from collections.abc import Iterable
+
+if TYPE_CHECKING:
+    from serve_bench.core.result import Trial
+
+
+# --------------------------------------------------------------------------------------------------
+# `serve-bench profile --list`: the Serve processes of this machine, and how to profile each.
+
+HEAD = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
+
+
+def serve_list() -> int:
+    """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
+    from serve_bench.observing.processes import in_use, serve_processes
+
+    found = serve_processes()
+    if not found:
+        typer.echo("no Serve process runs on this machine")
+        return 0
+    rows: list[tuple[str, ...]] = [HEAD]
+    cluster = ""
+    for one in in_use(found):
+        if one.process.cluster != cluster:
+            cluster = one.process.cluster
+            rows.append((f"cluster {cluster}",))
+        rows.append(row_of(one, _how(one.process)))
+    print_columns(rows)
+    return 0
+
+
+def row_of(one: InUse, how: str) -> tuple[str, ...]:
+    """A process as a row below HEAD."""
+    process = one.process
+    named = (str(process.pid), process.role, process.app or "", process.deployment or "")
+    return (*named, f"{one.cpu:.0f}", f"{one.rss_bytes / 1e6:.0f}", how)
+
+
+def _how(one: ServeProcess) -> str:
+    return "--target haproxy (C: perf)" if one.role == "haproxy" else f"--pid {one.pid}"
+
+
+def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows in columns, the names first; one of a single text stands by itself, and sets no width.
+
+    Where there is no room memory goes and names are folded; the last column is there to be copied.
+    """
+    from serve_bench.cli.say import width_here
+    from serve_bench.core.errors import visible
+    from serve_bench.report.columns import fitted
+
+    # Titles are what processes of any user call themselves.
+    names, *others = (tuple(visible(cell) for cell in row) for row in rows)
+    last = len(names) - 1
+    width = width_here()
+    table = fitted(names, others, range(last + 1), width, spare=("MB",), fold=(2, 3))
+    for line in (*table.lines, *table.said(width or 0)):
+        typer.echo(line)
+
+
+# --------------------------------------------------------------------------------------------------
+# What `serve-bench profile` does once its flags are understood: record, draw, print.
 
 
 def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
@@ -31,7 +96,10 @@ def tell(profiles: Profiles, wish: Wish) -> int:
     """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
     from serve_bench.analysis.stacks import merged
     from serve_bench.core.errors import RunFailed
-    from serve_bench.report.stack_tables import profile_text, reading_of
+    from serve_bench.report.flamegraph import (
+        profile_text,
+        reading_of,
+    )
     from serve_bench.runner.recording import by_role, layer_rules
 
     for failure in profiles.failed if profiles.done else ():
@@ -54,8 +122,7 @@ def tell(profiles: Profiles, wish: Wish) -> int:
 
 def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
     """Draws what is derived from the stacks, and says which files there are."""
-    from serve_bench.report.flamegraph import flame_html, flame_svg
-    from serve_bench.report.stack_tables import reading_of
+    from serve_bench.report.flamegraph import flame_html, flame_svg, reading_of
     from serve_bench.runner.recording import raw_beside
 
     for note in one.notes:
@@ -74,7 +141,10 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
 
 def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """HAProxy is no Python: its CPU, and its stacks by perf. The exit code."""
-    from serve_bench.report.stack_tables import profile_text, reading_of
+    from serve_bench.report.flamegraph import (
+        profile_text,
+        reading_of,
+    )
     from serve_bench.runner.recording import layer_rules, record_native
 
     print("note: haproxy is C, which py-spy cannot see; perf is used for it", file=sys.stderr)
@@ -134,3 +204,41 @@ def write(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
+
+
+# --------------------------------------------------------------------------------------------------
+# Flamegraphs of a run's profiled trials: an SVG beside each file of raw stacks.
+
+
+def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
+    """Draws those that are not drawn yet. Raises RunFailed when a file cannot be written.
+
+    The title says variant, cell and row; stacks that a later hand removed are passed over.
+    """
+    from serve_bench.report.flamegraph import flame_svg, reading_of
+    from serve_bench.runner.recording import RAW_SUFFIX, layer_rules, read_stacks
+
+    rules = layer_rules()
+    drawn = []
+    for trial in trials:
+        for one in trial.profiles:
+            raw = folder / str(one.get("path", ""))
+            if not {"role", "pid"} <= set(one) or not _is_of(folder, raw):
+                continue
+            place = raw.with_name(raw.name.removesuffix(RAW_SUFFIX) + ".svg")
+            if place.exists():
+                continue
+            name = f"{trial.key}, {one['role']} {one['pid']}"
+            stacks = read_stacks(raw)
+            reading = reading_of(name, stacks, rules)
+            write(place, flame_svg(reading.counted or stacks, reading.about))
+            drawn.append(place)
+    return drawn
+
+
+def _is_of(folder: Path, file: Path) -> bool:
+    """Whether a file is there, in this folder: a record may name files of the run alone."""
+    try:
+        return file.resolve().is_relative_to(folder.resolve()) and file.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name that no file can have, links in a ring
+        return False

@@ -62,7 +62,7 @@ def recsys(
     """
     given = dict(locals())
     from serve_bench.cli import measure
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.flags import asked
     from serve_bench.cli.show import Shown
     from serve_bench.core.errors import BadInput
 
@@ -74,8 +74,14 @@ def recsys(
         wrong = asked(given, "recsys", but=WITH_URL)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-        from serve_bench.cli.ladder_flags import DURATION_S, ladder_of, services_of, timing_of
-        from serve_bench.cli.ladder_url import UrlWish, run_urls
+        from serve_bench.cli.ladders import (
+            DURATION_S,
+            UrlWish,
+            ladder_of,
+            run_urls,
+            services_of,
+            timing_of,
+        )
         from serve_bench.runner.load_place import read_load_on
 
         services = services_of(url, header or [], users=True)
@@ -111,11 +117,13 @@ def recsys(
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.cli import matrix_flags as flags
-    from serve_bench.cli.ladder_flags import ladder_of, timing_of
-    from serve_bench.core.axes import Value
+    from serve_bench.cli import flags
+    from serve_bench.cli.ladders import (
+        ladder_of,
+        timing_of,
+    )
+    from serve_bench.core.axes import Value, parse_env
     from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
 
     matrix: dict[str, tuple[Value, ...]] = {}
     if given["ranker"] is not None:

@@ -103,12 +103,12 @@ def measure(
     Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
     """
     given = {name: value for name, value in locals().items() if name != "context"}
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.flags import asked
 
     if context.invoked_subcommand is not None:
         check_alone(asked(given, "rpc", but=("format",)), context.invoked_subcommand)
         return None
-    from serve_bench.benchmarks.rpc.needs import checked
+    from serve_bench.benchmarks.rpc.backend import checked
     from serve_bench.cli.rpc_run import resumed, run
     from serve_bench.cli.show import Shown, check_target
     from serve_bench.core.errors import BadInput
@@ -163,7 +163,10 @@ def _suite(given: dict[str, Any]) -> RpcSuite:
         read_worlds,
         texts_of,
     )
-    from serve_bench.store.shipped import read_toml, suite_file
+    from serve_bench.store.files import (
+        read_toml,
+        suite_file,
+    )
 
     file = suite_file(str(given["suite"]))
     texts = texts_of(read_toml(file), file.name)

@@ -16,10 +16,9 @@ from serve_bench.benchmarks.rpc.request import (
     rpc_plan,
 )
 from serve_bench.benchmarks.rpc.runner import RpcRunner
-from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown, check_target
+from serve_bench.cli.show import Shown, check_target, draw_plots
 from serve_bench.cli.sitting import (
     FAILED,
     again_of,

@@ -85,7 +85,7 @@ def run(
     """
     given = dict(locals())
     from serve_bench.cli import measure
-    from serve_bench.cli.matrix_flags import check_texts
+    from serve_bench.cli.flags import check_texts
     from serve_bench.cli.own_flags import OwnFlags, own_suite
     from serve_bench.cli.show import Shown
     from serve_bench.core.errors import BadInput
@@ -135,7 +135,7 @@ def run(
 
 def _with_resume(given: dict[str, object]) -> list[str]:
     """What was given and does not go with --resume, as it is spelt."""
-    from serve_bench.cli.matrix_flags import asked
+    from serve_bench.cli.flags import asked
 
     flags = asked(given, "", but=LATER_TOO)
     return ["TARGET" if flag == "--target" else flag for flag in flags]
@@ -143,9 +143,9 @@ def _with_resume(given: dict[str, object]) -> list[str]:
 
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.cli import matrix_flags as flags
+    from serve_bench.cli import flags
+    from serve_bench.core.axes import parse_env
     from serve_bench.core.suite import Overrides
-    from serve_bench.core.variants import parse_env
 
     windows, window_s, launches = given["windows"], given["window_seconds"], given["launches"]
     flags.check_number("--windows", windows, 1)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.benchmarks.scale.runner import ScaleRunner
-from serve_bench.cli.plots import draw_plots
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown
+from serve_bench.cli.show import Shown, draw_plots
 from serve_bench.cli.sitting import (
     again_of,
     check_same,

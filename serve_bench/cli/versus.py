@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_bench.cli import gate_flags, options
+from serve_bench.cli import (
+    options,
+)
+from serve_bench.cli import (
+    options as gate_flags,
+)
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.request import VersusSuite
@@ -84,7 +89,10 @@ def versus(
     Example: serve-bench versus --a default --b optimized --quick
     """
     given = dict(locals())
-    from serve_bench.cli.matrix_flags import asked, check_texts
+    from serve_bench.cli.flags import (
+        asked,
+        check_texts,
+    )
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
@@ -109,7 +117,7 @@ def _suite(
     given: dict[str, object], wish: gate_flags.Gate
 ) -> tuple[VersusSuite, tuple[Service, Service] | None]:
     """What the flags ask for, and the services of --url. Raises BadInput."""
-    from serve_bench.cli.load_flags import seconds_of
+    from serve_bench.cli.flags import seconds_of
     from serve_bench.cli.own_flags import OwnFlags
     from serve_bench.cli.versus_flags import Asked, judged_by, planned, with_urls
 
@@ -141,7 +149,7 @@ def _suite(
     )
     asked = judged_by(asked, wish)
     if given["url"]:
-        from serve_bench.cli.matrix_flags import asked as spelt
+        from serve_bench.cli.flags import asked as spelt
         from serve_bench.core.errors import BadInput
 
         but = tuple(name for name in given if name not in OF_LAUNCHES)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.own_app.facts import check_options
-from serve_bench.benchmarks.versus.budget import fit
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.request import (
     DUET_SIDE_S,
@@ -31,28 +30,40 @@ from serve_bench.benchmarks.versus.request import (
     check_apart,
     check_apps,
     check_cells,
+    fit,
     sides_of,
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
-from serve_bench.cli.matrix_flags import check_number, names
+from serve_bench.cli.flags import (
+    check_number,
+    names,
+)
 from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import MODEL_APPS, Value, axis_named
+from serve_bench.core.axes import (
+    MODEL_APPS,
+    Value,
+    axis_named,
+    parse_env,
+    with_env,
+)
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_option
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
+from serve_bench.core.plan import Suite
 from serve_bench.core.result import Row, VariantUsed
-from serve_bench.core.scenario import Suite
 from serve_bench.core.suite import Overrides, read_suite, variants_of
-from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
-from serve_bench.store.shipped import read_toml, suite_file
+from serve_bench.store.files import (
+    read_toml,
+    suite_file,
+)
 
 if TYPE_CHECKING:
-    from serve_bench.cli.gate_flags import Gate
+    from serve_bench.cli.options import Gate
 
 FLAGS = ("a", "b")
 SHORTEST_SLICE_S = 0.01
@@ -131,7 +142,7 @@ def with_urls(
     asked: Asked, urls: Texts, headers: Texts
 ) -> tuple[VersusSuite, tuple[Service, Service]]:
     """The suite of two services that are up already, and they. Raises BadInput."""
-    from serve_bench.cli.ladder_flags import services_of
+    from serve_bench.cli.ladders import services_of
 
     services = services_of(list(urls), list(headers), users=False)
     wanted = 1 if asked.aa else 2

@@ -8,10 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from serve_bench.benchmarks.versus.budget import duration, expected_s
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.measure import chosen_of
-from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, misleading, versus_plan
+from serve_bench.benchmarks.versus.request import (
+    RoundPlan,
+    VersusSuite,
+    duration,
+    expected_s,
+    misleading,
+    versus_plan,
+)
 from serve_bench.benchmarks.versus.runner import VersusRunner
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.progress import make_observer
@@ -38,7 +44,7 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store import read
 
 if TYPE_CHECKING:
-    from serve_bench.cli.gate_flags import Gate
+    from serve_bench.cli.options import Gate
 
 COMMAND: Final = "versus"
 

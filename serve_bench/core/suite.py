@@ -12,20 +12,29 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import AXES, Axis, Value, axis_named, body_bytes, cell_defaults
-from serve_bench.core.errors import BadInput
-from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
-from serve_bench.core.load_spec import MAX_TIMEOUT_S
-from serve_bench.core.own_app import Option
-from serve_bench.core.result import Row, VariantUsed
-from serve_bench.core.scenario import Cell, Suite, parse_row
-from serve_bench.core.variants import (
+from serve_bench.core.axes import (
+    AXES,
     BUILT_IN_VARIANTS,
+    Axis,
+    Value,
     all_with_env,
+    axis_named,
+    body_bytes,
+    cell_defaults,
     only_keys,
     read_variant,
     with_http_options,
 )
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
+from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.core.own_app import Option
+from serve_bench.core.plan import (
+    Cell,
+    Suite,
+    parse_row,
+)
+from serve_bench.core.result import Row, VariantUsed
 
 
 @dataclass(frozen=True)

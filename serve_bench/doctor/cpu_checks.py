@@ -16,8 +16,7 @@ from typing import Final
 
 import psutil
 
-from serve_bench.analysis.checks import BUSY_SHARE
-from serve_bench.analysis.fitness import Finding
+from serve_bench.analysis.checks import BUSY_SHARE, Finding
 from serve_bench.doctor.place import Place, plural
 from serve_bench.observing import host
 

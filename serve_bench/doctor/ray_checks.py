@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import psutil
 
-from serve_bench.analysis.fitness import Finding
+from serve_bench.analysis.checks import Finding
+from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
-from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.doctor.place import Place, listed, plural
-from serve_bench.doctor.programs import said_by
+from serve_bench.doctor.place import Place, listed, plural, said_by
 from serve_bench.serving.strays import RUN_MARK, KnownRun, find, known_runs, owner_alive
 
 OLDEST_RAY: Final = (2, 9)

@@ -21,14 +21,17 @@ from yarl import URL
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
 from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, classify, judge
-from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address, tls_context
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD
-from serve_bench.load.share import Share
+from serve_bench.load.pacing import (
+    IDLE_S,
+    ArrivalClock,
+    Timer,
+    make_timer,
+)
+from serve_bench.load.share import Share, next_turn
 from serve_bench.load.tally import NEVER, Tally
-from serve_bench.load.timer import IDLE_S, Timer, make_timer
-from serve_bench.load.turns import next_turn
 
 PAUSE_S = 0.05
 """As in the raw client: wait after a failed connect."""

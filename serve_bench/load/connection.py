@@ -8,17 +8,88 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import selectors
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from serve_bench.load import http1
 from serve_bench.load.connect import Address, new_socket
-from serve_bench.load.poller import READ, WRITE, Poller
 
 if TYPE_CHECKING:
     import ssl
+from collections.abc import Sequence
+
+# --------------------------------------------------------------------------------------------------
+# Waiting for sockets: epoll where there is one, else `selectors`, behind the same four methods.
+#
+# Rule: masks are epoll's numbers on every system, so that the clients know one set of names.
+
+READ, WRITE, ERROR = 0x001, 0x004, 0x018
+"""EPOLLIN, EPOLLOUT, and EPOLLERR with EPOLLHUP."""
+
+
+class Poller(Protocol):
+    """What the clients need; `select.epoll` has exactly this."""
+
+    def register(self, fd: int, eventmask: int, /) -> None: ...
+    def modify(self, fd: int, eventmask: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]: ...
+    def close(self) -> None: ...
+
+
+class SelectorsPoller:
+    """The fallback. Slower, and it reports errors as readiness to read and write."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    @staticmethod
+    def _events(mask: int) -> int:
+        read = selectors.EVENT_READ if mask & READ else 0
+        return read | (selectors.EVENT_WRITE if mask & WRITE else 0)
+
+    def register(self, fd: int, eventmask: int, /) -> None:
+        """Watch a descriptor."""
+        self._selector.register(fd, self._events(eventmask))
+
+    def modify(self, fd: int, eventmask: int, /) -> None:
+        """Watch it for something else."""
+        self._selector.modify(fd, self._events(eventmask))
+
+    def unregister(self, fd: int, /) -> None:
+        """Watch it no longer."""
+        self._selector.unregister(fd)
+
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
+        """Wait at most `timeout` seconds; returns (descriptor, mask) of at most `maxevents`."""
+        ready = self._selector.select(timeout)[:maxevents]
+        return [
+            (
+                key.fd,
+                (READ if events & selectors.EVENT_READ else 0)
+                | (WRITE if events & selectors.EVENT_WRITE else 0),
+            )
+            for key, events in ready
+        ]
+
+    def close(self) -> None:
+        """Release the system's poller."""
+        self._selector.close()
+
+
+def make_poller() -> Poller:
+    """epoll where the system has it."""
+    if hasattr(select, "epoll"):
+        poller: Poller = select.epoll()
+        return poller
+    return SelectorsPoller()
+
+
+# --------------------------------------------------------------------------------------------------
 
 CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 """States. The first four have no usable socket. FAST and BUSY wait for a response; FAST means that
@@ -214,3 +285,50 @@ def would_block(error: OSError) -> bool:
 def is_tls_eof(error: OSError) -> bool:
     """Whether the other side ended a TLS connection, with or without saying so."""
     return type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError")
+
+
+# --------------------------------------------------------------------------------------------------
+# The rate of single connections: how many requests one completed in an interval of 100 ms.
+#
+# wrk tells such rates of its threads ("Thread Stats, Req/Sec"), and published benchmarks of Serve
+# are tables of them. Rule: time is passed in, and the counts are the connections' own
+# (`ended_well`, which both paths of the raw client keep up while rates are asked for).
+
+INTERVAL_NS = 100_000_000
+"""As long as wrk's. A look that comes late makes its interval longer, and the rate counts that."""
+
+
+class ConnectionRates:
+    """The highest rate of one connection in one interval of the measured part.
+
+    `highest`: requests/s; None until an interval has ended.
+    """
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self._connections = connections
+        self._counts: list[int] = []
+        self._since = 0
+        self._due = 0
+        self.highest: float | None = None
+
+    def begin(self, now: int) -> None:
+        """The measured part begins."""
+        self._counts = [conn.ended_well for conn in self._connections]
+        self._since = now
+        self._due = now + INTERVAL_NS
+
+    def look(self, now: int) -> None:
+        """End the interval, if it is over. Costs nothing before it is."""
+        if not self._due or now < self._due:
+            return
+        counts = [conn.ended_well for conn in self._connections]
+        most = max(after - before for before, after in zip(self._counts, counts, strict=True))
+        rate = most * 1e9 / (now - self._since)
+        self.highest = rate if self.highest is None else max(rate, self.highest)
+        self._counts, self._since = counts, now
+        while self._due <= now + INTERVAL_NS // 2:
+            self._due += INTERVAL_NS
+
+    def end(self) -> None:
+        """The measured part is over: what has begun of an interval is left out."""
+        self._due = 0

@@ -6,24 +6,152 @@ the first window), looks at shared counters, and adds up what the workers report
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import add
 
-from serve_bench.core.load_result import Counts, LoadResult, Progress, Warmup
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import REQUESTS_EACH, Counts, LoadResult, Phase, Progress, Warmup
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import SpecError
 from serve_bench.load.connect import choose_address
-from serve_bench.load.cores import enough_processes, usable_cores
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.merge import losses, merge
-from serve_bench.load.progress import Watch
 from serve_bench.load.request_log import RequestLog
-from serve_bench.load.share import shares
-from serve_bench.load.shared import ABORT, COMPLETED, FAILED, MEASURE, SENT, START, Shared
+from serve_bench.load.share import (
+    enough_processes,
+    shares,
+    usable_cores,
+)
+from serve_bench.load.shared import ABORT, COMPLETED, FAILED, LEFT, MEASURE, SENT, START, Shared
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
-from serve_bench.load.warmup import SAMPLE_S, enough_to_judge, is_steady
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
+
+# --------------------------------------------------------------------------------------------------
+# When a warm-up may end. Pure: counts in, yes or no out.
+
+SAMPLE_S = 0.05
+"""The parent notes the count of completed requests so often during the warm-up."""
+
+HALF_SAMPLES = 4
+"""Fewest samples in each of the two halves that are compared."""
+
+TOLERANCE = 0.05
+"""Two halves whose rates differ by no more than this share of their mean are alike."""
+
+
+def enough_to_judge(completed: int, connections: float) -> bool:
+    """Whether so many completed requests tell how fast `connections` of them at once are served."""
+    return completed >= REQUESTS_EACH * max(1.0, connections)
+
+
+def is_steady(completed: Sequence[int]) -> bool:
+    """Whether the rate has settled, from counts taken every SAMPLE_S seconds.
+
+    The later half of the warm-up so far (at least 8 samples) is cut into two equal parts. The
+    rate is steady when the parts' mean rates differ by no more than 5 %, or by no more than
+    two standard errors of that difference, estimated from the scatter of the samples within the
+    parts. So a noisy server is not warmed up for ever, while a rate that still climbs is
+    caught: on a straight ramp the parts differ by more than twice their standard error.
+    A load in which nothing completes is not steady.
+    """
+    rates = [after - before for before, after in pairwise(completed)]
+    half = max(HALF_SAMPLES, len(rates) // 4)
+    if len(rates) < 2 * half:
+        return False
+    first, second = rates[-2 * half : -half], rates[-half:]
+    mean = (sum(first) + sum(second)) / (2 * half)
+    if sum(second) == 0:
+        return False
+    error = math.sqrt((statistics.variance(first) + statistics.variance(second)) / half)
+    difference = abs(sum(second) - sum(first)) / half
+    return difference <= max(TOLERANCE * mean, 2 * error)
+
+
+# --------------------------------------------------------------------------------------------------
+# The live view of a load: what the parent reads from shared memory and tells its caller.
+
+INTERVAL_NS = 250_000_000
+"""Four times a second. Reading the histograms costs the parent 0.6 ms with one worker."""
+
+perf = time.perf_counter_ns
+
+
+class Watch:
+    """Calls `on_progress` when it is time to, and not at all when there is none."""
+
+    def __init__(
+        self, shared: Shared, timing: Timing, on_progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._shared = shared
+        self._timing = timing
+        self._call = on_progress
+        self._begun = self._last = perf()
+        self._last_completed = 0
+        self._end = 0
+        self._drained = 0
+        self._base = (0, 0)
+        self._measure = 0
+
+    def measure_from(self, measure: int, end: int, drained: int = 0) -> None:
+        """The first window's start and the last one's end are known now, and the latest end of the
+        drain."""
+        self._measure = measure
+        self._end = end
+        self._drained = drained
+
+    def look(self, phase: Phase) -> None:
+        """Tell the caller how the load stands, if a quarter of a second has passed."""
+        now = perf()
+        if self._call is None or now - self._last < INTERVAL_NS:
+            return
+        completed, failed = self._shared.total(COMPLETED), self._shared.total(FAILED)
+        rate = (completed - self._last_completed) / ((now - self._last) / 1e9)
+        self._last, self._last_completed = now, completed
+        if phase == "warmup" or now < self._measure:
+            self._base = (completed, failed)
+            phase = "warmup" if phase != "connect" else phase
+        latency = self._latency("measured" if phase in ("measure", "drain") else "rest")
+        p50, p99 = latency.percentiles((0.5, 0.99))
+        base = self._base if phase in ("measure", "drain") else (0, 0)
+        self._call(
+            Progress(
+                phase=phase,
+                elapsed_s=(now - self._begun) / 1e9,
+                remaining_s=self._remaining_s(now, phase),
+                left=self._shared.total(LEFT) if phase == "drain" else 0,
+                rate=rate,
+                completed=completed - base[0],
+                failed=failed - base[1],
+                p50_ns=p50,
+                p99_ns=p99,
+            )
+        )
+
+    def _remaining_s(self, now: int, phase: Phase) -> float:
+        if self._end:
+            until = self._drained if phase == "drain" else self._end
+            return max(0.0, (until - now) / 1e9)
+        warmup_left = max(0.0, self._timing.warmup_min_s - (now - self._begun) / 1e9)
+        return warmup_left + self._timing.measured_s
+
+    def _latency(self, part: str) -> Histogram:
+        counts: list[int] | None = None
+        for board in range(self._shared.boards):
+            for kind in ("equal", "latency"):
+                words = self._shared.histogram(board, part, kind)
+                if kind == "latency" and not words[0]:
+                    continue  # nothing recorded: its maximum is written with the first value
+                slots = words[1:].tolist()
+                counts = slots if counts is None else list(map(add, counts, slots))
+        return Histogram(counts)
+
+
+# --------------------------------------------------------------------------------------------------
 
 START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""
@@ -32,8 +160,6 @@ CALL_OFF_S = 1.0
 """How long an interrupted load waits for what its workers have measured. A drain ends at once."""
 
 OnProgress = Callable[[Progress], None]
-
-perf = time.perf_counter_ns
 
 
 def drive_load(

@@ -1,21 +1,28 @@
-"""When the next request of an open loop is due. Pure: numbers in, numbers out.
-
-Rule: due times are counted from the start of the load and depend on nothing that happens in it.
-That keeps coordinated omission out: a stalled server does not make requests due later.
-
-Both kinds of arrivals come from one idea. Let N(t) be the expected number of requests up to time t:
-the integral of the rate. A constant pace sends at N(t) = 0, 1, 2 ...; a Poisson process of
-that (changing) rate sends at N(t) = sums of exponential steps of mean 1.
-"""
+"""When the next request of an open loop is due, on which worker, and how its time is waited for."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from serve_bench.core.load_spec import Arrivals, Stage
+from serve_bench.core.load_spec import Arrivals, Load, Stage
+from serve_bench.load.tally import NEVER
+
+# --------------------------------------------------------------------------------------------------
+# When the next request of an open loop is due. Pure: numbers in, numbers out.
+#
+# Rule: due times are counted from the start of the load and depend on nothing that happens in it.
+# That keeps coordinated omission out: a stalled server does not make requests due later.
+#
+# Both kinds of arrivals come from one idea. Let N(t) be the expected number of requests up to time
+# t: the integral of the rate. A constant pace sends at N(t) = 0, 1, 2 ...; a Poisson process of
+# that (changing) rate sends at N(t) = sums of exponential steps of mean 1.
 
 
 @dataclass(frozen=True)
@@ -118,3 +125,162 @@ def due_times(
                 n = next(steps)
         if last:
             return
+
+
+# --------------------------------------------------------------------------------------------------
+# The due times of one worker's open loop on the clock: the warm-up's, then the measured ones.
+#
+# Rule: the pace is `pacing`'s; here it is only placed on the clock. The schedule starts anew at the
+# first window's start, so stages are stages of the measured part; the warm-up runs at the
+# first stage's rate. No due time is skipped, however late it is noticed.
+
+
+class ArrivalClock:
+    """`due` is the next due time (perf_counter_ns), NEVER after the last one."""
+
+    def __init__(self, load: Load, start: int, worker: int, workers: int, measure: int = 0) -> None:
+        self._load = load
+        self._worker = worker
+        self._workers = workers
+        self._measure = measure
+        self._base = start
+        first = Stage(load.schedule[0].rate, 1e9)
+        self._times = self._schedule((first,), load.seed)
+        self._warm = True
+        self.due = start + next(self._times)
+        self._settle()
+
+    def _schedule(self, stages: tuple[Stage, ...], seed: int) -> Iterator[int]:
+        load = self._load
+        return due_times(stages, load.arrivals, load.ramp, seed, self._worker, self._workers)
+
+    def measure_from(self, measure: int) -> None:
+        """The first window starts at `measure`; from then on the schedule says what is due."""
+        if not self._measure:
+            self._measure = measure
+            self._settle()
+
+    def step(self) -> None:
+        """Go on to the next due time."""
+        self.due = self._base + offset if (offset := next(self._times, None)) is not None else NEVER
+        if self._warm:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._measure and self.due >= self._measure:
+            self._warm = False
+            self._base = self._measure
+            # Another seed than the warm-up's: the same draws twice would be an odd coincidence.
+            self._times = self._schedule(self._load.schedule, self._load.seed + 1)
+            self.due = self._base + next(self._times)
+
+
+# --------------------------------------------------------------------------------------------------
+# How an open loop waits for the next due time: timerfd, spinning, or the poller's own timeout.
+#
+# Rule: a timer says how long the poller may sleep, and wakes it by a descriptor if it has one.
+# Measured send lag at 10 k/s, p50/p99: timerfd 27/42 us, spinning 0.6/0.8 us; epoll's timeout
+# alone has steps of a millisecond, so it is only the fallback (and the result names it).
+
+IDLE_S = 0.01
+"""The longest sleep: counters are published and time-outs looked for at least so often."""
+
+TFD_NONBLOCK = 0o4000
+TFD_TIMER_ABSTIME = 1
+CLOCK_MONOTONIC = 1
+PR_SET_TIMERSLACK = 29
+
+
+class Timer(Protocol):
+    """One way to wait."""
+
+    name: str
+    fd: int
+
+    def sleep_s(self, due: int, now: int) -> float:
+        """How long the poller may sleep when the next request is due at `due` (ns)."""
+
+    def clear(self) -> None:
+        """The descriptor was readable: read it."""
+
+    def close(self) -> None:
+        """Release the descriptor."""
+
+
+class SpinTimer:
+    """Never sleeps: the least lag, at the price of a whole core."""
+
+    name = "spin"
+    fd = -1
+
+    def sleep_s(self, due: int, now: int) -> float:
+        return 0.0
+
+    def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PollTimer:
+    """The poller's own timeout, rounded down to where it is sure not to be late by its step."""
+
+    name = "poll"
+    fd = -1
+
+    def sleep_s(self, due: int, now: int) -> float:
+        return min(IDLE_S, max(0.0, (due - now) / 1e9 - 0.001))
+
+    def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class TimerFd:
+    """Linux's timer as a descriptor, armed with absolute times on CLOCK_MONOTONIC.
+
+    Python has `os.timerfd_create` only from 3.13 on, so libc is called. Timer slack, 50 us by
+    default for a thread, is set to 1 ns.
+    """
+
+    name = "timerfd"
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        self.fd = libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK)
+        if self.fd < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"timerfd_create: {os.strerror(number)}")
+        self._set = libc.timerfd_settime
+        self._set.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        self._spec = (ctypes.c_int64 * 4)()  # struct itimerspec: interval, then value
+        self._armed = 0
+
+    def sleep_s(self, due: int, now: int) -> float:
+        if due != self._armed and due < NEVER:
+            self._spec[2], self._spec[3] = divmod(due, 1_000_000_000)
+            self._set(self.fd, TFD_TIMER_ABSTIME, self._spec, None)
+            self._armed = due
+        return IDLE_S
+
+    def clear(self) -> None:
+        try:
+            os.read(self.fd, 8)
+        except BlockingIOError:
+            return  # re-armed since the poller saw it
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def make_timer(spin: bool) -> Timer:
+    """The best timer this system has, or spinning when it is asked for."""
+    if spin:
+        return SpinTimer()
+    if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
+        return TimerFd()
+    return PollTimer()

@@ -14,15 +14,18 @@ from httptools import HttpParserError, HttpParserUpgrade
 
 from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
-from serve_bench.load.arrivals import ArrivalClock
 from serve_bench.load.connect import Address
-from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ_SIZE
-from serve_bench.load.poller import READ
-from serve_bench.load.reactions import Reactions
+from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ, READ_SIZE
+from serve_bench.load.exchanges import Reactions
+from serve_bench.load.pacing import (
+    IDLE_S,
+    ArrivalClock,
+    Timer,
+    make_timer,
+)
 from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
-from serve_bench.load.timer import IDLE_S, Timer, make_timer
 
 CONNECT_BATCH = 256
 """Connections being opened at one time before the start: above, listen queues overflow."""

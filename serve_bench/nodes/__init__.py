@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from serve_bench.nodes.crew import NodeCrew as NodeCrew
     from serve_bench.nodes.crew import NodesFailed as NodesFailed
     from serve_bench.nodes.crew import NodesInterrupted as NodesInterrupted
-    from serve_bench.nodes.result import NodesResult as NodesResult
+    from serve_bench.nodes.crew import NodesResult as NodesResult
 
 __all__ = ["NodeCrew", "NodesFailed", "NodesInterrupted", "NodesResult"]
 
@@ -22,6 +22,11 @@ __all__ = ["NodeCrew", "NodesFailed", "NodesInterrupted", "NodesResult"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from serve_bench.nodes import crew, result
+    from serve_bench.nodes import (
+        crew,
+    )
+    from serve_bench.nodes import (
+        crew as result,
+    )
 
     return getattr(result if name == "NodesResult" else crew, name)

@@ -18,8 +18,7 @@ from queue import Queue
 from typing import Any, TextIO
 
 from serve_bench.nodes import joining
-from serve_bench.nodes.conductor import Conductor
-from serve_bench.nodes.lookout import Lookout
+from serve_bench.nodes.conductor import Conductor, Lookout
 
 
 class Program:

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.node_names import full_name
-from serve_bench.core.node_result import Node
+from serve_bench.core.nodes import Node, full_name
+from serve_bench.nodes.actors import END_S
 from serve_bench.nodes.crew import ASK_S, HIRE_S, NodeCrew, NodesFailed
-from serve_bench.nodes.watching import END_S
 from serve_bench.observing.processes import InUse, ServeProcess
 from serve_bench.observing.pyspy import Options
 

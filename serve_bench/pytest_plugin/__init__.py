@@ -79,8 +79,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def variant_of(config: pytest.Config) -> VariantUsed:
     """The variant that options and configuration ask for. Raises pytest.UsageError."""
+    from serve_bench.core.axes import (
+        BUILT_IN_VARIANTS,
+        parse_env,
+        with_env,
+    )
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.variants import BUILT_IN_VARIANTS, parse_env, with_env
 
     name = config.getoption("serve_variant") or config.getini("serve_bench_variant")
     if name not in BUILT_IN_VARIANTS:
@@ -98,8 +102,7 @@ def serve_target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServeTarget]:
     """A Ray Serve cluster for the session: `deploy(app)`, `url`, `variant`, `proof`."""
-    from serve_bench.pytest_plugin.kept_cluster import KeptCluster
-    from serve_bench.pytest_plugin.target import ServeTarget
+    from serve_bench.pytest_plugin.target import KeptCluster, ServeTarget
 
     log = tmp_path_factory.getbasetemp() / "serve-bench" / "cluster.log"
     cluster = KeptCluster(variant_of(request.config), _folders(request), log)

@@ -16,10 +16,16 @@ import pytest
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option
-from serve_bench.core.scenario import parse_row
+from serve_bench.core.plan import parse_row
 from serve_bench.observing.host import fingerprint
-from serve_bench.pytest_plugin.counted_figures import Measured, Served, measured, unlike
-from serve_bench.pytest_plugin.counted_rounds import CountedRounds, LoadClock
+from serve_bench.pytest_plugin.counted_rounds import (
+    CountedRounds,
+    LoadClock,
+    Measured,
+    Served,
+    measured,
+    unlike,
+)
 from serve_bench.pytest_plugin.target import ServeTarget, asked_of, one_line
 
 WHERE: Final = "serve_benchmark"

@@ -8,15 +8,200 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
 
+from serve_bench.benchmarks.own_app.facts import check_options, own_app
+from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.own_app import Asked, Option
+from serve_bench.core.own_app import Asked, Option, OwnApp, read_options
 from serve_bench.core.request_spec import SpecError
-from serve_bench.pytest_plugin.kept_cluster import KeptCluster
+from serve_bench.core.result import VariantUsed
+from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
+from serve_bench.serving.server import (
+    LaunchFailed,
+    Serving,
+)
+from serve_bench.serving.strays import Marked, marks, sweep
+
+# --------------------------------------------------------------------------------------------------
+# A cluster that stays up while apps of the user's come and go on it, one at a time.
+#
+# Rule: it starts with the first app, since a replica is part of the proof, and is over with
+# `close`, with all that it started; a warden ends it where this process is killed. Where Python
+# looks for apps is fixed when it starts: what is not found there is refused, never found by chance.
+
+WHERE: Final = "serve_target"
+"""What a refusal begins with."""
+
+LEAST_ROOM: Final = 8
+"""Replicas, of one logical CPU each, that there is room for: a later app may be larger than the
+first. (Ray starts no process for room that is not used, but takes ports for it.)"""
+
+
+@dataclass
+class KeptCluster:
+    """One cluster of a variant. `folders`: where apps are looked for, the first that has one;
+    `log` takes Ray's chatter. Everything that goes wrong is BadInput or RunFailed."""
+
+    variant: VariantUsed
+    folders: tuple[Path, ...]
+    log: Path
+    proof: Mapping[str, Any] = field(default_factory=dict, init=False)  # empty until one is up
+    replicas: Mapping[str, int] = field(default_factory=dict, init=False)
+    options: Mapping[str, Option] = field(default_factory=dict, init=False)
+    target: str = field(default="", init=False)
+    _serving: Serving | None = field(default=None, init=False)
+    _run: Marked | None = field(default=None, init=False)
+    _apps: dict[str, OwnApp] = field(default_factory=dict, init=False)
+    _failure: RunFailed | None = field(default=None, init=False)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the HTTP port, without a path; None until an app is up."""
+        return None if self._serving is None or not self.target else self._serving.url
+
+    @property
+    def ray(self) -> str | None:
+        """The Ray of the cluster."""
+        return None if self._serving is None else self._serving.versions.get("ray")
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """What the environment of a load's workers must hold; empty until the cluster starts."""
+        return {} if self._run is None else marks(self._run.run_id)
+
+    def casualties(self) -> list[str]:
+        """Which of its processes ended since the deploy, or since this was last asked."""
+        if self._serving is None:
+            return []
+        return self._serving.casualties() if self._serving.alive() else ["the cluster ended"]
+
+    def deploy(self, target: str, options: Mapping[str, Option], asked: Asked) -> str:
+        """Has this app in force, over the one before, and returns the address.
+
+        Nothing is done where it is in force. Raises BadInput before anything is started, and
+        RunFailed; a cluster that did not come up is not tried again.
+        """
+        if self._failure is not None:
+            raise self._failure
+        place = found(target, self.folders)
+        if self.url is not None and (place, dict(options)) == (self.target, dict(self.options)):
+            return self.url
+        app = replace(self._app(place), asked=asked)
+        wished = [(name, [value]) for name, value in options.items()]
+        where = f"{WHERE}: options"
+        cell = {k: v[0] for k, v in read_options(app, wished, where).items()}
+        check_options(app, [cell], where, folders=self._path)
+        app.check_room([cell], where)
+        spec = own_spec(app)
+        self._check_path(app)
+        try:
+            serving = self._serving or self._start(spec, cell)
+            self._check_room(serving.spec, spec, cell)
+            self.target = ""
+            deployed = serving.deploy(spec, cell)
+            self.proof = self.proof or serving.prove()
+        except LaunchFailed as error:
+            if not self.proof or self._serving is None or not self._serving.alive():
+                self._failure = error
+            raise
+        self.replicas = Counter(str(one["deployment"]) for one in deployed.proof["replicas"])
+        self.target, self.options = place, dict(options)
+        return serving.url
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return tuple(str(folder) for folder in self.folders)
+
+    def _app(self, place: str) -> OwnApp:
+        if place not in self._apps:
+            self._apps[place] = own_app(place, WHERE, folders=self._path)
+        return self._apps[place]
+
+    def _check_path(self, app: OwnApp) -> None:
+        """BadInput where the cluster would not find this app, or another by the same name."""
+        folder = Path(app.folder)
+        if folder not in self.folders:
+            if self._serving is not None:
+                raise BadInput(
+                    f"{WHERE}: {app.target}: its folder is not among those that the cluster looks "
+                    f"in, which are fixed when it starts; add it to pythonpath, in the "
+                    "configuration of pytest"
+                )
+            self.folders = (*self.folders, folder)
+        module = app.import_path.partition(":")[0].partition(".")[0]
+        for before in self.folders[: self.folders.index(folder)]:
+            for file in (before / f"{module}.py", before / module / "__init__.py"):
+                if file.is_file() and app.target.partition(":")[0].endswith(".py"):
+                    raise BadInput(
+                        f"{WHERE}: {app.target}: {file} comes first under the same name; "
+                        "one of the two needs another name"
+                    )
+
+    def _check_room(self, room: LaunchSpec, app: AppSpec, cell: Mapping[str, Option]) -> None:
+        replicas, cpus = app.replicas(cell), app.cpus(cell)
+        if replicas > room.most_replicas or cpus > room.logical_cpus:
+            raise BadInput(
+                f"{WHERE}: {app.name} asks for {replicas} replicas and {cpus:g} CPUs of Ray; the "
+                f"cluster was started for {room.most_replicas} and {room.logical_cpus}: deploy the "
+                "largest app first"
+            )
+
+    def _start(self, app: AppSpec, cell: Mapping[str, Option]) -> Serving:
+        check_interpreter(self.variant)
+        sweep()
+        self._run = Marked.begin()
+        room = LaunchSpec(
+            self.variant,
+            self._run.run_id,
+            "1",
+            self.log,
+            most_replicas=max(LEAST_ROOM, app.replicas(cell)),
+            folders=self._path,
+            cpus=max(float(LEAST_ROOM), app.cpus(cell)),
+        )
+        self._serving = Serving(room)
+        self._serving.start()
+        return self._serving
+
+    def close(self) -> tuple[str, ...]:
+        """Ends all that was started; what would not end, in words. May be called twice."""
+        left: tuple[str, ...] = ()
+        if self._serving is not None:
+            left = self._serving.close().leftovers
+            self._serving = None
+        self.target = ""
+        if self._run is not None:
+            left += self._run.end()[0].leftovers
+            self._run = None
+        return left
+
+
+def found(target: str, folders: Sequence[Path]) -> str:
+    """`path/file.py:app` with the path of the one file that is meant, a relative one being looked
+    for in the folders; `module:app` as it is. Raises BadInput."""
+    module, _, name = target.rpartition(":")
+    if not module.endswith(".py"):
+        return target
+    files = list(
+        dict.fromkeys((one / module).resolve() for one in folders if (one / module).is_file())
+    )
+    if len(files) > 1:
+        several = " and ".join(str(one) for one in files)
+        raise BadInput(f"{WHERE}: {module} may be {several}: say which, by its whole path")
+    if not files:
+        looked = ", ".join(str(one) for one in folders)
+        raise BadInput(f"{WHERE}: {module}: there is no such file in {looked}")
+    return f"{files[0]}:{name}"
+
+
+# --------------------------------------------------------------------------------------------------
 
 #: What a field of a load is called among the arguments, where it is another name.
 ARGUMENTS: Final = {"count": "requests", "header": "headers:"}

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import Line, summarize
-from serve_bench.core.counts import BATCH_SIZE
 from serve_bench.core.load_result import HISTOGRAMS
 from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.report.scale.json_form import scale_perf_metrics
 
 #: Of the load engine's histograms only the latency is a result; the others, and the sizes of the

@@ -15,8 +15,7 @@ from typing import Final, Protocol
 
 from serve_bench.analysis.climb import Climb, Place, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
-from serve_bench.core.scenario import (
+from serve_bench.core.plan import (
     A_RATE,
     Cell,
     LaunchPlan,
@@ -27,6 +26,7 @@ from serve_bench.core.scenario import (
     plan,
     without,
 )
+from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
 
 PROFILING_S: Final = 1.5
 """What a profiled repetition takes beside its load: py-spy reads the symbols of its process before,

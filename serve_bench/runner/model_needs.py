@@ -20,8 +20,8 @@ import psutil
 from serve_bench.core.axes import MODEL_APPS, Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
+from serve_bench.core.plan import Suite
 from serve_bench.core.result import VariantUsed
-from serve_bench.core.scenario import Suite
 from serve_bench.observing.host import memory_limit_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
 

@@ -10,23 +10,109 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from serve_bench.analysis.stack_layers import LayerRules, read_rules
-from serve_bench.analysis.stacks import Stacks, merged, parse_raw, to_raw
+from serve_bench.analysis.stacks import (
+    LayerRules,
+    Stacks,
+    merged,
+    parse_raw,
+    read_rules,
+    to_raw,
+)
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.node_names import file_name
-from serve_bench.core.node_result import Node
-from serve_bench.observing import perf
+from serve_bench.core.nodes import Node, file_name
+from serve_bench.observing import pyspy as perf
+from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.processes import ServeProcess
 from serve_bench.observing.profiler import Recorded, Recording, record
 from serve_bench.observing.pyspy import FORMATS, Options
-from serve_bench.observing.readings import cpu_ns
-from serve_bench.store.files import make_room, remove_empty, why, write_whole
-from serve_bench.store.shipped import read_toml, shipped
+from serve_bench.store.files import (
+    make_room,
+    read_toml,
+    remove_empty,
+    shipped,
+    why,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from serve_bench.nodes.watch_crew import WatchCrew
+
+
+# --------------------------------------------------------------------------------------------------
+# Recipes: what to record with py-spy and how, as a person writes them in profiles/*.toml. Pure.
+
+FLAGS: Final = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
+TARGETS: Final = ("proxy", "replica", "controller", "all")
+RECIPE_FORMATS: Final = ("flamegraph", "speedscope", "chrometrace", "raw")
+LONGEST_S: Final = 3600.0
+FASTEST: Final = 1000  # samples a second; py-spy falls behind long before
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe. `what` and `why` are for people; None means that the recipe does not say."""
+
+    what: str
+    why: str
+    target: str
+    duration_s: float | None = None
+    rate: int | None = None
+    format: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+def read_recipe(data: Mapping[str, Any], where: str) -> Recipe:
+    """A recipe from the content of a TOML file. BadInput names the key and what is allowed."""
+    known = ("what", "why", "target", "duration_s", "rate", "format", *FLAGS)
+    for name in data:
+        if name not in known:
+            raise BadInput(f"{where}: unknown key {name!r}; allowed: {', '.join(known)}")
+    for name in ("what", "why", "target"):
+        if not isinstance(data.get(name), str):
+            raise BadInput(f"{where}: {name} is needed, a text")
+    for name in FLAGS:
+        if not isinstance(data.get(name, False), bool):
+            raise BadInput(f"{where}: {name} takes true or false")
+    duration_s, rate = data.get("duration_s"), data.get("rate")
+    return Recipe(
+        what=data["what"],
+        why=data["why"],
+        target=one_of(data["target"], TARGETS, f"{where}: target"),
+        duration_s=None if duration_s is None else duration(duration_s, f"{where}: duration_s"),
+        rate=None if rate is None else sample_rate(rate, f"{where}: rate"),
+        format=one_of(data["format"], RECIPE_FORMATS, f"{where}: format")
+        if "format" in data
+        else None,
+        flags=tuple(name for name in FLAGS if data.get(name, False)),
+    )
+
+
+def one_of(value: object, allowed: tuple[str, ...], where: str) -> str:
+    """The value if it is one of those; BadInput otherwise."""
+    if value not in allowed:
+        raise BadInput(f"{where}: {value!r} is not allowed; it takes {', '.join(allowed)}")
+    return str(value)
+
+
+def duration(value: object, where: str) -> float:
+    """Seconds to record, 0.1 to an hour."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{where}: {value!r} is not a number of seconds")
+    if not 0.1 <= value <= LONGEST_S:
+        raise BadInput(f"{where}: {value} is not allowed; it takes 0.1 to {LONGEST_S:.0f} seconds")
+    return float(value)
+
+
+def sample_rate(value: object, where: str) -> int:
+    """Samples a second, 1 to 1000."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= FASTEST:
+        raise BadInput(f"{where}: {value!r} is not allowed; it takes 1 to {FASTEST} a second")
+    return value
+
+
+# --------------------------------------------------------------------------------------------------
 
 RAW_SUFFIX: Final = FORMATS["raw"]
 DERIVED: Final = ("flamegraph", "raw")

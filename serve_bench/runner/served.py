@@ -16,6 +16,16 @@ from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import Progress as LoadProgress
 from serve_bench.core.own_app import limits_of, slots_of
+from serve_bench.core.plan import (
+    LAUNCH_S,
+    Cell,
+    LaunchPlan,
+    label_of,
+    load_of,
+    step_row,
+    timing_of,
+    trial_of,
+)
 from serve_bench.core.result import (
     Deploy,
     Failure,
@@ -25,18 +35,15 @@ from serve_bench.core.result import (
     Row,
     Trial,
 )
-from serve_bench.core.scenario import LAUNCH_S, Cell, LaunchPlan, label_of, step_row
-from serve_bench.core.trial import load_of, timing_of, trial_of
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside, Look
 from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.extra_loads import Settling
+from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_place import FromNodes, Here
-from serve_bench.runner.observer import Observer, Step
+from serve_bench.runner.observer import Observer, Step, record_teardown
 from serve_bench.runner.requests_file import RequestsFile
-from serve_bench.runner.settling import Settling
-from serve_bench.runner.teardown import record_teardown
-from serve_bench.runner.waits import look as look_at_waits
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import (
     NOT_TRIED,
@@ -45,8 +52,7 @@ from serve_bench.serving.server import (
     Serving,
 )
 from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder
-from serve_bench.store.clock import now_iso
+from serve_bench.store import RunFolder, now_iso
 
 #: What is done next when a phase of a launch has ended.
 _NEXT_PHASE = {

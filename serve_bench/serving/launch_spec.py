@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from serve_bench.core import counts
+from serve_bench.core import usage as counts
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed

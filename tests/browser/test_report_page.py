@@ -24,9 +24,11 @@ from typing import Any
 import pytest
 
 from serve_bench.core.document import Chart, Section, Sheet
-from serve_bench.report.html.bundle import bundle
-from serve_bench.report.html.embed import Folder, Kept
-from serve_bench.report.html.frame import html_text
+from serve_bench.report.html.blocks import (
+    Folder,
+    Kept,
+)
+from serve_bench.report.html.frame import bundle, html_text
 from tests.html_sample import sheet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]

@@ -360,7 +360,7 @@ def test_the_image_keeps_the_ray_of_its_base(
     assert (fine / "home" / "base.txt").read_text() == "ray==2.60.0+vendor.7\n"
     # Installed whole: the suites are there, where an installed serve-bench looks for them.
     code = (
-        "from serve_bench.store.shipped import shipped; "
+        "from serve_bench.store.files import shipped; "
         "print(shipped('scenarios'), shipped('profiles'))"
     )
     python = str(empty_environment / "bin" / "python")

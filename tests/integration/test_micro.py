@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.counts import BATCH_SIZE
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
+from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,

@@ -24,7 +24,7 @@ import pytest
 
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.node_result import Lost
+from serve_bench.core.nodes import Lost
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted

@@ -14,17 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stack_layers import USER_CODE, layer_of
-from serve_bench.analysis.stacks import top_functions
+from serve_bench.analysis.stacks import (
+    USER_CODE,
+    layer_of,
+    top_functions,
+)
 from serve_bench.cli import measure
 from serve_bench.cli.sitting import run_mark, signals
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import cell_defaults
+from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
+from serve_bench.core.plan import Suite
 from serve_bench.core.result import Row, Trial, VariantUsed
-from serve_bench.core.scenario import Suite
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
-from serve_bench.report.stack_tables import Reading, difference_of, reading_of
+from serve_bench.report.flamegraph import (
+    Reading,
+    difference_of,
+    reading_of,
+)
 from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import (

@@ -20,14 +20,14 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
 from serve_bench.benchmarks.scale.cluster import (
+    AttachedCluster,
     HandleLoad,
     OwnCluster,
 )
 from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, Workload, apps_of
 from serve_bench.benchmarks.scale.trial import HandleResult
-from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.ports import free_block
 from serve_bench.serving.server import LaunchFailed
@@ -333,7 +333,7 @@ PARENT: Final = """
 import sys, time
 from pathlib import Path
 from tests.integration.test_scale_cluster import SINGLE
-from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
+from serve_bench.benchmarks.scale.cluster import AttachedCluster
 from serve_bench.serving.strays import new_run, start_warden
 run = new_run()
 warden = start_warden(run)

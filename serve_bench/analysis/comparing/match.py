@@ -7,12 +7,17 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
+from serve_bench.analysis.comparing.values import Place, SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result
+from serve_bench.core.kept import kept_suite
+from serve_bench.core.result import JsonObject, Result
 
 
 def matched(
@@ -66,3 +71,170 @@ def labels_of(a: Result, b: Result, pairs: Sequence[tuple[str, str]]) -> tuple[s
     if len(pairs) == 1 and pairs[0][0] != pairs[0][1]:
         return pairs[0]
     return (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
+
+
+# --------------------------------------------------------------------------------------------------
+# In what two stored runs are unlike, so that their figures must not be held against each other.
+#
+# Pure. Rule: each difference names both values. What changes a figure by itself (the host, Ray, the
+# load) forbids a comparison; what may (another kernel of the same line, another release of the
+# tool) is a warning. What is compared on purpose, variants and cells, is no difference.
+
+SIZES_ALIKE: Final = 0.05
+"""Memory of one kind of host differs by what its firmware and kernel keep: 1 to 3 %. Sizes that are
+sold differ by a third and more."""
+
+#: Facts of a host that set its speed. Of a cgroup the quota counts, not the cores behind it alone.
+HOST: Final = (
+    ("cpu", "CPU"),
+    ("machine", "machine"),
+    ("logical_cores", "cores"),
+    ("usable_cores", "usable cores"),
+    ("cpu_quota_cores", "CPU quota"),
+    ("governor", "CPU governor"),
+)
+SIZES: Final = (("memory_bytes", "memory"), ("memory_limit_bytes", "memory limit"))
+
+#: Of a suite: what is no setting of the load, or is matched by itself (variants, cells, rows).
+NO_SETTING: Final = frozenset(
+    """name variants cells rows ladder launches seed urls worlds backends x_axis master_addr
+    master_port output_file_path replicas address sample""".split()
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not the same in both runs; `what` in words, both values as text."""
+
+    what: str
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.a} against {self.b}"
+
+
+def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
+    """What forbids to compare: hosts, Ray versions (`versions` of A and B), commands, suites."""
+    return (*unlike_hosts(a.run.host, b.run.host), *_ray(a, b, versions), *_suites(a, b))
+
+
+def unlike_rows(a: Mapping[Place, SideRow], b: Mapping[Place, SideRow]) -> tuple[Difference, ...]:
+    """Rows that bear the same name and are another load: another rate or body."""
+    found: dict[str, Difference] = {}
+    for place in (place for place in a if place in b):
+        mine, theirs = (_load(side[place]) for side in (a, b))
+        for name in mine:
+            if mine[name] != theirs[name]:
+                found.setdefault(name, _difference(f"{name} of rows", mine[name], theirs[name]))
+    return tuple(found.values())
+
+
+def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """What may make the runs unlike, as warnings in one line each."""
+    found = []
+    mine, theirs = a.run.host, b.run.host
+    if mine.get("id") and theirs.get("id") and mine["id"] != theirs["id"]:
+        found.append(
+            "the hosts have different names: intervals know how launches differ, not how two "
+            "hosts of one kind do (a container has another name each time)"
+        )
+    pairs: list[tuple[str, object, object]] = [
+        ("kernel", mine.get("kernel"), theirs.get("kernel")),
+        ("Python", versions[0].get("python"), versions[1].get("python")),
+        ("serve-bench", a.run.tool_version, b.run.tool_version),
+    ]
+    for what, one, other in pairs:
+        if one and other and one != other and not (what == "kernel" and _line(one) != _line(other)):
+            found.append(f"not the same: {_difference(what, one, other)}")
+    return tuple(found)
+
+
+def versions_of(result: Result, variant: str) -> dict[str, str]:
+    """Versions that the proof of a variant's launches tells; several of one kind are joined."""
+    found: dict[str, dict[str, None]] = {}
+    for launch in result.launches:
+        if launch.variant.name == variant:
+            for name, value in (launch.proof.get("versions") or {}).items():
+                if value:
+                    found.setdefault(name, {})[str(value)] = None
+    return {name: " and ".join(values) for name, values in found.items()}
+
+
+# ------------------------------------------------------------------------------- the parts
+
+
+def unlike_hosts(a: JsonObject, b: JsonObject) -> Iterator[Difference]:
+    """In what two hosts differ that sets their speed; what one does not tell is passed over."""
+    for name, what in HOST:
+        if name in a and name in b and a[name] != b[name]:
+            yield _difference(what, a[name], b[name])
+    for name, what in SIZES:
+        if name in a and name in b and not _same_size(a[name], b[name]):
+            yield Difference(what, _gib(a[name]), _gib(b[name]))
+    mine, theirs = a.get("kernel"), b.get("kernel")
+    if mine and theirs and _line(mine) != _line(theirs):
+        yield _difference("kernel", mine, theirs)
+
+
+def _same_size(a: Any, b: Any) -> bool:
+    if not a or not b:
+        return bool(a) == bool(b)
+    return bool(abs(a - b) <= SIZES_ALIKE * max(a, b))
+
+
+def _gib(size: Any) -> str:
+    return f"{size / 2**30:.1f} GiB" if size else "none"
+
+
+def _line(kernel: object) -> str:
+    """`Linux 6.8.0-45-generic` -> `Linux 6.8`: what its scheduler and network stack belong to."""
+    found = re.match(r"\S+ \d+\.\d+", str(kernel))
+    return found.group() if found else str(kernel)
+
+
+def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+    """By what ran; where no launch tells (a service that was there), nothing is known."""
+    mine, theirs = (one.get("ray") for one in versions)
+    if mine and theirs and mine != theirs:
+        yield Difference("Ray", mine, theirs)
+
+
+def _suites(a: Result, b: Result) -> Iterator[Difference]:
+    if a.run.command != b.run.command:
+        yield _difference("command", a.run.command, b.run.command)
+    mine, theirs = kept_suite(a.run.suite), kept_suite(b.run.suite)  # earlier ones kept more
+    for name in mine:
+        if name not in theirs or name in NO_SETTING:
+            continue
+        one, other = mine[name], theirs[name]
+        if name == "app" and isinstance(one, Mapping) and isinstance(other, Mapping):
+            name, one, other = (
+                "request",
+                one.get("asked"),
+                other.get("asked"),
+            )  # its code may differ
+        if one != other:
+            yield _difference(name, one, other)
+    places = [one.get("load_on") for one in (mine, theirs)]
+    if (places[0] is None) != (places[1] is None):  # else it was held against each other above
+        yield _difference("load_on", *places)
+
+
+def _load(row: SideRow) -> dict[str, Any]:
+    """A row's load, without what it is matched by and what the engine chooses."""
+    known = asdict(row.row)
+    for name in ("label", "client", "run", "processes"):
+        del known[name]
+    return known
+
+
+def _difference(what: str, a: object, b: object) -> Difference:
+    return Difference(what, _shown(a), _shown(b))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -12,21 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.comparing.doubts import INVALID_SHARE, by_key, doubts_of
-from serve_bench.analysis.comparing.parts import geometric_mean
-from serve_bench.analysis.comparing.unlike import unlike_hosts, versions_of
-from serve_bench.analysis.comparing.values import MEASURES, Measure, Place, SideRow
-from serve_bench.analysis.comparison import FEWEST, THRESHOLD, paired
-from serve_bench.analysis.history.alike import (
-    Told,
-    chosen_of,
-    grouped,
-    late,
-    measured_of,
-    no_two,
-    shares,
-    why_alone,
+from serve_bench.analysis.comparing.match import (
+    unlike_hosts,
+    versions_of,
 )
+from serve_bench.analysis.comparing.parts import geometric_mean
+from serve_bench.analysis.comparing.values import (
+    INVALID_SHARE,
+    MEASURES,
+    Measure,
+    Place,
+    SideRow,
+    by_key,
+    doubts_of,
+)
+from serve_bench.analysis.comparison import FEWEST, THRESHOLD, paired
 from serve_bench.analysis.history.levels import Levels, Mark, levels_of
 from serve_bench.analysis.history.parts import (
     FEWEST_ALIKE,
@@ -38,6 +38,14 @@ from serve_bench.analysis.history.parts import (
     Point,
     Series,
     Stored,
+    Told,
+    chosen_of,
+    grouped,
+    late,
+    measured_of,
+    no_two,
+    shares,
+    why_alone,
 )
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput

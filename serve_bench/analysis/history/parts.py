@@ -7,15 +7,228 @@ itself, levels in levels.py; the reports draw it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.comparing.doubts import Doubt
-from serve_bench.analysis.comparing.values import Measure
+from serve_bench.analysis.comparing.match import (
+    Difference,
+    unlike,
+    unlike_hosts,
+    unlike_rows,
+)
+from serve_bench.analysis.comparing.values import Doubt, Measure, Place, SideRow, rows_of
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Levels, Mark
-from serve_bench.core.result import JsonObject, Result, Run
+from serve_bench.analysis.statistics import variants
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import FormatError, JsonObject, Result, Run
+
+# --------------------------------------------------------------------------------------------------
+# Which stored runs are alike, and may stand in one series; why the others do not.
+#
+# Pure. Rule: what makes runs unlike is unlike.py's affair; a run is held against the first of a
+# group. Ray's version and the tool's are no difference here: that they change is told.
+
+Rows: TypeAlias = Mapping[str, Mapping[Place, SideRow]]
+"""Of a run, by variant."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run with its rows."""
+
+    where: str
+    result: Result
+    rows: Rows
+
+    @property
+    def places(self) -> frozenset[tuple[str, Place]]:
+        """What of it was measured."""
+        return frozenset(
+            (variant, place)
+            for variant, rows in self.rows.items()
+            for place, row in rows.items()
+            if row.values
+        )
+
+
+def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[Told]:
+    """Runs that measured anything, each once: of copies the one with the most trials."""
+    longest: dict[str, list[Stored]] = {}
+    for one in stored:
+        same = longest.setdefault(one.result.run.id, [])
+        at = next((at for at, other in enumerate(same) if other.result.run == one.result.run), None)
+        if at is None:
+            same.append(one)
+        elif len(one.result.trials) > len(same[at].result.trials):
+            same[at] = one
+    for one in stored:
+        run = one.result.run
+        kept = next(other for other in longest[run.id] if other.result.run == run)
+        if kept is not one:
+            left.append(PassedOver(one.where, _why_copy(one, kept)))
+            continue
+        try:
+            rows = {name: rows_of(one.result, name) for name in variants(one.result)}
+        except FormatError as error:
+            left.append(PassedOver(one.where, str(error), run.started_at))
+            continue
+        told = Told(one.where, one.result, rows)
+        if told.places:
+            yield told
+        else:
+            left.append(PassedOver(one.where, _why_empty(one.result), run.started_at))
+
+
+def _why_copy(one: Stored, kept: Stored) -> str:
+    """Why a copy of a run is not the one that counts."""
+    more = len(kept.result.trials) - len(one.result.trials)
+    cut = f", which has {more} trial{'' if more == 1 else 's'} more" if more else ""
+    return f"the same run as {kept.where}{cut}"
+
+
+def _why_empty(result: Result) -> str:
+    """Why a run has no figure."""
+    if any(one.counts.completed for one in result.trials):
+        told = f": {result.failures[0].message}" if result.failures else ""
+        return f"every row of it broke{told}"
+    failed = sum(trial.counts.failed_total for trial in result.trials)
+    if failed:
+        return f"no request succeeded: all {failed:,} failed"
+    told = f": {result.failures[0].message}" if result.failures else ""
+    return f"empty: no row was measured{told}"
+
+
+def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> Iterator[Told]:
+    """Runs with the rows that were chosen alone. BadInput where no run has any."""
+
+    def wanted(variant: str, place: Place) -> bool:
+        return all(
+            asked is None or asked == own
+            for asked, own in zip(
+                (chosen.variant, chosen.cell, chosen.row),
+                (variant, place.cell, place.row),
+                strict=True,
+            )
+        )
+
+    any_has = False
+    for one in told:
+        rows = {
+            name: {place: row for place, row in rows.items() if wanted(name, place)}
+            for name, rows in one.rows.items()
+        }
+        own = replace(one, rows={name: some for name, some in rows.items() if some})
+        if own.places:
+            any_has = True
+            yield own
+        else:
+            why = f"nothing of {_asked(chosen)} was measured"
+            left.append(PassedOver(one.where, why, one.result.run.started_at))
+    if told and not any_has:
+        raise BadInput(_nothing_of(told, chosen))
+
+
+def _asked(chosen: Chosen) -> str:
+    """`--cell bs1-mcq1-rep1 --row '8 clients'`."""
+    flags = (("variant", chosen.variant), ("cell", chosen.cell), ("row", chosen.row))
+    return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
+
+
+def _nothing_of(told: Sequence[Told], chosen: Chosen) -> str:
+    places = [at for one in told for at in sorted(one.places, key=str)]
+    have = (
+        ("variant", chosen.variant, [variant for variant, _ in places]),
+        ("cell", chosen.cell, [place.cell for _, place in places]),
+        ("row", chosen.row, [place.row for _, place in places]),
+    )
+    for name, value, known in have:
+        if value is not None and value not in known:
+            allowed = ", ".join(dict.fromkeys(known))
+            return f"--{name}: no run has {value!r}; they have {allowed}"
+    return f"no run has {_asked(chosen)} together"
+
+
+# --------------------------------------------------------------------------- what is alike
+
+
+def late(
+    groups: Sequence[Sequence[Told]], left: Iterable[PassedOver], known: Mapping[str, Result]
+) -> tuple[PassedOver, ...]:
+    """What was passed over, with those marked that are newer than the runs which they are alike
+    with; what is alike with none, or cannot be read, is held against all. `known`: by place."""
+    found = []
+    for one in left:
+        own = known.get(one.where)
+        alike = [
+            group for group in groups if own and not list(unlike(group[0].result, own, ({}, {})))
+        ]
+        newest = max(told.result.run.started_at for group in alike or groups for told in group)
+        found.append(replace(one, late=one.started_at > newest))
+    return tuple(found)
+
+
+def grouped(told: Iterable[Told], force: bool) -> list[list[Told]]:
+    """Runs in order of time by what they are alike in. `force` sets hosts aside."""
+    groups: list[list[Told]] = []
+    for one in told:
+        for group in groups:
+            hosts_aside = {str(at) for at in _hosts(group, one)} if force else set()
+            if shares(group, one) and all(str(at) in hosts_aside for at in _unlike(group, one)):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return groups
+
+
+def why_alone(groups: Sequence[Sequence[Told]], one: Told) -> str:
+    """Why a run is in none of the groups, by the one that it is most like."""
+    sharing = [group for group in groups if shares(group, one)]
+    if not sharing:
+        return "no row in common with the others"
+    nearest = min(sharing, key=lambda group: len(_unlike(group, one)))
+    return f"unlike {nearest[0].where}: {_words(nearest, one)}"
+
+
+def no_two(alone: Sequence[Told], left: Sequence[PassedOver]) -> str:
+    """That there is no history, in one line."""
+    if len(alone) >= FEWEST_ALIKE:
+        return f"no two runs are alike: {alone[1].where} is {why_alone([[alone[0]]], alone[1])}"
+    found = f"one run alone, {alone[0].where}" if alone else "no run that can be used"
+    passed = f"; passed over: {left[0].where}: {left[0].why}" if left else ""
+    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+    return f"a history takes {FEWEST_ALIKE} runs: {found}{passed}{more}"
+
+
+def shares(group: Sequence[Told], one: Told) -> bool:
+    """Whether a run has a measured row in common with a group."""
+    return any(other.places & one.places for other in group)
+
+
+def _unlike(group: Sequence[Told], one: Told) -> list[Difference]:
+    """In what a run is unlike a group; Ray's version is left out."""
+    found = list(unlike(group[0].result, one.result, ({}, {})))
+    for other in (group[0], group[-1]):
+        for variant, rows in other.rows.items():
+            found += unlike_rows(rows, one.rows.get(variant, {}))
+    return list({str(at): at for at in found}.values())
+
+
+def _hosts(group: Sequence[Told], one: Told) -> list[Difference]:
+    return list(unlike_hosts(group[0].result.run.host, one.result.run.host))
+
+
+def _words(group: Sequence[Told], one: Told) -> str:
+    """The differences, and a hint where hosts are all of them."""
+    found = [str(at) for at in _unlike(group, one)]
+    hosts = {str(at) for at in _hosts(group, one)}
+    hint = " (--force sets hosts aside)" if hosts and hosts >= set(found) else ""
+    return "; ".join(found) + hint
+
+
+# --------------------------------------------------------------------------------------------------
 
 FEWEST_ALIKE: Final = 2
 """Runs that make a history; how many a step takes, levels.py says."""

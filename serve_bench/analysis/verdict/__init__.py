@@ -19,6 +19,7 @@ from serve_bench.analysis.verdict.case import (
     Case,
     Confidence,
     case_of,
+    constant,
     cpu_confidence,
     host_confidence,
     host_first,
@@ -29,14 +30,13 @@ from serve_bench.analysis.verdict.case import (
 )
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.findings import (
+    HINTS,
     REFUSED,
     Cause,
     Finding,
     beside_findings,
     refused_finding,
 )
-from serve_bench.analysis.verdict.hints import HINTS
-from serve_bench.analysis.verdict.ladder import constant
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
     ALL_CONNECTIONS,

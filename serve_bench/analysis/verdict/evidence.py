@@ -13,22 +13,27 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, latency_figures, merged
 from serve_bench.analysis.verdict.limits import WHOLE
-from serve_bench.analysis.verdict.seen import Waits, deployment_of, waits_of
 from serve_bench.analysis.verdict.usage import (
     SERVER,
     HostUse,
     Use,
+    Waits,
+    deployment_of,
     gpus,
     host_use,
     is_named,
     number,
     short_name,
     uses_of,
+    waits_of,
 )
-from serve_bench.core.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
     Trial,
+)
+from serve_bench.core.usage import (
+    BATCH_SIZE,
+    mean_forward_ns,
 )
 
 NS_PER_MS: Final = 1e6

@@ -25,9 +25,13 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_MOST,
     WAIT_SHARE,
 )
-from serve_bench.analysis.verdict.seen import Place, Waits
-from serve_bench.analysis.verdict.seen import Replica as Seen
-from serve_bench.analysis.verdict.usage import figure, short_name
+from serve_bench.analysis.verdict.usage import (
+    Place,
+    Waits,
+    figure,
+    short_name,
+)
+from serve_bench.analysis.verdict.usage import Replica as Seen
 
 HANDLE: Final = "ray.DeploymentResponse"
 """What is awaited where another deployment is called (its class, in ray.serve.handle)."""

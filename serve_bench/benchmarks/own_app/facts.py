@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.benchmarks.own_app.serve_config import ServeConfig
+from serve_bench.benchmarks.own_app.request import ServeConfig
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, deployments_from
 from serve_bench.store.files import check_reachable

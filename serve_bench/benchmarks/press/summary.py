@@ -7,17 +7,205 @@ press_compare.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.analysis.climb import throughput_of
-from serve_bench.analysis.statistics import Line
+from serve_bench.analysis.statistics import MAIN, Line
+from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.benchmarks.press.rows import PressRow, press_row
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import COLLAPSE
-from serve_bench.core.result import Deploy, JsonObject, Result, cell_slug
+from serve_bench.core.result import Deploy, JsonObject, Result, Trial, cell_slug
+
+# --------------------------------------------------------------------------------------------------
+# A row of a press run: one run of one step, as published and with what was seen beside.
+#
+# Pure. Rule: times are in the unit of the published table where they stand under its names (us),
+# else as the name says; a figure of several launches is made as statistics.Line makes it; counts of
+# requests are of all launches together. What could not be seen is None, never 0.
+
+NOT_OF_THE_SERVICE: Final = ("load_worker", "serve_bench")
+"""Roles of the client and of the tool itself; all other processes sampled are the service's."""
+
+QUEUES: Final = ("ongoing", "queued", "router_queue")
+"""Levels of Serve's own metrics that tell of requests that wait."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """CPU in % of a core and GPU in %, means over launches. `service`: all processes of the
+    cluster; `client`: the load workers; `host`: all that runs, of `cores`. None: not seen."""
+
+    service: float | None = None
+    client: float | None = None
+    host: float | None = None
+    cores: int | None = None
+    gpu: float | None = None
+
+
+@dataclass(frozen=True)
+class PressRow:
+    """One run of one step of a setting.
+
+    `name`: as published, json_1_<timeout ms>_<clients>_<requests of each>. `asked`: requests, None
+    where time alone ends the row. `cut`: those that time kept from being answered, `late` those
+    that ended in the drain, when time had ended the row. `total_us`: from the first connection
+    begun to the last answer, `without_us`: from all connections open. `unaccounted`: asked -
+    completed - failed - cut, which must be 0.
+    """
+
+    name: str
+    line: Line
+    asked: int | None
+    cut: int
+    late: int
+    unaccounted: int
+    ave_us: float | None
+    total_us: float | None
+    without_us: float | None
+    qps: float | None
+    qps_without: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    use: Use
+    levels: Mapping[str, float]
+    limited: Verdict | None
+
+    @property
+    def clients(self) -> int:
+        """Connections, each a client."""
+        return self.line.row.connections
+
+    @property
+    def run(self) -> int:
+        """1, or higher where the step was measured again."""
+        return self.line.row.run
+
+    @property
+    def ended_by_time(self) -> bool:
+        """Whether time ended it in any launch before its last request had ended."""
+        return bool(self.cut or self.late)
+
+    @property
+    def client_bound(self) -> bool:
+        """Whether the client was the limit in any launch, by its own evidence."""
+        told = (trial.client.get("verdict", trial.client) for trial in self.line.trials)
+        return any(one.get("client_bound") for one in told)
+
+
+def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: Result) -> PressRow:
+    """A line as a row. `beside`: all trials of its setting; `device`: the one that was used."""
+    latency, rate = line.distributions.get("latency"), line.spreads.get(MAIN)
+    spans = [(one, float(one.seconds.get("measured", 0.0))) for one in line.trials]
+    sampled = [trial for trial in line.trials if trial.usage]
+    verdicts = [limited_by(trial, beside=beside) for trial in sampled if trial.counts.completed]
+    asked = line.row.requests and (line.row.requests * len(line.trials) or None)
+    lost = {one.key for one in result.failures if one.what == "worker"}
+    told = [trial for trial in line.trials if trial.key not in lost]
+    cut = sum(map(_cut, told))
+    return PressRow(
+        name=_name(line, result),
+        line=line,
+        asked=asked,
+        cut=cut,
+        late=sum(map(_late, told)),
+        unaccounted=0 if asked is None else asked - line.completed - line.errors - cut,
+        ave_us=None if latency is None else latency.mean / 1e3,
+        total_us=_mean(
+            1e6 * (float(one.seconds.get("connecting", 0.0)) + span) for one, span in spans if span
+        ),
+        without_us=_mean(1e6 * span for _, span in spans if span),
+        qps=None if rate is None else rate.mean,
+        qps_without=_mean(one.completed_in_windows / span for one, span in spans if span),
+        p50_ms=None if latency is None else latency.p50 / 1e6,
+        p99_ms=None if latency is None else latency.p99 / 1e6,
+        use=_use(sampled, device),
+        levels=_levels(line.trials),
+        limited=prevailing(verdicts) if verdicts else None,
+    )
+
+
+def _name(line: Line, result: Result) -> str:
+    """The published name; where time alone ends a row it stands in place of the requests."""
+    row, suite = line.row, result.run.suite
+    timeout_ms = round(1e3 * float(suite.get("timeout_s") or 0.0))
+    each = row.requests_each
+    last = f"{suite.get('max_row_s', 0):g}s" if each is None else str(each)
+    return f"json_1_{timeout_ms}_{row.connections}_{last}"
+
+
+def _cut(trial: Trial) -> int:
+    """Requests that time kept from being answered or sent; 0 unless the trial says that it was
+    cut. Those of a load worker that was lost are not known, and so not accounted for."""
+    if trial.row.requests is None or not _broken_off(trial):
+        return 0
+    return trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
+
+
+def _late(trial: Trial) -> int:
+    """Requests that ended after time had ended the row."""
+    counts = trial.counts
+    ended = counts.completed + counts.failed_total
+    if trial.row.requests is None or not _broken_off(trial):
+        return 0
+    return ended - trial.ended_in_windows
+
+
+def _broken_off(trial: Trial) -> bool:
+    return bool(trial.flags.get("cut") or trial.flags.get("interrupted"))
+
+
+def _use(sampled: Sequence[Trial], device: str | None) -> Use:
+    if not sampled:
+        return Use()
+    hosts = [trial.usage["host"] for trial in sampled if trial.usage.get("host")]
+    cores = [int(host["cores"]) for host in hosts if host.get("cores")]
+    return Use(
+        service=_mean(_cpu(trial, client=False) for trial in sampled),
+        client=_mean(_cpu(trial, client=True) for trial in sampled),
+        host=_mean(host.get("cpu_percent") for host in hosts),
+        cores=cores[0] if cores else None,
+        gpu=_mean(_gpu(trial) for trial in sampled) if device == "cuda" else None,
+    )
+
+
+def _cpu(trial: Trial, client: bool) -> float | None:
+    """CPU of all processes of the service, or of the load workers; None if none was seen."""
+    shares = [
+        float(one["cpu_percent"])
+        for one in trial.usage.get("processes", ())
+        if one.get("cpu_percent") is not None
+        and (one["role"] == "load_worker" if client else one["role"] not in NOT_OF_THE_SERVICE)
+    ]
+    return sum(shares) if shares else None
+
+
+def _gpu(trial: Trial) -> float | None:
+    """Use of all GPUs together."""
+    used = [one.get("use_percent") for one in trial.usage.get("gpus", ())]
+    known = [float(share) for share in used if share is not None]
+    return sum(known) if known else None
+
+
+def _levels(trials: Sequence[Trial]) -> dict[str, float]:
+    """Requests at work and waiting by Serve's own metrics, where they are known to be fresh."""
+    told = [trial.serve_metrics.get("levels") or {} for trial in trials]
+    means = {
+        name: _mean(float(one[name]) for one in told if isinstance(one.get(name), int | float))
+        for name in QUEUES
+    }
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

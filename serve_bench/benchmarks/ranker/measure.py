@@ -24,7 +24,7 @@ from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, trial_key
 from serve_bench.observing.host import memory_limit_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
-from serve_bench.store.clock import now_iso
+from serve_bench.store import now_iso
 
 #: A slice of one ranker within a round: so long, or one call. Rounds alternate slices, since the
 #: speed of a machine wanders within a second (the ratio is made of neighbours).

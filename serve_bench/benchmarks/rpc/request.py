@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key
-from serve_bench.core.variants import only_keys
 
 BACKENDS: Final = ("torch", "ray", "serve")
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
 from serve_bench.benchmarks.scale.cluster import (
+    AttachedCluster,
     HandleLoad,
     NodeProxy,
     OwnCluster,
@@ -38,17 +38,16 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_result import Progress as LoadProgress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
+from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Trial
-from serve_bench.core.trial import trial_of
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
+from serve_bench.observing.host import pss_bytes
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.readings import pss_bytes
 from serve_bench.observing.sampler import Sampler, sampler_of
 from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder, StoreError
-from serve_bench.store.clock import now_iso
+from serve_bench.store import RunFolder, StoreError, now_iso
 
 DRAIN_S = 5.0
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field
 
-from serve_bench.benchmarks.scale.attached_cluster import AttachedCluster
-from serve_bench.benchmarks.scale.cluster import OwnCluster, Put
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster, Put
 from serve_bench.benchmarks.scale.measure import Rows
 from serve_bench.benchmarks.scale.needs import check_cluster
 from serve_bench.benchmarks.scale.request import (
@@ -24,13 +23,11 @@ from serve_bench.benchmarks.scale.request import (
 )
 from serve_bench.benchmarks.scale.trial import with_values
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.plan import LaunchPlan
 from serve_bench.core.result import Deploy, Failure, Launch, PlannedTrial, Trial, VariantUsed
-from serve_bench.core.scenario import LaunchPlan
-from serve_bench.runner.observer import Observer, Step
-from serve_bench.runner.teardown import record_teardown
+from serve_bench.runner.observer import Observer, Step, record_teardown
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.store import RunFolder
-from serve_bench.store.clock import now_iso
+from serve_bench.store import RunFolder, now_iso
 
 
 @dataclass

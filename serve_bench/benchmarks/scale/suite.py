@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.scale.keys import KEYS
+from serve_bench.benchmarks.scale import KEYS
 from serve_bench.benchmarks.scale.request import (
     AS_IT_IS,
     MOST_REPLICAS,
@@ -19,11 +19,11 @@ from serve_bench.benchmarks.scale.request import (
     ScaleSuite,
     Workload,
 )
+from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.suite import variants_of
-from serve_bench.core.variants import only_keys
 
 _WHOLE: Final[Mapping[str, tuple[int, int]]] = {
     "replicas": (1, MOST_REPLICAS),

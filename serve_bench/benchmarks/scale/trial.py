@@ -15,9 +15,9 @@ from serve_bench.benchmarks.scale.request import invalid_share
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, LoadResult, Warmup
-from serve_bench.core.node_result import NODE
+from serve_bench.core.nodes import NODE
+from serve_bench.core.plan import trial_of
 from serve_bench.core.result import JsonObject, Metric, PlannedTrial, Trial
-from serve_bench.core.trial import trial_of
 
 SERVING: Final = (
     *("replica", "proxy", "fallback_proxy", "haproxy", "haproxy_manager", "controller"),

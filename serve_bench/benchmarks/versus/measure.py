@@ -31,19 +31,16 @@ from serve_bench.benchmarks.versus.slicing import (
 )
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.plan import trial_of
 from serve_bench.core.result import Metric, Trial, cell_slug
-from serve_bench.core.trial import trial_of
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.in_turn import drive_windows
-from serve_bench.load.slices import drive_slices
-from serve_bench.observing.gpu import Gpus
+from serve_bench.load.in_turn import drive_slices, drive_windows
+from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.readings import cpu_ns
-from serve_bench.observing.sampler import Sampler, sampler_of
+from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder
-from serve_bench.store.clock import now_iso
+from serve_bench.store import RunFolder, now_iso
 
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles whose CPU a request costs."""

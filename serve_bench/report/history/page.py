@@ -98,8 +98,7 @@ FORMULAS: Final = (
 
 def history_html(history: History) -> str:
     """The whole page. BadInput where the library of its charts is missing."""
-    from serve_bench.report.html.bundle import bundle
-    from serve_bench.report.html.frame import html_text
+    from serve_bench.report.html.frame import bundle, html_text
 
     return html_text(history_sheets(history), bundle=bundle())
 

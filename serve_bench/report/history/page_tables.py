@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from serve_bench.analysis.comparing.words import ratio_text
+from serve_bench.analysis.comparing.parts import ratio_text
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Mark
 from serve_bench.analysis.history.parts import Group, Series

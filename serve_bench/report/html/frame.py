@@ -18,18 +18,144 @@ from typing import Any, Final
 
 from serve_bench import __version__
 from serve_bench.core.document import Sheet
-from serve_bench.report.html.blocks import Pen, doubts, escape, facts, words_of
-from serve_bench.report.html.bundle import Bundle
-from serve_bench.report.html.charts_theme import DARK, LIGHT
-from serve_bench.report.html.embed import (
+from serve_bench.core.errors import BadInput
+from serve_bench.report.html.blocks import (
     RECORDS,
     Folder,
     Kept,
+    Pen,
     Place,
     bytes_said,
+    doubts,
     embedded,
+    escape,
+    facts,
     records_text,
+    words_of,
 )
+
+# --------------------------------------------------------------------------------------------------
+# How the charts look: the configurations of Vega-Lite for a light and a dark page.
+#
+# Rule: data only, the same fields in both. A chart names a style (heading, label, note, value,
+# segment, band, mark) or takes the next colour of `category`; what that is stands here.
+
+FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+
+
+def _config(
+    text: str, quiet: str, grid: str, line: str, band: str, inside: str, series: tuple[str, ...]
+) -> dict[str, Any]:
+    """`inside`: words on the colours of `series`."""
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "padding": 2,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": quiet,
+            "titleColor": quiet,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "titlePadding": 6,
+            "gridColor": grid,
+            "domainColor": line,
+            "tickColor": line,
+            "tickSize": 4,
+            "labelPadding": 4,
+        },
+        "axisX": {"domain": True},
+        "axisY": {"domain": False, "ticks": False},
+        "legend": {
+            "labelColor": text,
+            "labelFontSize": 12,
+            "symbolSize": 80,
+            "symbolStrokeWidth": 2,
+            "rowPadding": 4,
+            "columnPadding": 14,
+            "padding": 0,
+            "layout": {"top": {"anchor": "start", "bounds": "full"}},
+        },
+        "range": {"category": list(series)},
+        "text": {"color": text, "fontSize": 12},
+        "style": {
+            "heading": {"color": text, "fontSize": 12, "fontWeight": 600},
+            "label": {"color": text, "fontSize": 12},
+            "note": {"color": quiet, "fontSize": 12},
+            "value": {"color": text, "fontSize": 12},
+            "segment": {"color": inside, "fontSize": 12},
+            "band": {"color": band},
+            "mark": {"color": quiet, "strokeWidth": 1},
+        },
+    }
+
+
+LIGHT: Final = _config(
+    text="#1f2328",
+    quiet="#57606a",
+    grid="#e8eaed",
+    line="#b6bcc4",
+    band="#eceff3",
+    inside="#ffffff",
+    series=(
+        *("#0068a8", "#c4510a", "#007d5c", "#a8477f"),
+        *("#3576ad", "#8a6400", "#6a3d9a", "#5f6b78"),
+    ),
+)
+"""For a light page, and for print. Colours after Okabe and Ito, darkened to a contrast of 4.5 or
+more with white (WCAG 1.4.3): lines are seen, and white words on bars can be read."""
+
+DARK: Final = _config(
+    text="#e6e8eb",
+    quiet="#a3abb5",
+    grid="#2c3138",
+    line="#525a64",
+    band="#2a3038",
+    inside="#101418",
+    series=(
+        *("#56b4e9", "#f28e4b", "#2fc296", "#e08fc0"),
+        *("#9ecbff", "#e6b422", "#b79be0", "#aab4c0"),
+    ),
+)
+"""For a dark page: the same hues, lighter, with dark words on them."""
+
+
+# --------------------------------------------------------------------------------------------------
+# The library that draws the charts of a page: Vega-Lite and Vega as one script, with its notices.
+#
+# Rule: vl_convert (extra `plot`) is imported here alone, and where it is needed: it is large.
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """`script` sets window.vegaEmbed; `notices` are the licences that must go with it; `versions`
+    names what is in it."""
+
+    script: str
+    notices: str
+    versions: str
+
+
+def bundle() -> Bundle:
+    """The bundle of the installed vl-convert-python. Raises BadInput where there is none."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput(
+            "--format html: needs vl-convert-python: pip install 'serve-bench[plot]'"
+        ) from None
+    vega, vega_embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
+    vega_lite = vl_convert.get_vegalite_versions()[-1]  # in order: the bundle has the newest
+    notices = (Path(__file__).parent / "notices.txt").read_text(encoding="utf-8")
+    return Bundle(
+        script=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite),
+        notices=notices.format(vega=vega, vega_lite=vega_lite, vega_embed=vega_embed),
+        versions=f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
+    )
+
+
+# --------------------------------------------------------------------------------------------------
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""

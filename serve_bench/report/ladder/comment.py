@@ -13,6 +13,7 @@ from serve_bench.core.result import Result
 from serve_bench.report.columns import markdown_table
 from serve_bench.report.comment import (
     BROKEN_OFF,
+    broken_off,
     bullets,
     comment,
     counted,
@@ -20,6 +21,7 @@ from serve_bench.report.comment import (
     folded,
     formulas,
     remarks,
+    split,
 )
 from serve_bench.report.html.about_run import GENERAL_FORMULAS
 from serve_bench.report.ladder import page as of_ladder
@@ -44,7 +46,6 @@ from serve_bench.report.micro.comment import (
 )
 from serve_bench.report.micro.page_panels import names_of as row_names
 from serve_bench.report.page import Entry, Page, page_of
-from serve_bench.report.page_found import broken_off, split
 from serve_bench.report.texts import latency, number
 
 NS_PER_MS = 1e6

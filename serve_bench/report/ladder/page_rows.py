@@ -11,11 +11,14 @@ from typing import Final
 
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.ladder.summary import LadderLine
-from serve_bench.core.counts import BATCH_SIZE, mean_forward_ns
 from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table, Tone
 from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Row as Load
 from serve_bench.core.result import Trial
+from serve_bench.core.usage import (
+    BATCH_SIZE,
+    mean_forward_ns,
+)
 from serve_bench.report.html.pieces import (
     NOTHING,
     count,

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import Line
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.core.counts import mean_forward_ns
 from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Result
+from serve_bench.core.usage import mean_forward_ns
 from serve_bench.report.columns import columns, wrapped
 from serve_bench.report.ladder.tables import (
     SATURATED,

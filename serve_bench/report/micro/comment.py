@@ -15,7 +15,9 @@ from serve_bench.report.columns import markdown_table
 from serve_bench.report.comment import (
     BROKEN_OFF,
     MOST_COLUMNS,
+    Found,
     Part,
+    broken_off,
     bullets,
     comment,
     doubts,
@@ -23,6 +25,7 @@ from serve_bench.report.comment import (
     formulas,
     records,
     remarks,
+    split,
 )
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, command_line
 from serve_bench.report.load import page as of_load
@@ -43,7 +46,6 @@ from serve_bench.report.page import (
     ratio,
     remark,
 )
-from serve_bench.report.page_found import Found, broken_off, split
 
 
 def rows_comment(result: Result, published: bool = False, where: str | None = None) -> str:

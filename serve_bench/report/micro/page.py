@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from serve_bench.analysis.best_cell import FEWEST as FEWEST_LAUNCHES
-from serve_bench.analysis.best_cell import LIKE
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
+from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
+from serve_bench.analysis.statistics import LIKE
 from serve_bench.core.document import (
     Block,
     Folded,

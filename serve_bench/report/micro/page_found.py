@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from serve_bench.analysis.best_cell import FEWEST, best
-from serve_bench.analysis.statistics import MAIN, Line
+from serve_bench.analysis.statistics import (
+    FEWEST,
+    MAIN,
+    Line,
+    best,
+)
 from serve_bench.report.html.pieces import (
     doubted,
     gaps,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from serve_bench.analysis.best_cell import best
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.statistics import MAIN, best
 from serve_bench.core.document import Column, Facts, Figure, Prose, Section, Table, Tone
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Result

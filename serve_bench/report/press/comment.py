@@ -19,6 +19,7 @@ from serve_bench.report.comment import (
     doubts,
     folded,
     formulas,
+    split,
 )
 from serve_bench.report.comment import remarks as listed
 from serve_bench.report.html.about_run import GENERAL_FORMULAS
@@ -34,7 +35,6 @@ from serve_bench.report.micro.comment import (
 )
 from serve_bench.report.micro.page_panels import names_of
 from serve_bench.report.page import Page, page_of
-from serve_bench.report.page_found import split
 from serve_bench.report.press import page as of_press
 from serve_bench.report.press import page_found as of_press_found
 from serve_bench.report.press.tables import (

@@ -11,8 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.benchmarks.press.compare import Comparison, comparisons
-from serve_bench.benchmarks.press.rows import PressRow
-from serve_bench.benchmarks.press.summary import Setting, settings_of
+from serve_bench.benchmarks.press.summary import PressRow, Setting, settings_of
 from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.core.result import Result
 from serve_bench.report.csv import csv_text

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from serve_bench.benchmarks.press.compare import Comparison
-from serve_bench.benchmarks.press.rows import PressRow
-from serve_bench.benchmarks.press.summary import Setting
+from serve_bench.benchmarks.press.summary import PressRow, Setting
 from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table, Tone
 from serve_bench.core.result import Row as Load
 from serve_bench.report.html.pieces import NOTHING, count, errors, limit_words, percent

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.press.compare import Comparison
-from serve_bench.benchmarks.press.rows import PressRow
-from serve_bench.benchmarks.press.summary import Setting
+from serve_bench.benchmarks.press.summary import PressRow, Setting
 from serve_bench.report.columns import Fitted, columns, fitted, markdown_table, wrapped
 from serve_bench.report.ladder.tables import NOT_VISIBLE
 from serve_bench.report.page import Entry

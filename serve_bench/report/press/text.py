@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.benchmarks.press.compare import comparisons
-from serve_bench.benchmarks.press.rows import PressRow
 from serve_bench.benchmarks.press.summary import (
     Collapse,
+    PressRow,
     RunFigure,
     Setting,
     axis_words,

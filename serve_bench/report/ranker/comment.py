@@ -12,11 +12,10 @@ from typing import Final
 from serve_bench.benchmarks.ranker.summary import LEVEL, RankerLine, ranker_lines
 from serve_bench.core.result import Result
 from serve_bench.report.columns import Texts, markdown_table
-from serve_bench.report.comment import bullets, comment, doubts, folded, formulas, remarks
+from serve_bench.report.comment import bullets, comment, doubts, folded, formulas, remarks, split
 from serve_bench.report.micro.comment import Column, about, closing, struck, table_of, told
 from serve_bench.report.micro.page_panels import names_of
 from serve_bench.report.page import Entry, Page, page_of
-from serve_bench.report.page_found import split
 from serve_bench.report.ranker import page as of_ranker
 from serve_bench.report.ranker.text import (
     FLOORS,

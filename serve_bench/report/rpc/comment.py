@@ -11,15 +11,16 @@ from serve_bench.core.result import Result
 from serve_bench.report.columns import markdown_table
 from serve_bench.report.comment import (
     BROKEN_OFF,
+    broken_off,
     bullets,
     comment,
     doubts,
     folded,
     formulas,
     records,
+    split,
 )
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, command_line
-from serve_bench.report.page_found import broken_off, split
 from serve_bench.report.published import rpc_published
 from serve_bench.report.rpc import page as of_rpc
 from serve_bench.report.rpc.joined import RpcEntry, RpcPage, rpc_page

@@ -15,7 +15,9 @@ from serve_bench.report.columns import Texts, markdown_table
 from serve_bench.report.comment import (
     BROKEN_OFF,
     MOST_COLUMNS,
+    Found,
     Part,
+    broken_off,
     bullets,
     comment,
     doubts,
@@ -23,10 +25,10 @@ from serve_bench.report.comment import (
     formulas,
     records,
     remarks,
+    split,
     without_gaps,
 )
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, command_line
-from serve_bench.report.page_found import Found, broken_off, split
 from serve_bench.report.scale import page as of_scale
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage, ScaleVariant, scale_page
 from serve_bench.report.scale.page_found import found as found_of

@@ -14,11 +14,18 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.benchmarks.scale.curve import Grown, growths
-from serve_bench.benchmarks.scale.nodes import nodes_of
+from serve_bench.benchmarks.scale.nodes import (
+    NodeUse,
+    nodes_of,
+    use_of,
+)
 from serve_bench.benchmarks.scale.request import GRAPHS
-from serve_bench.benchmarks.scale.summary import ScaleSize, scale_sizes
-from serve_bench.benchmarks.scale.use import NodeUse, use_of
+from serve_bench.benchmarks.scale.summary import (
+    Grown,
+    ScaleSize,
+    growths,
+    scale_sizes,
+)
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Failure, Result, Run, Trial, cell_slug
 from serve_bench.report.page import engaged_of, env_of

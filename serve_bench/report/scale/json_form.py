@@ -13,9 +13,14 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, Line, LowerBound
-from serve_bench.benchmarks.scale.curve import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES
-from serve_bench.benchmarks.scale.summary import CLUSTER_NAMES, LATENCY, Figure, published_names
+from serve_bench.benchmarks.scale.summary import (
+    CLUSTER_NAMES,
+    LATENCY,
+    Figure,
+    Grown,
+    published_names,
+)
 from serve_bench.core.result import Result
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage, ScaleVariant, scale_page
 

@@ -12,10 +12,12 @@ from typing import Final
 
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.benchmarks.scale.curve import Grown
-from serve_bench.benchmarks.scale.nodes import nodes_of
-from serve_bench.benchmarks.scale.summary import Figure
-from serve_bench.benchmarks.scale.use import NodeUse, use_of
+from serve_bench.benchmarks.scale.nodes import (
+    NodeUse,
+    nodes_of,
+    use_of,
+)
+from serve_bench.benchmarks.scale.summary import Figure, Grown
 from serve_bench.core.document import Chart
 from serve_bench.report.html import charts
 from serve_bench.report.html.charts import Point, Share, Step

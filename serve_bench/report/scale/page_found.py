@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from serve_bench.benchmarks.scale.curve import Grown
-from serve_bench.benchmarks.scale.summary import HTTP, Figure
+from serve_bench.benchmarks.scale.summary import HTTP, Figure, Grown
 from serve_bench.report.html.pieces import doubted, gaps, listed, sentence
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage
 from serve_bench.report.scale.tables import figure_text

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.benchmarks.scale.curve import Grown
 from serve_bench.benchmarks.scale.growth import FEWEST, QUANTITIES
-from serve_bench.benchmarks.scale.nodes import ScaleNode
-from serve_bench.benchmarks.scale.summary import HTTP, LATENCY, ScaleSize
+from serve_bench.benchmarks.scale.nodes import ScaleNode, use_of
+from serve_bench.benchmarks.scale.summary import HTTP, LATENCY, Grown, ScaleSize
 from serve_bench.benchmarks.scale.summary import Figure as Measured
-from serve_bench.benchmarks.scale.use import use_of
 from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
 from serve_bench.report.html.pieces import (
     NOTHING,

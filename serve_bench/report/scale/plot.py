@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.benchmarks.scale.curve import Grown
 from serve_bench.benchmarks.scale.growth import Growth
+from serve_bench.benchmarks.scale.summary import Grown
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report.plot_file import AT_LEAST, check_kind, figure_bytes

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.benchmarks.scale.curve import Grown
 from serve_bench.benchmarks.scale.growth import FEWEST, QUANTITIES
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES, NS_PER_MS, ScaleNode
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES, NS_PER_MS, ScaleNode, use_of
 from serve_bench.benchmarks.scale.summary import (
     CLUSTER_NAMES,
     GRAPH_NAMES,
     HTTP,
     LATENCY,
     Figure,
+    Grown,
     ScaleSize,
 )
-from serve_bench.benchmarks.scale.use import use_of
 from serve_bench.report.columns import Texts, fitted, wrapped
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage, ScaleVariant
 from serve_bench.report.scale.words import short_label

@@ -10,8 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.comparing.parts import Compared, ComparedRow, Comparing
-from serve_bench.analysis.comparing.words import ends, headline, ratio_text, row_title, variant_of
+from serve_bench.analysis.comparing.parts import (
+    Compared,
+    ComparedRow,
+    Comparing,
+    ends,
+    headline,
+    ratio_text,
+    row_title,
+    variant_of,
+)
 from serve_bench.core.result import cell_slug
 from serve_bench.report.columns import markdown_table
 from serve_bench.report.csv import csv_of

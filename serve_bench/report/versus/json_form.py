@@ -12,8 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.analysis.comparing.parts import About, Compared, ComparedRow, Comparing, Effect
-from serve_bench.analysis.comparing.words import headline
+from serve_bench.analysis.comparing.parts import (
+    About,
+    Compared,
+    ComparedRow,
+    Comparing,
+    Effect,
+    headline,
+)
 from serve_bench.analysis.comparison import Interval
 
 

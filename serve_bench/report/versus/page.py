@@ -11,8 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.parts import Compared, Comparing
-from serve_bench.analysis.comparing.words import alone_words, headline, ratio_text, subject
+from serve_bench.analysis.comparing.parts import (
+    Compared,
+    Comparing,
+    alone_words,
+    headline,
+    ratio_text,
+    subject,
+)
 from serve_bench.core.document import (
     Block,
     Column,
@@ -33,7 +39,7 @@ from serve_bench.report.html.about_run import (
     moment,
 )
 from serve_bench.report.html.about_run import method as executed_method
-from serve_bench.report.html.proofs import proofs
+from serve_bench.report.html.pieces import proofs
 from serve_bench.report.versus.page_charts import DRAWN, rate_charts, ratio_chart, round_chart
 from serve_bench.report.versus.page_tables import (
     noise,

@@ -12,8 +12,15 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.comparing import floors_of
-from serve_bench.analysis.comparing.parts import Compared, ComparedRow, Comparing
-from serve_bench.analysis.comparing.words import ends, ratio_text, row_title, variant_of
+from serve_bench.analysis.comparing.parts import (
+    Compared,
+    ComparedRow,
+    Comparing,
+    ends,
+    ratio_text,
+    row_title,
+    variant_of,
+)
 from serve_bench.analysis.comparison import MOST_ROUNDS, Interval, Word
 from serve_bench.core.document import (
     Block,
@@ -29,7 +36,7 @@ from serve_bench.core.document import (
     Tone,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.report.html.proofs import proofs
+from serve_bench.report.html.pieces import proofs
 from serve_bench.report.texts import cell_title
 from serve_bench.report.versus.page_charts import DRAWN
 from serve_bench.report.versus.words import (

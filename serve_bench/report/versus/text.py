@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from serve_bench.analysis.comparing.parts import Compared, ComparedRow, Comparing
-from serve_bench.analysis.comparing.words import ends, headline, ratio_text, variant_of
+from serve_bench.analysis.comparing.parts import (
+    Compared,
+    ComparedRow,
+    Comparing,
+    ends,
+    headline,
+    ratio_text,
+    variant_of,
+)
 from serve_bench.report.columns import Fitted, fitted, wrapped
 from serve_bench.report.texts import cell_title
 from serve_bench.report.versus.words import (

@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from serve_bench.analysis.comparing import floors_of
-from serve_bench.analysis.comparing.parts import About, Compared, ComparedRow, Comparing, Effect
-from serve_bench.analysis.comparing.words import alone_words, ends, ratio_text, row_title, settles
+from serve_bench.analysis.comparing.parts import (
+    About,
+    Compared,
+    ComparedRow,
+    Comparing,
+    Effect,
+    alone_words,
+    ends,
+    ratio_text,
+    row_title,
+    settles,
+)
 from serve_bench.analysis.comparison import FEWEST
 from serve_bench.core.errors import BadInput
 from serve_bench.report.page import engaged_of

@@ -1,0 +1,174 @@
+"""Loads beside the measured ones: before a row until it is served steadily, after it for its waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from serve_bench.analysis.statistics import merged
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.plan import settled_of
+from serve_bench.core.result import JsonObject, Trial
+from serve_bench.load import LoadError, drive_load
+from serve_bench.runner.load_place import Drive
+from serve_bench.serving.server import LaunchFailed, Serving
+
+# --------------------------------------------------------------------------------------------------
+# Before rows of so many requests, which have no warm-up: one client, until it is served steadily.
+#
+# Rule: nothing here enters a figure. A row that was cut off leaves requests behind that the service
+# still answers; the next row waits until one client is served about as fast as at first, and says
+# so when that did not come.
+
+#: One client until its rate is steady, and how long at most.
+SETTLING: Final = Timing(warmup_min_s=1.0, warmup_max_s=10.0, windows=1, window_s=0.5)
+
+#: One client is served about as fast as at first when its median latency is at most so many times
+#: that one: on a busy host two looks at the same service differ by a half.
+AS_AT_FIRST: Final = 2.0
+
+#: How long a service may take to come back.
+RECOVERY_S: Final = 60.0
+
+
+@dataclass
+class Settling:
+    """Looks at a service with one client. `load` has one connection; `usual_ns` is its median
+    latency at first, once that is known."""
+
+    load: Load
+    mark: Mapping[str, str]
+    on_progress: Callable[[Progress], None] | None = None
+    usual_ns: float | None = field(default=None, init=False)
+
+    def first(self) -> JsonObject:
+        """What was found before the first row, for the records; `error` where nothing answered."""
+        found = self._look()
+        p50_ns = found.get("p50_ns")
+        self.usual_ns = None if p50_ns is None else float(p50_ns)
+        return found
+
+    def recovered(self) -> bool:
+        """Waits until the service is as at first; False when it is not after RECOVERY_S."""
+        deadline = time.monotonic() + RECOVERY_S
+        while not self._as_at_first(self._look()):
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def _look(self) -> JsonObject:
+        try:
+            result = self._drive(self.load, SETTLING)
+            found = settled_of(result)
+            if found["p50_ns"] is None and result.warmup.completed and not result.measured.sent:
+                # It takes longer than the window, so that none was begun in it: one tells how long.
+                timing = Timing(0.0, 0.0, windows=1, window_s=self.load.timeout_s)
+                one = self._drive(replace(self.load, count=1), timing)
+                found["p50_ns"] = one.latency.percentile(0.5)
+        except LoadError as error:  # the row that follows fails in its own words
+            time.sleep(1.0)
+            return {"error": str(error)}
+        return found
+
+    def _drive(self, load: Load, timing: Timing) -> LoadResult:
+        return drive_load(load, timing, on_progress=self.on_progress, mark=self.mark)
+
+    def _as_at_first(self, found: JsonObject) -> bool:
+        p50_ns = found.get("p50_ns")
+        if p50_ns is None or not is_settled(found):
+            return False
+        return self.usual_ns is None or float(p50_ns) <= AS_AT_FIRST * self.usual_ns
+
+
+def is_settled(found: JsonObject) -> bool:
+    """Whether one client was served steadily, or was served and too slowly for that to be told."""
+    if found.get("judged") is False:
+        return found.get("p50_ns") is not None
+    return bool(found.get("steady"))
+
+
+# --------------------------------------------------------------------------------------------------
+# A further load after a row that nothing full explains, looked at from inside the replicas.
+#
+# What it finds stands in the record of the trial (`waits`), beside the figures and in none of them:
+# the trial is over when it begins. First one request after another, which tells what a request
+# takes alone; then the load of the row once more, for a moment, while threads in the replicas see
+# what requests wait in (cluster/waiting.py). Rule: it fails without consequence, and then says why.
+# When it is worth its time says verdict/waits.py.
+
+ALONE_REQUESTS: Final = 8
+ALONE_MOST_S: Final = 2.0
+"""So many requests one by one, or as many as this time brings: their median is told."""
+
+LEAST_S: Final = 0.8
+MOST_S: Final = 5.0
+"""How long the load is on again: three latencies of the row, within these."""
+
+
+def look(
+    serving: Serving, trial: Trial, load: Load, drive: Drive, mark: Mapping[str, str]
+) -> JsonObject:
+    """What requests of this row wait in; `why_not` where it could not be looked at."""
+    p50_ns = merged([trial], "latency").percentile(0.5) or 0.0
+    seconds = min(MOST_S, max(LEAST_S, 3 * p50_ns / 1e9))
+    one = replace(
+        load,
+        connections=1,
+        processes=1,
+        count=ALONE_REQUESTS,
+        each=None,
+        rate=None,
+        stages=(),
+        max_connections=None,
+        ramp=False,
+        spin=False,
+        arrivals="constant",
+    )
+    most = replace(load, count=None, each=None)
+    begun = False
+    try:
+        alone = drive(one, Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S), mark=mark)
+        serving.begin_look()
+        begun = True
+        result = drive(most, Timing(0.3, 0.3, windows=1, window_s=seconds), mark=mark)
+        until_ns = result.started_at_ns + int(result.duration_s * 1e9)
+        begun = False
+        replicas = serving.end_look(result.started_at_ns, until_ns)
+    except (LoadError, LaunchFailed) as error:
+        return {"why_not": str(error)}
+    finally:
+        if begun:
+            now = time.time_ns()
+            _quietly(serving, now)
+    return {
+        "seconds": round(result.duration_s, 3),
+        "rate": result.rate,
+        "p50_ms": _p50_ms(result),
+        "alone_p50_ms": _p50_ms(alone),
+        "replicas": [_rounded(one) for one in replicas],
+    }
+
+
+def _quietly(serving: Serving, now_ns: int) -> None:
+    """Ends a look of which nothing is wanted any more."""
+    try:
+        serving.end_look(now_ns, now_ns)
+    except LaunchFailed:
+        return  # the cluster is gone, and the look with it; the runner sees that itself
+
+
+def _p50_ms(result: LoadResult) -> float | None:
+    value = result.latency.percentile(0.5)
+    return None if value is None else round(value / 1e6, 3)
+
+
+def _rounded(content: Any) -> Any:
+    """Numbers with three decimals: they are means over some twenty looks."""
+    if isinstance(content, float):
+        return round(content, 3)
+    if isinstance(content, Mapping):
+        return {name: _rounded(value) for name, value in content.items()}
+    return [_rounded(one) for one in content] if isinstance(content, list) else content
