@@ -1,4 +1,5 @@
-"""The ranker on a CUDA device against the same ranker on the CPU, and `gpu.py` against nvidia-smi.
+"""The ranker on a CUDA device against the same ranker on the CPU, and `observing/sampler.py`
+against nvidia-smi.
 
 Prints, for each batch size, the largest difference of a score between the devices and between the
 rankers, and what NVML and nvidia-smi say while a ranker computes. Exits with 1 where a difference

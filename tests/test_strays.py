@@ -103,7 +103,7 @@ def test_a_process_without_a_mark_is_found_by_a_file_it_holds_open(run_id: str) 
 
 def test_sweep_spares_runs_whose_owner_lives_and_ends_the_others(run_id: str) -> None:
     mine = marked(run_id)
-    maker = [sys.executable, "-c", "from serve_bench import strays; print(strays.new_run())"]
+    maker = [sys.executable, "-c", "from serve_bench.serving import strays; print(strays.new_run())"]
     dead_run = subprocess.run(maker, capture_output=True, text=True, check=True).stdout.strip()
     stray = marked(dead_run)
     swept = strays.sweep()
@@ -119,7 +119,7 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as other:
         code = (
             "import os, subprocess, sys, time\n"
-            "from serve_bench import strays\n"
+            "from serve_bench.serving import strays\n"
             "run = strays.new_run()\n"
             "env = dict(os.environ, **strays.marks(run))\n"
             "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"
@@ -258,7 +258,7 @@ def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
 def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
     code = (
         "import os, subprocess, sys, time\n"
-        "from serve_bench import strays\n"
+        "from serve_bench.serving import strays\n"
         "run = strays.new_run(); warden = strays.start_warden(run)\n"
         "env = dict(os.environ, **strays.marks(run))\n"
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"

@@ -1,8 +1,8 @@
 """The ladder of one cell as work to be done: which step comes next, and what has come of them.
 
-Pure. ladder.py decides; here steps become planned trials and trials become steps, for a runner and
-for a report alike. Rule: a ladder that is gone on with takes up its steps in their first order, and
-first measures again what was in doubt.
+Pure. core/ladder.py decides; here steps become planned trials and trials become steps, for a runner
+and for a report alike. Rule: a ladder that is gone on with takes up its steps in their first order,
+and first measures again what was in doubt.
 """
 
 from __future__ import annotations

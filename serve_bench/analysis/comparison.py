@@ -2,7 +2,7 @@
 
 Pure. Rule: all is done on logarithms, since a ratio of 2 and one of 1/2 are equally far from 1, and
 launches are the only unit of repetition: a window or a slice is no sample. Formulas and their
-sources are in docs/ab.md; where the values come from is values.py's affair.
+sources are in docs/ab.md; where the values come from is analysis/comparing/values.py's affair.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class Judged:
     p_adjusted: float | None = None
     rounds_needed: int | None = None
     why: str = ""
-    weighed: bool = False  # a doubt (comparing/doubts.py) or the floor made it inconclusive
+    weighed: bool = (
+        False  # a doubt (comparing/values.py) or the floor made it inconclusive
+    )
 
 
 def judge(

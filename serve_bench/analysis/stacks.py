@@ -2,7 +2,7 @@
 
 Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
 profile, so two profiles of unlike length can be set against each other. Which layer a stack belongs
-to is in stack_layers.py.
+to stands below.
 """
 
 from __future__ import annotations

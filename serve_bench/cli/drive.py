@@ -195,7 +195,7 @@ class LoadLine:
 # --------------------------------------------------------------------------------------------------
 # `serve-bench load URL --profile`: the load once more, with py-spy on the Serve that answers it.
 #
-# The first load is measured and reported as ever (drive.py); the repetition is appended to its run,
+# The first load is measured and reported as ever; the repetition is appended to its run,
 # marked `profiled`, and told below it. Rule: which processes are meant is settled before anything
 # is driven, and they are those of the Serve that listens on the URL's port on this machine.
 

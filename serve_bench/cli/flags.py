@@ -20,7 +20,7 @@ from serve_bench.core.request_spec import Draw, Headers, path_fault
 
 LARGEST = 1_000_000
 MOST_LAUNCHES = 1_000
-"""As in a suite (suite.py): a plan names each launch."""
+"""As in a suite (core/suite.py): a plan names each launch."""
 
 #: Flags of the model that hold in every cell, by the axis that each sets.
 MODEL_SETTINGS = ("device", "threads", "table_rows", "gpu_fraction")
@@ -80,7 +80,7 @@ def asked(given: Mapping[str, object], suite: str, but: tuple[str, ...]) -> list
 # The values of `serve-bench load`'s flags: text in, value out, or BadInput in one line.
 #
 # Rule: what one flag says by itself is read here. Which flags go together, and what the load then
-# is, belongs to load.py, load_spec.py and request_spec.py.
+# is, belongs to load.py, core/load_spec.py and core/request_spec.py.
 
 #: Upper end of a file with a body or paths: each load worker holds all of it.
 MOST_BYTES = 256 << 20

@@ -36,7 +36,7 @@ def _flag(text: str, *spelt: str) -> Any:
     return Annotated[Text, typer.Option(*spelt, help=text)]
 
 
-#: A size, and what it says; a workload has those that scale_keys.py names.
+#: A size, and what it says; a workload has those that benchmarks/scale/__init__.py names.
 SIZES: Final[dict[str, Any]] = {
     "fanout": _flag("Nodes of the ensemble, each a deployment."),
     "length": _flag("Nodes of the chain, each a deployment."),

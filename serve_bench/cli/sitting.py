@@ -41,7 +41,7 @@ from serve_bench.store import RunFolder, StoreError, now_iso
 # The first record of a run: what was asked for, by which tool, on which host.
 #
 # Rule: the command line is made anew from the options as they were parsed, however they were spelt
-# and joined; what of a value is kept is kept.py's affair.
+# and joined; what of a value is kept is core/kept.py's affair.
 
 #: How the values of an option are kept; of all others as a text in which an address may stand.
 KEPT: Final[Mapping[str, Callable[[str], str]]] = {

@@ -159,7 +159,7 @@ def _of_model(
 
 _LAYERS_WORDS = "numbers from 1 with commas"
 
-#: What a DLRM ranker is made of; the defaults of its shape are those of apps/dlrm_shape.py.
+#: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
     _of_model("ranker", _one_of("plain", "tuned"), "plain or tuned", "plain", "which", named=True),
     _of_model(

@@ -1,8 +1,8 @@
 """What an HTML page is made of: sections of prose, figures, tables, charts and pictures.
 
-Rule: whoever fills a part says what it means and never how it looks; frame.py lays it out and
-escapes every text, charts.py knows the charts. So each kind of run is a list of sections, and looks
-like the others.
+Rule: whoever fills a part says what it means and never how it looks; report/html/frame.py lays it
+out and escapes every text, report/html/charts.py knows the charts. So each kind of run is a list of
+sections, and looks like the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a load gave back: progress while it runs, and the result when it ended. Pure words.
 
-Rule: plain, frozen content that turns into JSON and back without loss. Nothing here measures
-or judges; the client's verdict is made in `load/evidence.py`, statistics in `statistics.py`.
+Rule: plain, frozen content that turns into JSON and back without loss. Nothing here measures or
+judges; the client's verdict is made in `load/evidence.py`, statistics in `analysis/statistics.py`.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class LoadResult:
     `time_to_connect_s`: until all connections were open, the start of the workers included;
     `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
     completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
-    several loaded (node_result.py).
+    several loaded (nodes.py).
     """
 
     windows: tuple[int, ...]

@@ -1,8 +1,8 @@
 """A Serve app of the user's own: what is known of it, how it is asked, and what a cell sets in it.
 
-Rule: words alone. What the app is was told by its own interpreter (own_app_facts.py); a cell holds
-options as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`. What Serve calls an
-option, this calls it too.
+Rule: words alone. What the app is was told by its own interpreter (benchmarks/own_app/facts.py); a
+cell holds options as `Deployment.option`, such as `Ranker.ray_actor_options.num_cpus`. What Serve
+calls an option, this calls it too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Is the variant engaged? What was asked against what was found, with a line for each mismatch.
 
-Pure. The facts come from server.py (who owns the port, the process tree) and cluster/ (the flags
-as proxy and replica resolved them).
+Pure. The facts come from serving/server.py (who owns the port, the process tree) and cluster/ (the
+flags as proxy and replica resolved them).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The records of a run, and the Result that they add up to.
 
 Rule: a record says what was measured or what went wrong, never what follows from it. Means,
-percentiles, ratios and warnings are made by statistics.py each time: new ones apply to old files.
-How a record is written as a line of JSON belongs to jsonl.py, files to store.py.
+percentiles, ratios and warnings are made by analysis/statistics.py each time: new ones apply to old
+files. How a record is written as a line of JSON belongs to store/__init__.py, files to
+store/__init__.py.
 """
 
 from __future__ import annotations
@@ -170,11 +171,13 @@ class Trial:
     seconds: Mapping[str, float] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
     usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
-    serve_metrics: JsonObject = field(default_factory=dict)  # what grew: serve_metrics.py
+    serve_metrics: JsonObject = field(default_factory=dict)  # what grew: observing/serve_metrics.py
     forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
     slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
     limits: JsonObject = field(default_factory=dict)  # by deployment: replicas, each, queued
-    waits: JsonObject = field(default_factory=dict)  # what requests waited in: waits.py says how
+    waits: JsonObject = field(
+        default_factory=dict
+    )  # of requests: runner/extra_loads.py
     profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
 
     @property

@@ -1,7 +1,7 @@
 """A suite from the content of a TOML file and from flags.
 
-Pure: the file is read elsewhere (shipped.py). Every error is one line that names the file or the
-flag, the key, and what is allowed.
+Pure: the file is read elsewhere (store/files.py). Every error is one line that names the file or
+the flag, the key, and what is allowed.
 """
 
 from __future__ import annotations

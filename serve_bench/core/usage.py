@@ -2,7 +2,8 @@
 
 A reading is a running total at an instant (CPU time, time spent waiting for a CPU) or a level
 (memory, threads). Rule: 100 % is one core; times are nanoseconds of one clock; a figure that the
-readings do not carry is None, never 0. How readings are got belongs to sampler.py and gpu.py.
+readings do not carry is None, never 0. How readings are got belongs to
+observing/sampler.py.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def _place(role: str) -> int:
 # numbers, the first the requests, then the batches of 1, of 2, of 3 ... A model's time stands in
 # the same form in a folder beside: the first is the whole. They are running totals, exact at any
 # moment, and to read them asks nothing of the replica. Rule: an app that keeps none has none, which
-# is not 0. Pure: who counts is in apps/, who reads the files is server.py.
+# is not 0. Pure: who counts is in apps/, who reads the files is serving/server.py.
 
 FOLDER: Final = "SERVE_BENCH_COUNTS"
 """The variable that tells a replica the folder."""

@@ -1,7 +1,7 @@
 """`serve-bench doctor`: everything on this machine that decides whether figures can be trusted.
 
 Rule: it looks and changes nothing; it never fails because something cannot be read, but says so.
-Findings and their words are in fitness.py, thresholds at the top of each module here.
+Findings and their words are in analysis/checks.py, thresholds at the top of each module here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 RAY_* names, what earlier runs left, other clusters.
 
 Rule: nothing is started but the interpreter, to be asked; ray is imported in no process. Flags and
-HAProxy are found by the code that launches use (cluster/starting.py).
+HAProxy are found by the code that launches use (serving/cluster/starting.py).
 """
 
 from __future__ import annotations

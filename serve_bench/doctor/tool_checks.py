@@ -182,7 +182,7 @@ def perf(path: str, version: str | None, reason: str | None) -> Finding:
 # --------------------------------------------------------------------------------------------------
 # GPU, driver and torch: what is there, whether it is free, and whether torch can use it.
 #
-# Rule: no GPU is no fault. torch is asked in a process of its own (model_needs.py), by the
+# Rule: no GPU is no fault. torch is asked in a process of its own (runner/model_needs.py), by the
 # interpreter whose Ray is looked at.
 
 BUSY_PERCENT: Final = 5.0

@@ -2,7 +2,7 @@
 
 Rule: this is the course of a request, but for the short path of the plain closed loop: given to a
 connection, sent, answered or failed, tried again, followed by the next. What has happened on a
-socket is told by `reactions.py`; waiting for it is `raw.RawEngine`'s affair.
+socket is told by the functions at the end; waiting for it is `raw.RawEngine`'s affair.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An open loop has no slices, and a slice of requests that take seconds would be as long as a window.
 Each window is a load of its own, with its own connections and a short warm-up, so that only one
-target is ever loaded. The result has the form of that of `slices.py`, a window in place of a slice.
+target is ever loaded. The result has the form of that of slices, a window in place of a slice.
 """
 
 from __future__ import annotations

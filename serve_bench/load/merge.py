@@ -195,7 +195,7 @@ def check_counts(
 # --------------------------------------------------------------------------------------------------
 # Results of one load that several nodes drove, each its share, added up to one result.
 #
-# Rule: only adds and checks, as `merge.py` does with the workers of one node. A node that was
+# Rule: only adds and checks, as is done above with the workers of one node. A node that was
 # interrupted may have fewer windows than another: what is there up to the shortest is added up.
 
 K = TypeVar("K")

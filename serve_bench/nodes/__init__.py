@@ -3,7 +3,7 @@
 The parent (crew.py) knows nothing of Ray and starts `python -m serve_bench.nodes`, which joins the
 cluster as a driver, puts an actor on each node and says what they say. Ray is imported in that
 program alone. It may run where no more than Ray is installed, so the names of the parent's side are
-loaded only when they are asked for. What a node's share is: node_result.py.
+loaded only when they are asked for. What a node's share is: core/nodes.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A plain class, made an actor by the program (conductor.py); its methods are called in several
 threads, `drive` in one of them for as long as the load lasts. Rule: no clock of another node is
 looked at; when to begin is told by `begin`. Its load workers end with it (stdin),
-and wrk does (tied.py).
+and wrk does (load/tied.py).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from serve_bench.serving.strays import DIRECTORY_MARK
 # --------------------------------------------------------------------------------------------------
 # The watching actor: what lists, dumps and records the Serve processes of a node, on that node.
 #
-# A plain class, made an actor by the program (lookout.py). Rule: nothing of ours is left on a node,
-# whatever ends the actor: py-spy ends with it (tied.py), and writes into memory instead of a file.
+# A plain class, made an actor by the program (conductor.py). Rule: nothing of ours is left on a
+# node, whatever ends the actor: py-spy ends with it (load/tied.py), and writes into memory instead
+# of a file.
 
 SPARE_S: Final = 30.0
 """How much longer than planned a recording may go on when nobody ends it."""

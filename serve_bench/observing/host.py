@@ -28,7 +28,7 @@ from serve_bench.core.usage import HostReading, Threads
 #
 # Rule: cheap enough to be done several times a second, and None for what is gone or not told, never
 # 0. Linux is read by /proc and by the CPU clocks of processes; elsewhere psutil gives what it can.
-# Who reads when is in sampler.py, adding up in usage.py.
+# Who reads when is in sampler.py, adding up in core/usage.py.
 
 LINUX: Final = sys.platform.startswith("linux")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")

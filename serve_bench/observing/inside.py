@@ -2,8 +2,8 @@
 
 `Inside.around(...)` wraps a load; what it found goes into the Trial by `Look.add_to`. Rule: nothing
 here drives a load or judges a figure, and what cannot be looked at is said, never a reason for the
-trial to fail. How each thing is looked at belongs to sampler.py, counts.py, serve_metrics.py and
-profiling.py.
+trial to fail. How each thing is looked at belongs to sampler.py, core/usage.py, serve_metrics.py
+and profiler.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rule: what py-spy wrote is moved to its place only when it holds samples, so a failed recording
 leaves no file; what was sampled is kept where it can be. The program itself is in pyspy.py, what
-the samples mean in stacks.py.
+the samples mean in analysis/stacks.py.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def stop_all(
 #
 # Rule: a load with py-spy beside it is a repetition that is marked `profiled`, never a measured
 # one. What cannot be recorded is said in the record, and is no reason for the load to fail. One
-# recording belongs to profiler.py, which processes there are to server.py and processes.py.
+# recording is made above, which processes there are to serving/server.py and processes.py.
 
 FOLDER: Final = "profiles"
 

@@ -1,7 +1,7 @@
 """py-spy, the program: where it is, its options, what its words mean, and its dump of stacks now.
 
 Rule: it is the one of this environment, started with a list of words; its errors come out as one
-line that says what to do. Recordings are in profiler.py, who may look into a process in rights.py.
+line that says what to do. Recordings are in profiler.py, who may look into a process below.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Rule: it must not disturb what is measured. It reads 5 times a second and no more often than keeps
 its own CPU at 1 % of a core; what is dear (the threads of a process) is spread over the ticks, and
 what is dearest (proportional memory, 3 ms a process) is read after the load. A reading of a
-process's CPU clock costs 0.5 us on Linux. Adding up belongs to usage.py.
+process's CPU clock costs 0.5 us on Linux. Adding up belongs to core/usage.py.
 
 A thread and not a process of its own: the parent of a load only listens, so nobody waits for the
-interpreter's lock, and a thread starts in no time and needs no memory. One reading: readings.py.
+interpreter's lock, and a thread starts in no time and needs no memory. One reading: host.py.
 """
 
 from __future__ import annotations

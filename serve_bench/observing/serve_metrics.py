@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 # Serve's series as the node's Prometheus endpoint shows them: one scrape, parsed.
 #
 # Rule: an endpoint that does not answer, or not with metrics, is MetricsAbsent with one line. What
-# a series means, and whether it is fresh, is in serve_metrics.py.
+# a series means, and whether it is fresh, is told above.
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Series: TypeAlias = Mapping[tuple[str, Labels], float]

@@ -22,7 +22,7 @@ from serve_bench.load import LoadError, drive_load
 # --------------------------------------------------------------------------------------------------
 # Rounds of a fixed number of requests, as figures for assertions, records and a terminal.
 #
-# Rule: words alone. What a round is, and how it is driven, belongs to counted_rounds.py; who shows
+# Rule: words alone. What a round is, and how it is driven, stands below; who shows
 # the figures (pytest_plugin.py) is not known here.
 
 #: What two rounds must have in common, or their times say nothing about each other.

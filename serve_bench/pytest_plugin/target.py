@@ -1,7 +1,7 @@
 """What `serve_target` gives: a cluster for the session, whose failures are one line for a person.
 
 Rule: what goes wrong fails the test and names what is wrong and what is allowed, without a
-traceback through our code. The cluster itself is kept_cluster.py.
+traceback through our code. The cluster itself is a KeptCluster.
 """
 
 from __future__ import annotations

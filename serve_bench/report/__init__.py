@@ -1,7 +1,8 @@
 """Reports: a Result as text, in one of several forms.
 
 Rule: a report sees data only. All forms are drawn from one Page (page.py), so that none can say
-more, or leave out more, than another. Figures come from statistics.py, doubts from checks.py.
+more, or leave out more, than another. Figures come from analysis/statistics.py, doubts from
+analysis/checks.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What was seen inside, for people: CPU by process under a cell, and what profiling cost.
 
-Rule: data in, lines of text out; the figures come from usage.py and statistics.py.
+Rule: data in, lines of text out; the figures come from core/usage.py and analysis/statistics.py.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
 def perf_metrics(result: Result) -> str:
     """The figures of a run, profiled rows left out, as the text of that JSON file.
 
-    A run of scale has the published names: scale_json.py.
+    A run of scale has the published names: report/scale/json_form.py.
     """
     if result.run.command == "scale":
         return scale_perf_metrics(result)

@@ -24,7 +24,7 @@ def remark(warning: Warning) -> str:
 
 
 def host_line(host: JsonObject) -> str:
-    """The host of a run in one line, from the fingerprint that host.py makes."""
+    """The host of a run in one line, from the fingerprint that observing/host.py makes."""
     memory = host.get("memory_bytes")
     versions = [f"{word} {host[key]}" for word, key in _VERSIONS if host.get(key)]
     words = [

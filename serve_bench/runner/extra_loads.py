@@ -1,4 +1,4 @@
-"""Loads beside the measured ones: before a row until it is served steadily, after it for its waits."""
+"""Loads beside the measured ones: before a row until service is steady, after it for its waits."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def is_settled(found: JsonObject) -> bool:
 # What it finds stands in the record of the trial (`waits`), beside the figures and in none of them:
 # the trial is over when it begins. First one request after another, which tells what a request
 # takes alone; then the load of the row once more, for a moment, while threads in the replicas see
-# what requests wait in (cluster/waiting.py). Rule: it fails without consequence, and then says why.
-# When it is worth its time says verdict/waits.py.
+# what requests wait in (serving/cluster/waiting.py). Rule: it fails without consequence, and then
+# says why. When it is worth its time says analysis/verdict/waits.py.
 
 ALONE_REQUESTS: Final = 8
 ALONE_MOST_S: Final = 2.0

@@ -2,7 +2,7 @@
 
 Both are driven alike and give a LoadResult; the one from nodes holds each node's share beside it.
 Rule: a node that is lost is a failed worker of the result, and the rest goes on. How nodes load is
-nodes/, how a load is dealt out load_split.py.
+nodes/, how a load is dealt out below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a wish ("the replicas, 20 s") to files and stacks: names of files, recording, reading back.
 
 The part of `serve-bench profile` that is no flag and no print. Rule: a file is there only when it
-holds something. What stacks mean belongs to stacks.py, how they look to report/.
+holds something. What stacks mean belongs to analysis/stacks.py, how they look to report/.
 """
 
 from __future__ import annotations

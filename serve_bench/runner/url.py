@@ -1,7 +1,7 @@
 """Loads against servers that are already there: drive, and make the record. Starts no server.
 
 Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
-works on it. What a load is belongs to load/, whole runs to runner.py.
+works on it. What a load is belongs to load/, whole runs to served.py.
 """
 
 from __future__ import annotations

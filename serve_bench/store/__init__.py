@@ -35,8 +35,8 @@ from serve_bench.store.files import check_reachable, remove_empty
 # Records as lines of JSON, one object a line, `kind` first.
 #
 # Rule: what a reader does not know (kinds, fields) is passed over, what it knows is checked against
-# the type hints of result.py, and a newer format is refused. A line that a kill cut off costs that
-# line alone. No file is opened here.
+# the type hints of core/result.py, and a newer format is refused. A line that a kill cut off costs
+# that line alone. No file is opened here.
 
 
 def to_line(record: Record) -> str:
@@ -194,7 +194,7 @@ def _expected(hint: Any) -> str:
 #
 # Rule: records.jsonl only grows. A record is written whole or not at all, and stands on the disk
 # (fsync) before `append` returns, so a kill at any moment loses at most the trial in hand.
-# What a record is belongs to result.py, what follows from it to statistics.py.
+# What a record is belongs to core/result.py, what follows from it to analysis/statistics.py.
 
 RECORDS_FILE: Final = "records.jsonl"
 RESULTS: Final = Path("results")

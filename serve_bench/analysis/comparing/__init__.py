@@ -230,7 +230,7 @@ def _drain_s(trials: Sequence[Trial]) -> float | None:
 #
 # Pure; made anew from the records each time. Rule: runs that are unlike are refused, naming each
 # difference, unless that is forced; what is in one side alone is listed, never dropped. Values of
-# launches come from values.py, rows from rows.py, verdicts from comparison.py.
+# launches come from values.py, rows from above, verdicts from analysis/comparison.py.
 
 VERSUS: Final = "versus"
 

@@ -2,7 +2,7 @@
 
 Pure; plain, frozen content. Rule: what cannot be compared has its place here too: a row that one
 side alone has, a round that failed, a metric that was not measured. Rows are made
-in rows.py, the whole in the package itself; the reports draw it.
+in __init__.py, the whole in the package itself; the reports draw it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Pure. Rule: a launch gives one value to a metric, or none where it was not measured; windows and
 slices are no launches. A step that was measured several times in a launch counts by its median.
 Profiled trials are never among them. What follows from the values belongs to
-rows.py.
+__init__.py.
 """
 
 from __future__ import annotations
@@ -199,10 +199,10 @@ def measured_seconds(trial: Trial) -> float:
 # --------------------------------------------------------------------------------------------------
 # What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict.
 #
-# Pure. Rule: the doubts are those of checks.py and of the flags of a trial; they are told with how
-# many launches have them. Two of them touch the words: a client that was the limit on both sides
-# hides any difference, and a side of which too many requests failed can neither win nor be the
-# same.
+# Pure. Rule: the doubts are those of analysis/checks.py and of the flags of a trial; they are told
+# with how many launches have them. Two of them touch the words: a client that was the limit on both
+# sides hides any difference, and a side of which too many requests failed can neither win nor be
+# the same.
 
 Letter: TypeAlias = Literal["A", "B"]
 

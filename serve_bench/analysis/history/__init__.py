@@ -1,7 +1,7 @@
 """Runs of one suite over time: the series of each row, where it steps, what the newest run brought.
 
 Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
-(alike.py), and what was passed over is told with its reason; that Ray or the tool changed is what a
+(parts.py), and what was passed over is told with its reason; that Ray or the tool changed is what a
 history is looked at for, and is told at the run where it did. Steps come from levels.py.
 """
 

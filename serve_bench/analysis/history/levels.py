@@ -2,7 +2,7 @@
 
 Pure. Rule: a run is one value whatever its launches, since what changes from night to night is in
 no launch; all is done on logarithms, with the bounds, the t intervals and Holm's correction of
-comparison.py. Formulas, sources and how often it errs are in docs/history.md.
+analysis/comparison.py. Formulas, sources and how often it errs are in docs/history.md.
 """
 
 from __future__ import annotations

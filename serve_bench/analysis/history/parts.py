@@ -27,8 +27,9 @@ from serve_bench.core.result import FormatError, JsonObject, Result, Run
 # --------------------------------------------------------------------------------------------------
 # Which stored runs are alike, and may stand in one series; why the others do not.
 #
-# Pure. Rule: what makes runs unlike is unlike.py's affair; a run is held against the first of a
-# group. Ray's version and the tool's are no difference here: that they change is told.
+# Pure. Rule: what makes runs unlike is analysis/comparing/match.py's affair; a run is held against
+# the first of a group. Ray's version and the tool's are no difference here: that they change is
+# told.
 
 Rows: TypeAlias = Mapping[str, Mapping[Place, SideRow]]
 """Of a run, by variant."""

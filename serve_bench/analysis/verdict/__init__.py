@@ -4,7 +4,7 @@ Rule: pure judgement on what a Trial records. Causes are asked for in one order:
 refused, what makes a verdict impossible, an open loop that was kept up with, the client, CPU and
 GPU, what was seen inside the replicas, other waits without CPU, a wait that only a ladder shows,
 and at last the offered load. Evidence that contradicts itself
-gives "unclear", never a guess. Thresholds and their reasons are in verdict/limits.py.
+gives "unclear", never a guess. Thresholds and their reasons are in limits.py.
 """
 
 from __future__ import annotations

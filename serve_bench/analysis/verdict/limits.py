@@ -58,7 +58,7 @@ share of a core. A router that picks by queue length keeps equal replicas closer
 
 FULL_SLOTS: Final = 1.10
 """More requests in flight than all replicas may take at once, by more than the error of Little's
-law in a closed loop (checks.py lets 5 to 10 % pass): some wait for a slot."""
+law in a closed loop (analysis/checks.py lets 5 to 10 % pass): some wait for a slot."""
 
 WELL_FULL: Final = 1.50
 """Half as many again as the slots: a queue that no error of counting explains."""

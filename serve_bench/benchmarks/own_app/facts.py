@@ -1,7 +1,7 @@
 """Asks an interpreter what a Serve app of the user's is made of, before anything is started.
 
-Rule: the app is imported in a process of its own (cluster/describe.py), as Ray would, and never
-here. What goes wrong in it is told in one line, with the file and the line that it came from.
+Rule: the app is imported in a process of its own (serving/cluster/describe.py), as Ray would, and
+never here. What goes wrong in it is told in one line, with the file and the line that it came from.
 """
 
 from __future__ import annotations

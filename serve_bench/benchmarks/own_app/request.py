@@ -18,8 +18,8 @@ from serve_bench.core.own_app import Option
 # --------------------------------------------------------------------------------------------------
 # The suite file of an app of the user's own: its request, its options, what Serve is started with.
 #
-# Rule: pure. `parts_of` takes out of the file what suite.py does not know and hands the rest on.
-# What is named by a path is read elsewhere (cli/own_flags.py).
+# Rule: pure. `parts_of` takes out of the file what core/suite.py does not know and hands the rest
+# on. What is named by a path is read elsewhere (cli/own_flags.py).
 
 _REQUEST: Final = (
     *("route", "method", "headers", "body", "body_file", "expect_status"),
@@ -27,7 +27,7 @@ _REQUEST: Final = (
 )
 _SERVE: Final = ("env", "request_timeout_s")
 
-#: Keys of the file that suite.py does not know.
+#: Keys of the file that core/suite.py does not know.
 _OWN: Final = ("request", "serve", "options", "app", "app_name")
 
 #: What a load of the user's app is unless it is told: one row, that fills what it meets.
@@ -39,7 +39,7 @@ BEYOND_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class OwnParts:
-    """What a file says of the user's app; `rest` is for suite.py."""
+    """What a file says of the user's app; `rest` is for core/suite.py."""
 
     request: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[tuple[str, tuple[Option, ...]], ...] = ()
@@ -132,7 +132,7 @@ def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
 # each is found, and what of the file has no place in a benchmark.
 #
 # Rule: pure. The file is read and checked by Serve's own schema in the variant's interpreter
-# (cluster/describe.py); what is not used is told, never passed over in silence.
+# (serving/cluster/describe.py); what is not used is told, never passed over in silence.
 
 #: HTTP options of the file that go into the cluster; host and port are the tool's own.
 HTTP_OPTIONS: Final = ("request_timeout_s", "keep_alive_timeout_s", "root_path")

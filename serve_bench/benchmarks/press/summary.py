@@ -1,8 +1,8 @@
 """The figures of a press run: settings with their rows, first requests and collapses.
 
 Pure; derived from records each time. Rule: knee, best and collapse are those of the ladder
-(ladder_figures.py). A row is in press_rows.py; settings are held against each other in
-press_compare.py.
+(benchmarks/ladder/summary.py). A row stands above; settings are held against each other in
+compare.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures the rankers alone, without Serve: forward and whole call by batch size, interleaved.
 
-Rule: it measures and makes records; ratios and the floor come from ranker_figures.py. Checks come
+Rule: it measures and makes records; ratios and the floor come from summary.py. Checks come
 first: `check` names what cannot be had before anything is built. torch is reached through
 apps/dlrm*.py alone, and only once a measurement begins.
 """

@@ -1,6 +1,6 @@
 """Figures of the ranker alone: medians, the interval of a ratio, and the physical floor. Pure.
 
-Rule: made from what a run recorded, each time anew. What is measured, and how, is ranker_bench.py.
+Rule: made from what a run recorded, each time anew. What is measured, and how, is measure.py.
 """
 
 from __future__ import annotations

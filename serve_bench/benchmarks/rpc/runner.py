@@ -26,7 +26,7 @@ from serve_bench.store import RunFolder, StoreError, now_iso
 # The episodes of one world of `serve-bench rpc`, and the trial that they make.
 #
 # Rule: an episode that broke off is no part of the trial; the whole ones before it are, marked.
-# Every latency stands in a file beside. Who starts worlds and keeps records is rpc_runner.py.
+# Every latency stands in a file beside. Who starts worlds and keeps records stands below.
 
 RAW_FOLDER: Final = "rpc"
 
@@ -196,7 +196,7 @@ def _raw_file(folder: Path, key: str) -> Path:
 # The composer of `serve-bench rpc`: start a backend, make a world, run its episodes, append, next.
 #
 # Rule: measure, then append; nothing is computed beyond the record. The episodes of a world are in
-# rpc_episodes.py, what runs in the processes in apps/rpc.
+# above, what runs in the processes in apps/rpc.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The cluster that `scale` measures, as one of our own; one of others is attached_cluster.py.
+"""The cluster that `scale` measures, as one of our own; and one of others.
 
 Both put whole applications on it, tell of the proxies of its nodes, load through a handle, and take
 their applications away again. Rule: nothing here imports ray; what must be asked of Ray is asked by

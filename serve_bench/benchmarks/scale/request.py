@@ -101,8 +101,8 @@ class ScaleSuite:
 @dataclass(frozen=True)
 class ScaleApp:
     """One application of a workload, as the cluster is told: `builder` is a function of
-    apps/graph.py and `args` what it gets; `replicas` by deployment; `answer`: what every request
-    must be answered with, as text; by a handle, as the number that it says."""
+    serving/apps/graph.py and `args` what it gets; `replicas` by deployment; `answer`: what every
+    request must be answered with, as text; by a handle, as the number that it says."""
 
     name: str
     route: str

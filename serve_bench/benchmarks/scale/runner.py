@@ -1,7 +1,7 @@
 """The composer of `serve-bench scale`: launch, put, load from every node, append, remove, next.
 
-Measure, then append: what the figures mean belongs to scale_figures.py. How a size is measured is
-scale_rows.py. Whoever wants to show what goes on hands in an Observer.
+Measure, then append: what the figures mean belongs to summary.py. How a size is measured is
+measure.py. Whoever wants to show what goes on hands in an Observer.
 """
 
 from __future__ import annotations

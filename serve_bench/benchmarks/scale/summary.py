@@ -2,7 +2,7 @@
 
 Pure. Rule: a figure has a value for each launch, None where it was not told (wrk tells no
 histogram; a launch may be missing); its mean and std are over the launches that have one. Metrics
-of nodes are in scale_nodes.py, what is made of the sizes of a curve in scale_curve.py.
+of nodes are in nodes.py, what is made of the sizes of a curve below.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def published_names(workload: str) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 # The curve of `serve-bench scale`: each quantity over the number of replicas, and how it grows.
 #
-# Pure. Rule: a point is the figure of one size over its launches; the fit is scale_growth.py's.
+# Pure. Rule: a point is the figure of one size over its launches; the fit is growth.py's.
 
 
 @dataclass(frozen=True)

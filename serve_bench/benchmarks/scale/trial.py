@@ -1,7 +1,7 @@
 """From what a workload of scale gave to the record of a trial. Pure.
 
 Rule: a result of which more than 1 % failed is marked invalid here, once, whoever measured it.
-What a load of our own clients is made of stands in trial.py.
+What a load of our own clients is made of stands in core/plan.py.
 """
 
 from __future__ import annotations

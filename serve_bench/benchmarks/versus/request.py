@@ -2,8 +2,8 @@
 
 A round is a fresh launch of both sides, both up at once and never loaded at once; every cell and
 row is measured on both. Rule: what a round does is known before it starts, and drawn from the seed,
-so that a plan can be shown and gone on with. How long it takes belongs to versus_budget.py, how
-long a slice is to slicing.py, what follows from the figures to comparison.py.
+so that a plan can be shown and gone on with. How long it takes stands below, how
+long a slice is to slicing.py, what follows from the figures to analysis/comparison.py.
 """
 
 from __future__ import annotations

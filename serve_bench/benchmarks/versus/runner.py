@@ -1,8 +1,8 @@
 """The composer of `serve-bench versus`: both sides up, proven, loaded in turn, down; next round.
 
-Measure, then append: what the figures mean belongs to comparison.py. How a row is measured is
-versus_rows.py. Rule: whatever fails on a side ends its round, on both sides, and the next round
-goes on; every launch that began is taken down and recorded, after Ctrl-C too.
+Measure, then append: what the figures mean belongs to analysis/comparison.py. How a row is measured
+is measure.py. Rule: whatever fails on a side ends its round, on both sides, and the next round goes
+on; every launch that began is taken down and recorded, after Ctrl-C too.
 """
 
 from __future__ import annotations

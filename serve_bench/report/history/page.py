@@ -1,6 +1,6 @@
 """A history as an HTML page: each group of runs is a sheet of it.
 
-Rule: figures are those of history_json.py, words those of history_words.py; how a page looks is
+Rule: figures are those of json_form.py, words those of words.py; how a page looks is
 html/frame.py's affair, which is loaded only where a page is made.
 """
 

@@ -1,6 +1,6 @@
 """The tables of a history on an HTML page: levels and steps, the runs, every figure.
 
-Rule: a figure is the number of history_json.py; words come from history_words.py.
+Rule: a figure is the number of json_form.py; words come from words.py.
 """
 
 from __future__ import annotations

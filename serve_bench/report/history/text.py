@@ -1,7 +1,7 @@
 """A history as text: the verdict in a sentence, what changed when, a table for each row.
 
 Rule: a line of a table is a run; steps stand in words at the run where they begin, and in a
-sentence below, with the doubts. Running text is in history_words.py.
+sentence below, with the doubts. Running text is in words.py.
 """
 
 from __future__ import annotations

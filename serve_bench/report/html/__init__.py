@@ -1,5 +1,5 @@
-"""A run as one HTML page that needs nothing else: parts.py says what it is made of, sheets.py which
-kind of run fills them how, frame.py lays them out, bundle.py brings the library of its charts.
+"""A run as one HTML page that needs nothing else: core/document.py says what it is made of, SHEETS
+which kind of run fills it how; frame.py lays it out and brings the library of its charts.
 
 Rule: nothing here is imported by the other reports.
 """
@@ -33,7 +33,7 @@ SHEETS: Final = {
     "ranker": ("ranker", "ranker_sheet"),
     "versus": ("versus", "versus_sheet"),
 }
-"""By command: the folder of its kind, and the function of its page.py, loaded when it is needed."""
+"""By command: the folder of its kind, and the function of its page.py, loaded when needed."""
 
 PUBLISHED: Final = frozenset({"micro", "recsys", "run", "sweep", "press", "rpc", "scale"})
 """Commands whose page can have published figures beside."""

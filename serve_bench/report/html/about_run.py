@@ -1,7 +1,7 @@
 """What the pages of all kinds of run have: what was asked, the machine, the method.
 
-Rule: figures come from the records and from statistics.py, as in every other form of report; what
-is not recorded is left out, never guessed. Rows are in executed.py, launches in proofs.py.
+Rule: figures come from the records and from analysis/statistics.py, as in every other form of
+report; what is not recorded is left out, never guessed. Rows stand below, launches in pieces.py.
 """
 
 from __future__ import annotations
@@ -300,19 +300,19 @@ GENERAL_FORMULAS: Final[tuple[Formula, ...]] = (
         "mean ± std of a row",
         "mean = sum(w) / n, std = sqrt(sum((w - mean)^2) / n), w: its n windows (ddof 0); over "
         "launches the mean of their means, and the root of the mean of their variances",
-        "as the published benchmark computes it; serve_bench/statistics.py",
+        "as the published benchmark computes it; serve_bench/analysis/statistics.py",
     ),
     (
         "std over launches",
         "sqrt(sum((m - mean)^2) / (k - 1)), m: the means of k launches (ddof 1)",
-        "GLOSSARY.md; serve_bench/statistics.py",
+        "GLOSSARY.md; serve_bench/analysis/statistics.py",
     ),
     (
         "p50, p90, p99",
         "the smallest value that 50, 90, 99 % of all values do not exceed (nearest rank), in a "
         "histogram with 1,024 slots for each power of two: at most 0.05 % off; histograms of "
         "launches are added up",
-        "GLOSSARY.md; serve_bench/histogram.py",
+        "GLOSSARY.md; serve_bench/core/histogram.py",
     ),
     (
         "latency",

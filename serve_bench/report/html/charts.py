@@ -2,7 +2,7 @@
 
 Rule: pure. Figures stay numbers and stand in `spec["data"]["values"]`; every chart is read without
 colour too (shapes, labels, gaps), and at widths of 340 to 1,100 pixels. What they share is in
-charts_parts.py, their look in charts_theme.py.
+charts_parts.py, their look in frame.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the charts share: their data, how figures are written on them, axes, legends, the frame.
 
 Rule: a chart is Vega-Lite data and no look: series take their colours from the range `category` of
-the page's configuration, words and rules from its styles (charts_theme.py has both). Texts stand in
+the page's configuration, words and rules from its styles (frame.py has both). Texts stand in
 data, never in an expression: field names are our own.
 """
 

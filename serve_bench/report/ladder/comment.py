@@ -1,7 +1,7 @@
 """A run of ladders (sweep, recsys) as a comment: a row for each ladder, its steps under the fold.
 
-Rule: knee, best and collapse are those of ladder_figures.py; a step in doubt is counted by its code
-in the row of its ladder, and told in whole words under the fold.
+Rule: knee, best and collapse are those of benchmarks/ladder/summary.py; a step in doubt is counted
+by its code in the row of its ladder, and told in whole words under the fold.
 """
 
 from __future__ import annotations

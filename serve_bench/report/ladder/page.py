@@ -1,7 +1,7 @@
 """The page of a run of ladders (sweep, recsys): knees, every step, rates and latency over users.
 
-Rule: knee, best and collapse are those of ladder_figures.py, and all figures those of ladder_json;
-a press run is a ladder too and has a page of its own (of_press.py).
+Rule: knee, best and collapse are those of benchmarks/ladder/summary.py, and all figures those of
+ladder_json; a press run is a ladder too and has a page of its own (report/press/page.py).
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ FORMULAS: Final = (
     (
         "knee",
         f"the fewest users with requests/s >= {KNEE:g} x the best of the ladder",
-        "docs/recsys.md; serve_bench/ladder.py",
+        "docs/recsys.md; serve_bench/core/ladder.py",
     ),
     (
         "collapse",
         f"more users than the best, and requests/s < {COLLAPSE:g} x the best",
-        "docs/recsys.md; serve_bench/ladder.py",
+        "docs/recsys.md; serve_bench/core/ladder.py",
     ),
     (
         "end of a ladder that grows by itself",
         f"two steps in a row with requests/s < {1 + LEAST_GAIN:g} x the best before them; then up "
         "to four steps around the best",
-        "docs/recsys.md; serve_bench/ladder.py",
+        "docs/recsys.md; serve_bench/core/ladder.py",
     ),
     (
         "requests/s of a step with several runs",
         "the median of its runs in a launch, the mean of those over launches",
-        "serve_bench/ladder_figures.py",
+        "serve_bench/benchmarks/ladder/summary.py",
     ),
     (
         "ratio",
@@ -59,7 +59,7 @@ FORMULAS: Final = (
     (
         "forward",
         "time in the model / batches, over all batches of a step, warm-up included",
-        "docs/recsys.md; serve_bench/counts.py",
+        "docs/recsys.md; serve_bench/core/usage.py",
     ),
 )
 """Beside those that hold for all runs."""

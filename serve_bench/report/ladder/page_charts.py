@@ -1,7 +1,7 @@
 """The charts of ladders: requests/s, latency and CPU over clients; sweep, recsys and press.
 
-Rule: points are steps that were measured, by the figures that ladder_figures.py makes of their
-runs; steps in doubt have none, since they are neither knee nor best.
+Rule: points are steps that were measured, by the figures that benchmarks/ladder/summary.py makes of
+their runs; steps in doubt have none, since they are neither knee nor best.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The charts of ladders at one step: percentiles and windows at the knee, CPU by process.
 
 Rule: what was seen in a step is shown as it was measured, over its launches; what is drawn over the
-steps is in of_ladder_charts.py.
+steps is in page_charts.py.
 """
 
 from __future__ import annotations

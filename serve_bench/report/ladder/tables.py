@@ -1,7 +1,8 @@
 """The tables of ladders: each at its knee, what was seen inside, and every step with its doubts.
 
 Rule: a row says its variant and, of a model, its device; what cannot be known of a service that was
-already there reads "not visible". Figures come from ladder_figures.py and statistics.py.
+already there reads "not visible". Figures come from benchmarks/ladder/summary.py and
+analysis/statistics.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The report of a run of ladders (recsys, sweep): what was asked, the tables, how to read them.
 
-Rule: which suite it was is said once, at the top; tables are in ladder_tables.py.
+Rule: which suite it was is said once, at the top; tables are in tables.py.
 """
 
 from __future__ import annotations

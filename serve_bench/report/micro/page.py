@@ -1,8 +1,8 @@
 """The page of a run of rows: `micro`, and `run` for an app of the user's own.
 
 Rule: all is taken from the Page that the other forms are drawn from, so that none says more. This
-module sets the order of the parts; what is in each belongs to of_page_table.py, of_page_details.py,
-of_page_charts.py, of_page_found.py and of_page_own.py.
+module sets the order of the parts; what is in each belongs to page_table.py, page_details.py,
+page_charts.py, page_found.py and page_own_app.py.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def formulas(page: Page, own: bool) -> Iterator[tuple[str, str, str]]:
         yield (
             "CPU of a role",
             "100 x CPU time of its processes / length of the windows; the mean over launches",
-            "serve_bench/usage.py; docs/verdicts.md",
+            "serve_bench/core/usage.py; docs/verdicts.md",
         )
     if own:
         yield (
@@ -157,7 +157,7 @@ def formulas(page: Page, own: bool) -> Iterator[tuple[str, str, str]]:
             f"best <= {1 + LIKE:g} x other, or best - other < 2 x sqrt(e_best^2 + e_other^2); e: "
             f"std over launches / sqrt(launches) of {FEWEST_LAUNCHES} launches or more, else std "
             "over windows / sqrt(windows)",
-            "serve_bench/best_cell.py",
+            "serve_bench/analysis/statistics.py",
         )
 
 

@@ -1,6 +1,6 @@
 """A run of rows in full, folded: every metric, requests, CPU, verdicts, last lines of failures.
 
-Rule: as in page_table.py, a Figure's value is the number that report/json.py prints.
+Rule: as in page_table.py, a Figure's value is the number that report/records_json.py prints.
 """
 
 from __future__ import annotations

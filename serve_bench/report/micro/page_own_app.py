@@ -1,6 +1,6 @@
 """What a page says of the user's own app alone: which app, how it was asked, and its best cell.
 
-Rule: what is best, and what is not clearly slower, is said by best_cell.py.
+Rule: what is best, and what is not clearly slower, is said by analysis/statistics.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tables of a run of rows: figures by variant and cell with what doubts them, and in full.
 
-Rule: a Figure's value is the number that report/json.py prints, in its unit (latencies in ns); its
-text is what the other forms show (latencies in ms). Nothing that another form says is left out.
+Rule: a Figure's value is the number that report/records_json.py prints, in its unit (latencies in
+ns); its text is what the other forms show (latencies in ms). Nothing that another form says is left
+out.
 """
 
 from __future__ import annotations

@@ -61,19 +61,19 @@ FORMULAS: Final = (
     (
         "knee",
         f"the fewest clients with qps >= {KNEE:g} x the best",
-        "docs/press.md; serve_bench/ladder.py",
+        "docs/press.md; serve_bench/core/ladder.py",
     ),
     (
         "collapse",
         f"more clients than the best, and qps < {COLLAPSE:g} x the best; a row counts by the "
         "median of its runs",
-        "docs/press.md; serve_bench/ladder.py",
+        "docs/press.md; serve_bench/core/ladder.py",
     ),
     (
         "settings compared",
         "the best qps of one over the best of the other within a launch; a direction is claimed "
         "where all of n launches have it, which chance brings 1 time in 2^(n - 1)",
-        "serve_bench/press_compare.py",
+        "serve_bench/benchmarks/press/compare.py",
     ),
     (
         "CPU",

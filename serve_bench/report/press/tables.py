@@ -1,8 +1,8 @@
 """The tables of a press run: rows as published and beside them, settings compared, ratios.
 
-Rule: the published columns keep their names, units and digits; figures come from press_figures.py
-and press_compare.py, doubts from the page. `Table` is names, rows and which columns are flush left:
-text and Markdown lay out the same one.
+Rule: the published columns keep their names, units and digits; figures come from
+benchmarks/press/summary.py and benchmarks/press/compare.py, doubts from the page. `Table` is names,
+rows and which columns are flush left: text and Markdown lay out the same one.
 """
 
 from __future__ import annotations

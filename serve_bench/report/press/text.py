@@ -1,7 +1,7 @@
 """The report of a press run: what was asked, each setting with its table, all of them compared.
 
 Rule: the settings of the service stand beside the published ones, and those are never called
-measured here. Tables are in press_tables.py, the other forms in press_forms.py.
+measured here. Tables are in tables.py, the other forms in forms.py.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ FORMULAS: Final = (
         "medians over rounds; a round's time is the median of a slice of about 10 ms. forward: "
         "from features on the device to scores on it; call: from the requests' features to their "
         "scores",
-        "docs/ranker.md; serve_bench/ranker_bench.py",
+        "docs/ranker.md; serve_bench/benchmarks/ranker/measure.py",
     ),
     (
         "interval of a median",
@@ -41,15 +41,15 @@ FORMULAS: Final = (
     (
         "ratio",
         "the median of plain / tuned over rounds, of slices that are neighbours in time",
-        "docs/ranker.md; serve_bench/ranker_figures.py",
+        "docs/ranker.md; serve_bench/benchmarks/ranker/summary.py",
     ),
     (
         "floor",
         "max(bytes moved / bandwidth, operations / peak, operators / rate of the smallest); "
         "bandwidth, peak and smallest operator are measured on this machine",
-        "docs/ranker.md; serve_bench/ranker_figures.py",
+        "docs/ranker.md; serve_bench/benchmarks/ranker/summary.py",
     ),
-    ("rows/s", "the median over rounds of rows / call", "serve_bench/ranker_figures.py"),
+    ("rows/s", "the median over rounds of rows / call", "serve_bench/benchmarks/ranker/summary.py"),
 )
 
 

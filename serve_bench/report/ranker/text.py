@@ -1,6 +1,7 @@
 """The report of `serve-bench ranker`: times by batch size, the ratio with its interval, the floor.
 
-Rule: every figure comes from ranker_figures.py; here they are only set out, as text or JSON.
+Rule: every figure comes from benchmarks/ranker/summary.py; here they are only set out, as text or
+JSON.
 """
 
 from __future__ import annotations

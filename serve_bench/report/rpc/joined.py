@@ -1,7 +1,8 @@
 """What a report of rpc shows, joined once: each world on each backend with what doubts it.
 
 Rule: nothing is left out: what was planned and not measured has its entry, a failure stands with
-the world it struck, or else with the run. Figures come from rpc_figures.py; no layout here.
+the world it struck, or else with the run. Figures come from benchmarks/rpc/summary.py; no layout
+here.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ FORMULAS: Final = (
     (
         "percentile of a throughput",
         "the p-th of n samples is batch_size / the k-th largest latency, k = ceil(p n)",
-        "serve_bench/rpc_figures.py",
+        "serve_bench/benchmarks/rpc/summary.py",
     ),
     (
         "requests/s of all observers",
@@ -68,7 +68,7 @@ FORMULAS: Final = (
     (
         "CPU of a call",
         "ms = 10 x CPU % of all processes of the world / requests/s",
-        "docs/rpc.md; serve_bench/report/rpc_tables.py",
+        "docs/rpc.md; serve_bench/report/rpc/tables.py",
     ),
 )
 """Beside those that hold for all runs."""

@@ -1,6 +1,6 @@
 """The charts of a run of rpc: rates and latencies over the x axis, percentiles, episodes, CPU.
 
-Rule: lines join worlds only where the x axis has numbers, as in plot_rpc.py; else each world has a
+Rule: lines join worlds only where the x axis has numbers, as in plot.py; else each world has a
 row. Bars of rates are ± the std over episodes, those of latencies reach from p50 to p95.
 """
 

@@ -1,6 +1,6 @@
 """The four metrics of a rpc report over its x axis, a colour for each backend, as PNG or SVG.
 
-Rule: a pure function from a report (rpc_json.py, or a file of PyTorch's own launcher) to bytes.
+Rule: a pure function from a report (json_form.py, or a file of PyTorch's own launcher) to bytes.
 Lines only join what was measured, and only where the x axis has numbers; else a point is a mark
 at p50 with a whisker up to p95.
 """

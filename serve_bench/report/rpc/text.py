@@ -1,7 +1,7 @@
 """The report of a rpc run as text: the published form, our tables, what they rest on.
 
 Rule: doubts, failures and what was not measured are said right below the figures. Tables are in
-rpc_tables.py, what belongs together is joined in rpc_page.py.
+tables.py, what belongs together is joined in joined.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a report of scale shows, joined once: each size under each variant with what doubts it.
 
 Rule: nothing is left out: what was planned and not measured has its entry, a failure stands with
-the size it struck, or else with its variant or the run. Figures come from scale_figures.py; no
-layout here.
+the size it struck, or else with its variant or the run. Figures come from
+benchmarks/scale/summary.py; no layout here.
 """
 
 from __future__ import annotations

@@ -75,12 +75,12 @@ GROWTH: Final = (
         "growth exponent",
         "b in value = a x replicas^b: b = S_xy / S_xx with x = log(replicas), y = log(value), a "
         "point a size (the mean of its launches), least squares; three sizes at least",
-        "docs/scale.md; serve_bench/scale_growth.py",
+        "docs/scale.md; serve_bench/benchmarks/scale/growth.py",
     ),
     (
         "its standard error, its interval",
         "e = sqrt(sum of squared residuals / (k - 2) / S_xx) for k sizes; b ± t(0.975, k - 2) x e",
-        "serve_bench/scale_growth.py",
+        "serve_bench/benchmarks/scale/growth.py",
     ),
     (
         "memory per replica",

@@ -1,7 +1,7 @@
 """The report of a scale run as text: what was asked, each variant with its sizes, doubts, nodes.
 
 Rule: an invalid result says so before any figure; doubts, failures and what was not measured stand
-right below the figures that they are about. Tables are in scale_tables.py.
+right below the figures that they are about. Tables are in tables.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page of a comparison: what was asked, what was found, and its sections in order.
 
-Rule: figures are those of versus_json.py, words those of versus_words.py and comparing/words.py. A
+Rule: figures are those of json_form.py, words those of words.py and analysis/comparing/parts.py. A
 run of versus and two stored runs are drawn alike; what one of them does not have is left out.
 """
 

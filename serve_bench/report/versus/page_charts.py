@@ -1,7 +1,7 @@
 """The charts of a comparison: intervals of ratios, ratios by round, figures of each side.
 
-Rule: figures are those of versus_json.py, in the unit that they are read in; what has no interval
-has none drawn. How a chart looks is charts.py's affair.
+Rule: figures are those of json_form.py, in the unit that they are read in; what has no interval
+has none drawn. How a chart looks is report/html/charts.py's affair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of a comparison: verdicts, rounds, slices, the noise floor, what is open, both sides.
 
-Rule: figures are those of versus_json.py, each as it is there; words come from versus_words.py and
-comparing/words.py. What a run does not have yields no block.
+Rule: figures are those of json_form.py, each as it is there; words come from words.py and
+analysis/comparing/parts.py. What a run does not have yields no block.
 """
 
 from __future__ import annotations

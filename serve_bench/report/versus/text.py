@@ -1,7 +1,7 @@
 """A comparison as text: the verdict in a sentence, the sides, a table by row, what doubts it.
 
 Rule: the first line is what a person wants to know; doubts and what is inconclusive stand right
-below the row that they are about. Running text is in versus_words.py.
+below the row that they are about. Running text is in words.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a comparison says in running text: its sides, remarks under a row, how it was measured.
 
 Rule: lines of plain text, unbroken; the forms break them. Figures as sentences are made in
-comparing/words.py, so that a gate says them alike.
+analysis/comparing/parts.py, so that a gate says them alike.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `build` is the import path of a declarative deploy. Batch size, concurrency and replica count are
 settings of the deployment, so a change of them alone does not restart a replica. Each replica
-counts what it takes, in a file that serve-bench reads (counts.py says how it is laid out).
+counts what it takes, in a file that serve-bench reads (core/usage.py says how it is laid out).
 """
 
 from __future__ import annotations

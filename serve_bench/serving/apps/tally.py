@@ -2,7 +2,7 @@
 and ask nothing of the replica.
 
 A file is named by the pid, in a folder of the launch; it holds 8-byte numbers: the first a total,
-then one for each batch size. Without a folder there is no file. How they are read: counts.py.
+then one for each batch size. Without a folder there is no file. How they are read: core/usage.py.
 """
 
 from __future__ import annotations
