@@ -25,9 +25,7 @@ from serve_bench.observing.profiler import Recording
 from serve_bench.observing.pyspy import Options
 from serve_bench.observing.sampler import Sampler, Watched
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    Serving,
-)
+from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 
 WAYS: dict[str, Options | None] = {

@@ -26,9 +26,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from serve_bench.observing.sampler import Sampler, Watched
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    Serving,
-)
+from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 
 TIMING = Timing(warmup_min_s=1.0, warmup_max_s=3.0, windows=10, window_s=1.0)

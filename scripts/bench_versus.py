@@ -35,11 +35,7 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparison import paired
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
-from serve_bench.benchmarks.versus.runner import (
-    Up,
-    deploy_both,
-    start_both,
-)
+from serve_bench.benchmarks.versus.runner import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
 from serve_bench.cli.versus_flags import Asked, planned
 from serve_bench.core.errors import BadInput

@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.core.plan import (
-    Suite,
-    expected_s,
-    plan,
-)
+from serve_bench.core.plan import Suite, expected_s, plan
 from serve_bench.core.result import Failure, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.agenda import PROFILING_S, Agenda, rest_of

@@ -8,10 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_bench.benchmarks.versus.duet import (
-    Work,
-    at_once,
-)
+from serve_bench.benchmarks.versus.duet import Work, at_once
 
 Tell = Callable[[str], None]
 

@@ -6,11 +6,7 @@ import sys
 import pytest
 
 from serve_bench import doctor
-from serve_bench.analysis.checks import (
-    Finding,
-    Section,
-    Status,
-)
+from serve_bench.analysis.checks import Finding, Section, Status
 from serve_bench.cli import run
 from serve_bench.doctor import Place
 

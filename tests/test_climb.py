@@ -8,12 +8,7 @@ import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder, Step, collapses
-from serve_bench.core.plan import (
-    Suite,
-    label_of,
-    plan,
-    step_row,
-)
+from serve_bench.core.plan import Suite, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.agenda import Agenda, rest_of

@@ -25,10 +25,7 @@ from serve_bench.report.comment import (
     marked,
     remarks,
 )
-from serve_bench.report.html import (
-    SHEETS,
-    sheet_of,
-)
+from serve_bench.report.html import SHEETS, sheet_of
 from serve_bench.report.page import page_of
 from serve_bench.report.press.tables import remarks as press_remarks
 from serve_bench.report.rpc.joined import rpc_page

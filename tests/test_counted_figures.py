@@ -9,13 +9,7 @@ import pytest
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
-from serve_bench.pytest_plugin.counted_rounds import (
-    ALIKE,
-    Measured,
-    Served,
-    measured,
-    unlike,
-)
+from serve_bench.pytest_plugin.counted_rounds import ALIKE, Measured, Served, measured, unlike
 from tests.rounds import round_of
 
 LOAD = Load(Request("http://127.0.0.1:8000/best?user=3"), connections=8, count=100)

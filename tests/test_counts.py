@@ -9,13 +9,7 @@ import pytest
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Trial, result_of
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    Counts,
-    Served,
-    counts_of,
-    grown,
-)
+from serve_bench.core.usage import BATCH_SIZE, Counts, Served, counts_of, grown
 from serve_bench.report import render
 from serve_bench.report.inside import served_facts
 from serve_bench.report.perf_metrics import perf_metrics

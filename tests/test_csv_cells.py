@@ -14,10 +14,7 @@ from serve_bench.analysis.history import history_of
 from serve_bench.cli.history import _close
 from serve_bench.cli.options import Gate
 from serve_bench.cli.progress import failure_text
-from serve_bench.cli.record import (
-    HEAD,
-    print_columns,
-)
+from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.core.result import Failure, result_of
 from serve_bench.report import render, render_comparing
 from serve_bench.report.csv import csv_of

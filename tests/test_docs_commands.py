@@ -23,10 +23,7 @@ from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_place import read_load_on
 from serve_bench.store import read, to_line
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 from tests.servers import serving
 
 ROOT = Path(__file__).parent.parent

@@ -12,19 +12,9 @@ import psutil
 import pytest
 
 from serve_bench import doctor
-from serve_bench.analysis.checks import (
-    Finding,
-    Section,
-)
-from serve_bench.doctor import (
-    Place,
-    diagnose,
-    ray_checks,
-    tool_checks,
-)
-from serve_bench.doctor import (
-    tool_checks as gpu_checks,
-)
+from serve_bench.analysis.checks import Finding, Section
+from serve_bench.doctor import Place, diagnose, ray_checks, tool_checks
+from serve_bench.doctor import tool_checks as gpu_checks
 from tests.test_doctor_ray import WHOLE
 
 ROOT = Path(__file__).parent.parent

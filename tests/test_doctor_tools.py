@@ -8,15 +8,9 @@ from pathlib import Path
 import pytest
 
 from serve_bench.core.errors import BadInput
-from serve_bench.doctor import (
-    place as programs,
-)
-from serve_bench.doctor import (
-    tool_checks,
-)
-from serve_bench.doctor import (
-    tool_checks as gpu_checks,
-)
+from serve_bench.doctor import place as programs
+from serve_bench.doctor import tool_checks
+from serve_bench.doctor import tool_checks as gpu_checks
 from serve_bench.doctor.place import Place
 from serve_bench.doctor.tool_checks import Device
 from serve_bench.observing.pyspy import PerfUnusable, ProfileFailed

@@ -26,10 +26,7 @@ from serve_bench.benchmarks.versus.slicing import Slicing, in_duet
 from serve_bench.core.load_result import Progress, Warmup
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import (
-    Row,
-    Trial,
-)
+from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
 from serve_bench.report import render
 from serve_bench.report.versus.page import versus_sheet

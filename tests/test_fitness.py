@@ -2,14 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.analysis.checks import (
-    STATUSES,
-    Finding,
-    Section,
-    Status,
-    counts,
-    fit,
-)
+from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
 
 
 def test_what_is_wrong_says_what_to_do() -> None:

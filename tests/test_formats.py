@@ -27,10 +27,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED, render, render_comparing
 from serve_bench.report.history.forms import render_history
-from serve_bench.report.html import (
-    SHEETS,
-    sheet_of,
-)
+from serve_bench.report.html import SHEETS, sheet_of
 from serve_bench.report.html.frame import bundle, html_text
 from serve_bench.report.rpc.printed_form import printed_form
 from serve_bench.report.texts import number

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.observing.sampler import (
-    MODULE,
-    Gpus,
-    gpu_summary,
-)
+from serve_bench.observing.sampler import MODULE, Gpus, gpu_summary
 
 
 class NVMLError(Exception):

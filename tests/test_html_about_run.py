@@ -11,11 +11,7 @@ from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import summarize
 from serve_bench.core.document import Cell, Facts, Figure, Folded, Row, Said, Section, Table
 from serve_bench.core.load_result import Warmup
-from serve_bench.core.result import (
-    Result,
-    VariantUsed,
-    result_of,
-)
+from serve_bench.core.result import Result, VariantUsed, result_of
 from serve_bench.core.result import Row as Load
 from serve_bench.report.html.about_run import (
     GENERAL_FORMULAS,

@@ -25,15 +25,8 @@ from serve_bench.report.html.charts import (
     ratios,
     stacked,
 )
-from serve_bench.report.html.charts_parts import (
-    FITS,
-    LINE,
-    broken,
-)
-from serve_bench.report.html.frame import (
-    DARK,
-    LIGHT,
-)
+from serve_bench.report.html.charts_parts import FITS, LINE, broken
+from serve_bench.report.html.frame import DARK, LIGHT
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"

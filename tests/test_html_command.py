@@ -13,18 +13,11 @@ from typing import Any
 import pytest
 
 from serve_bench.cli import run
-from serve_bench.core.document import (
-    Picture,
-    Section,
-    Sheet,
-)
+from serve_bench.core.document import Picture, Section, Sheet
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.report import html as sheets
-from serve_bench.report.html import (
-    SHEETS,
-    sheet_of,
-)
+from serve_bench.report.html import SHEETS, sheet_of
 from serve_bench.report.html.frame import bundle
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet

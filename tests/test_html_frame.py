@@ -27,22 +27,8 @@ from serve_bench.core.document import (
     Table,
 )
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.html.blocks import (
-    LIMIT,
-    Folder,
-    Kept,
-    bytes_said,
-    data_url,
-    words_of,
-)
-from serve_bench.report.html.frame import (
-    DARK,
-    LIGHT,
-    bundle,
-    either,
-    html_text,
-    script_json,
-)
+from serve_bench.report.html.blocks import LIMIT, Folder, Kept, bytes_said, data_url, words_of
+from serve_bench.report.html.frame import DARK, LIGHT, bundle, either, html_text, script_json
 from tests.html_sample import EVIL, STUB, sheet
 
 GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"

@@ -11,15 +11,7 @@ import pytest
 from serve_bench.core.document import Chart, Figure, Said, Sheet, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import (
-    Failure,
-    Metric,
-    PlannedTrial,
-    Result,
-    Run,
-    Trial,
-    result_of,
-)
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Run, Trial, result_of
 from serve_bench.report import render
 from serve_bench.report.load.page import load_sheet
 from tests.records import AT

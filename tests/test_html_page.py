@@ -27,13 +27,7 @@ from serve_bench.core.document import (
     Table,
 )
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import (
-    Failure,
-    Record,
-    Result,
-    VariantUsed,
-    result_of,
-)
+from serve_bench.core.result import Failure, Record, Result, VariantUsed, result_of
 from serve_bench.report import render
 from serve_bench.report.html import about_run
 from serve_bench.report.micro.page import page_sheet

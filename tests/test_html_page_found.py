@@ -9,22 +9,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import (
-    Chart,
-    Figure,
-    Picture,
-    Prose,
-    Table,
-)
-from serve_bench.core.result import (
-    PlannedTrial,
-    Record,
-    Result,
-    Row,
-    Trial,
-    result_of,
-    trial_key,
-)
+from serve_bench.core.document import Chart, Figure, Picture, Prose, Table
+from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
 from serve_bench.report import render
 from serve_bench.report.ladder.page import ladder_sheet
 from serve_bench.report.micro.page import page_sheet

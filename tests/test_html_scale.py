@@ -11,14 +11,7 @@ from serve_bench.benchmarks.scale.growth import QUANTITIES
 from serve_bench.core.result import Result
 from serve_bench.report import render
 from serve_bench.report.scale.page import scale_sheet
-from tests.scale_records import (
-    planned,
-    scale_node,
-    scale_result,
-    scale_suite,
-    scale_trial,
-    usage,
-)
+from tests.scale_records import planned, scale_node, scale_result, scale_suite, scale_trial, usage
 from tests.sheet_parts import (
     SCRIPT,
     cell,

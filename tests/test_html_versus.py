@@ -9,17 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.core.document import (
-    Block,
-    Cell,
-    Chart,
-    Figure,
-    Folded,
-    Prose,
-    Row,
-    Section,
-    Sheet,
-)
+from serve_bench.core.document import Block, Cell, Chart, Figure, Folded, Prose, Row, Section, Sheet
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
 from serve_bench.report import render_comparing

@@ -16,11 +16,7 @@ from serve_bench.core.result import (
     Resume,
     Teardown,
 )
-from serve_bench.store import (
-    from_json,
-    parse,
-    to_line,
-)
+from serve_bench.store import from_json, parse, to_line
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 FIRST = planned()

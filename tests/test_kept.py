@@ -16,10 +16,7 @@ from serve_bench.cli import run
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.sitting import next_launch
-from serve_bench.core.axes import (
-    BUILT_IN_VARIANTS,
-    with_env,
-)
+from serve_bench.core.axes import BUILT_IN_VARIANTS, with_env
 from serve_bench.core.kept import (
     differs,
     hashed,

@@ -19,21 +19,11 @@ from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.pytest_plugin import target as kept_cluster
-from serve_bench.pytest_plugin.target import (
-    KeptCluster,
-    found,
-)
-from serve_bench.serving import (
-    strays,
-)
-from serve_bench.serving import (
-    strays as marked,
-)
+from serve_bench.pytest_plugin.target import KeptCluster, found
+from serve_bench.serving import strays
+from serve_bench.serving import strays as marked
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    Deployed,
-    LaunchFailed,
-)
+from serve_bench.serving.server import Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
 
 OPTIONS = ("num_replicas", "max_ongoing_requests")

@@ -9,12 +9,7 @@ from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import (
-    Failure,
-    Result,
-    Trial,
-    result_of,
-)
+from serve_bench.core.result import Failure, Result, Trial, result_of
 from serve_bench.report import render
 from serve_bench.report.ladder.comment import best_texts
 from serve_bench.report.ladder.page_found import found as sentences

@@ -25,14 +25,8 @@ from serve_bench.cli.progress import trial_text
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.core.nodes import (
-    Node,
-    node_fact,
-)
-from serve_bench.core.plan import (
-    row_of,
-    trial_of,
-)
+from serve_bench.core.nodes import Node, node_fact
+from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load import drive_load

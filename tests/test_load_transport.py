@@ -18,21 +18,10 @@ import pytest
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import (
-    LoadError,
-    drive_load,
-)
-from serve_bench.load import (
-    exchanges as reactions,
-)
+from serve_bench.load import LoadError, drive_load
+from serve_bench.load import exchanges as reactions
 from serve_bench.load.connect import choose_address
-from serve_bench.load.connection import (
-    ERROR,
-    READ,
-    WRITE,
-    SelectorsPoller,
-    make_poller,
-)
+from serve_bench.load.connection import ERROR, READ, WRITE, SelectorsPoller, make_poller
 from serve_bench.load.pacing import PollTimer
 from serve_bench.load.share import shares
 from serve_bench.load.shared import MEASURE, Shared

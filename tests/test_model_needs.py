@@ -22,10 +22,7 @@ from serve_bench.runner.model_needs import (
     with_device,
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 GPU = ("a GPU", 24_000_000_000)
 

@@ -16,21 +16,12 @@ import pytest
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.nodes import (
-    Lost,
-    Node,
-    node_fact,
-)
+from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.request_spec import Request
 from serve_bench.load.external import ExternalResult
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor
-from serve_bench.nodes.crew import (
-    Part,
-    part_of,
-    reach,
-    summed,
-)
+from serve_bench.nodes.crew import Part, part_of, reach, summed
 from serve_bench.serving.child import Child, ChildError
 from tests.servers import serving
 from tests.test_load_combine import MS, a_result

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.observing.pyspy import (
-    PerfUnusable,
-    collapse,
-    record,
-)
+from serve_bench.observing.pyspy import PerfUnusable, collapse, record
 
 SCRIPT = """\
 haproxy 13239

@@ -11,13 +11,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.app_spec import (
-    app_named,
-    bodies,
-    check_cell,
-    deploy_spec,
-    feature_names,
-)
+from serve_bench.core.app_spec import app_named, bodies, check_cell, deploy_spec, feature_names
 from serve_bench.core.axes import AXES, cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read

@@ -24,9 +24,7 @@ from serve_bench.observing.processes import (
     serve_processes,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    Serving,
-)
+from serve_bench.serving.server import Serving
 
 
 def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProcess:

@@ -14,10 +14,7 @@ from serve_bench.observing.pyspy import FORMATS
 from serve_bench.runner.recording import RECIPE_FORMATS as RECIPE_FORMATS
 from serve_bench.runner.recording import TARGETS as RECIPE_TARGETS
 from serve_bench.runner.recording import read_recipe
-from serve_bench.store.files import (
-    read_toml,
-    shipped,
-)
+from serve_bench.store.files import read_toml, shipped
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
 

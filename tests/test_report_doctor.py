@@ -5,10 +5,7 @@ import re
 
 import pytest
 
-from serve_bench.analysis.checks import (
-    Finding,
-    Section,
-)
+from serve_bench.analysis.checks import Finding, Section
 from serve_bench.report.doctor import data, text
 
 HOST = {"cpu": "Fast CPU", "usable_cores": 2, "kernel": "Linux 6.1", "load_1m": 0.5}

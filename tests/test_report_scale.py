@@ -27,10 +27,7 @@ from serve_bench.report import FORMATS, render
 from serve_bench.report.perf_metrics import perf_metrics
 from serve_bench.report.published import NIGHTLY, published_notes, reference
 from serve_bench.report.scale.joined import scale_page
-from serve_bench.store import (
-    parse,
-    to_line,
-)
+from serve_bench.store import parse, to_line
 from tests.records import AT, failure_of, launch
 from tests.scale_records import (
     curve_trials,

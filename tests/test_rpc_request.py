@@ -26,10 +26,7 @@ from serve_bench.benchmarks.rpc.request import (
     x_of,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 REFERENCE = Path(__file__).parent.parent / "serve_bench" / "reference" / "torch_rpc.json"
 PLAIN = {

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.scale.cluster import (
-    NodeProxy,
-)
+from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.trial import HandleResult
 from serve_bench.core import usage as counts
 from serve_bench.core.axes import BUILT_IN_VARIANTS

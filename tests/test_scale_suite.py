@@ -10,10 +10,7 @@ from serve_bench.benchmarks.scale import KEYS
 from serve_bench.benchmarks.scale.request import AS_IT_IS, WORKLOADS
 from serve_bench.benchmarks.scale.suite import read_scale
 from serve_bench.core.errors import BadInput
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 CURVE: dict[str, Any] = read_toml(suite_file("scale_curve"))
 

@@ -6,18 +6,9 @@ import pytest
 
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import (
-    expected_s,
-    label_of,
-    parse_row,
-    plan,
-    without,
-)
+from serve_bench.core.plan import expected_s, label_of, parse_row, plan, without
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 
 def suite_with(**overrides: object):  # type: ignore[no-untyped-def]

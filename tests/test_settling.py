@@ -9,10 +9,7 @@ import pytest
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.runner import extra_loads as settling
-from serve_bench.runner.extra_loads import (
-    Settling,
-    is_settled,
-)
+from serve_bench.runner.extra_loads import Settling, is_settled
 from tests.servers import serving
 
 

@@ -103,7 +103,11 @@ def test_a_process_without_a_mark_is_found_by_a_file_it_holds_open(run_id: str) 
 
 def test_sweep_spares_runs_whose_owner_lives_and_ends_the_others(run_id: str) -> None:
     mine = marked(run_id)
-    maker = [sys.executable, "-c", "from serve_bench.serving import strays; print(strays.new_run())"]
+    maker = [
+        sys.executable,
+        "-c",
+        "from serve_bench.serving import strays; print(strays.new_run())",
+    ]
     dead_run = subprocess.run(maker, capture_output=True, text=True, check=True).stdout.strip()
     stray = marked(dead_run)
     swept = strays.sweep()

@@ -12,11 +12,7 @@ from serve_bench.benchmarks.rpc.request import LISTS, texts_of
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.store.files import (
-    read_toml,
-    shipped,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, shipped, suite_file
 
 PUBLISHED_ORDER = [
     (1, 1, 1),

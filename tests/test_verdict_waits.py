@@ -11,10 +11,7 @@ import pytest
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.core.result import Trial
-from serve_bench.store import (
-    from_json,
-    to_line,
-)
+from serve_bench.store import from_json, to_line
 from tests.verdict_trials import IDLE, bound, measured, process, usage
 
 

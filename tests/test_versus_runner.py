@@ -19,21 +19,11 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import parse_row
-from serve_bench.core.result import (
-    Failure,
-    Metric,
-    PlannedTrial,
-    Result,
-    Trial,
-)
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial
 from serve_bench.load import LoadError
 from serve_bench.runner.observer import Step
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    NOT_TRIED,
-    Deployed,
-    LaunchFailed,
-)
+from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, read
 from tests.records import run as run_record

@@ -9,10 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from serve_bench.cli import run
-from serve_bench.cli.record import (
-    HEAD,
-    print_columns,
-)
+from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.cli.say import say
 from serve_bench.report.columns import columns, fitted
 from serve_bench.report.widths import NARROWEST, width_of, wrapped

@@ -7,11 +7,7 @@ from typing import Any
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import (
-    Metric,
-    Row,
-    Trial,
-)
+from serve_bench.core.result import Metric, Row, Trial
 from tests.records import cell, planned, trial
 
 WINDOWS = 10

@@ -145,9 +145,7 @@ class Judged:
     p_adjusted: float | None = None
     rounds_needed: int | None = None
     why: str = ""
-    weighed: bool = (
-        False  # a doubt (comparing/values.py) or the floor made it inconclusive
-    )
+    weighed: bool = False  # a doubt (comparing/values.py) or the floor made it inconclusive
 
 
 def judge(

@@ -223,10 +223,7 @@ def _check_here(asked: Load, timing: Timing) -> None:
     from serve_bench.load.connect import lacking_descriptors, tls_context
     from serve_bench.load.external import ExternalError, program_path
     from serve_bench.load.failures import LoadError
-    from serve_bench.load.share import (
-        enough_processes,
-        usable_cores,
-    )
+    from serve_bench.load.share import enough_processes, usable_cores
 
     if asked.client in ("wrk", "ab"):
         try:

@@ -32,11 +32,7 @@ from serve_bench.core.axes import MODEL_APPS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_value
 from serve_bench.core.ladder import LEAST_GAIN
-from serve_bench.core.plan import (
-    Suite,
-    label_of,
-    plan,
-)
+from serve_bench.core.plan import Suite, label_of, plan
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.observing.inside import Inside
@@ -52,10 +48,7 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 from serve_bench.store import RunFolder, check_new, read
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 
 @dataclass(frozen=True)

@@ -194,10 +194,7 @@ def ladder_of(clients: object, quick: bool) -> Ladder | None:
 
 def check_numbers(given: dict[str, object]) -> None:
     """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
-    from serve_bench.cli.flags import (
-        MOST_LAUNCHES,
-        check_number,
-    )
+    from serve_bench.cli.flags import MOST_LAUNCHES, check_number
     from serve_bench.core.load_spec import MAX_TIMEOUT_S
     from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
@@ -263,17 +260,10 @@ SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
 
 def press_urls(given: dict[str, object], shown: Shown) -> int:
     """Presses services that are there already. Returns the exit code."""
-    from serve_bench.cli.ladders import (
-        UrlWish,
-        run_urls,
-        services_of,
-    )
+    from serve_bench.cli.ladders import UrlWish, run_urls, services_of
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
-    from serve_bench.core.plan import (
-        JSON,
-        row_timing,
-    )
+    from serve_bench.core.plan import JSON, row_timing
     from serve_bench.runner.load_place import read_load_on
 
     check_numbers(given)

@@ -123,12 +123,7 @@ def diff(
     """
     from serve_bench.cli.record import write
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.report.flamegraph import (
-        diff_html,
-        difference_of,
-        difference_text,
-        reading_of,
-    )
+    from serve_bench.report.flamegraph import diff_html, difference_of, difference_text, reading_of
     from serve_bench.runner.recording import find_stacks, layer_rules, one_of
 
     roles = TARGETS[one_of(target, ("proxy", "replica", "controller"), "--target")]
@@ -164,10 +159,7 @@ def _list(address: str | None, node: str | None) -> int:
 def _recipe(name: str) -> Recipe:
     from serve_bench.core.errors import BadInput
     from serve_bench.runner.recording import read_recipe
-    from serve_bench.store.files import (
-        read_toml,
-        shipped,
-    )
+    from serve_bench.store.files import read_toml, shipped
 
     folder = shipped("profiles")
     file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"

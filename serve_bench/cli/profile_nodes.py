@@ -59,11 +59,7 @@ def check(aim: Aim, *, listed: bool = False) -> None:
 
 def list_nodes(aim: Aim) -> int:
     """Prints the Serve processes of each node. The exit code."""
-    from serve_bench.cli.record import (
-        HEAD,
-        print_columns,
-        row_of,
-    )
+    from serve_bench.cli.record import HEAD, print_columns, row_of
     from serve_bench.core.nodes import flag_name
 
     with _watching(aim) as (crew, nodes, failed, _):

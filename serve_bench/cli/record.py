@@ -96,10 +96,7 @@ def tell(profiles: Profiles, wish: Wish) -> int:
     """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
     from serve_bench.analysis.stacks import merged
     from serve_bench.core.errors import RunFailed
-    from serve_bench.report.flamegraph import (
-        profile_text,
-        reading_of,
-    )
+    from serve_bench.report.flamegraph import profile_text, reading_of
     from serve_bench.runner.recording import by_role, layer_rules
 
     for failure in profiles.failed if profiles.done else ():
@@ -141,10 +138,7 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
 
 def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """HAProxy is no Python: its CPU, and its stacks by perf. The exit code."""
-    from serve_bench.report.flamegraph import (
-        profile_text,
-        reading_of,
-    )
+    from serve_bench.report.flamegraph import profile_text, reading_of
     from serve_bench.runner.recording import layer_rules, record_native
 
     print("note: haproxy is C, which py-spy cannot see; perf is used for it", file=sys.stderr)

@@ -118,10 +118,7 @@ def recsys(
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import flags
-    from serve_bench.cli.ladders import (
-        ladder_of,
-        timing_of,
-    )
+    from serve_bench.cli.ladders import ladder_of, timing_of
     from serve_bench.core.axes import Value, parse_env
     from serve_bench.core.suite import Overrides
 

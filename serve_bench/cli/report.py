@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
     from serve_bench.core.document import Block, Sheet
     from serve_bench.core.result import Result
-    from serve_bench.report.html.blocks import (
-        Folder,
-        Kept,
-    )
+    from serve_bench.report.html.blocks import Folder, Kept
 
 
 def report(
@@ -188,10 +185,7 @@ def write_page(
     present one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
     from serve_bench.report.html import sheet_of
-    from serve_bench.report.html.blocks import (
-        LIMIT,
-        bytes_said,
-    )
+    from serve_bench.report.html.blocks import LIMIT, bytes_said
     from serve_bench.report.html.frame import bundle, html_text
 
     homes = [_home(place) for place, _ in runs]
@@ -318,10 +312,7 @@ def _kept(home: Path, path: str, base: Path) -> Kept:
     elsewhere."""
     from urllib.parse import quote
 
-    from serve_bench.report.html.blocks import (
-        LIMIT,
-        Kept,
-    )
+    from serve_bench.report.html.blocks import LIMIT, Kept
 
     file = home / path
     href = quote(os.path.relpath(file, base))

@@ -163,10 +163,7 @@ def _suite(given: dict[str, Any]) -> RpcSuite:
         read_worlds,
         texts_of,
     )
-    from serve_bench.store.files import (
-        read_toml,
-        suite_file,
-    )
+    from serve_bench.store.files import read_toml, suite_file
 
     file = suite_file(str(given["suite"]))
     texts = texts_of(read_toml(file), file.name)

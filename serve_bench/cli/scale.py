@@ -127,16 +127,10 @@ def _command(workload: str, keys: tuple[str, ...]) -> Callable[..., int]:
 def _run(workload: Any, keys: tuple[str, ...], given: dict[str, Any]) -> int:
     from serve_bench.benchmarks.scale.needs import checked
     from serve_bench.benchmarks.scale.suite import read_scale
-    from serve_bench.cli.flags import (
-        asked,
-        names,
-    )
+    from serve_bench.cli.flags import asked, names
     from serve_bench.cli.show import Shown
     from serve_bench.core.axes import parse_env
-    from serve_bench.store.files import (
-        read_toml,
-        suite_file,
-    )
+    from serve_bench.store.files import read_toml, suite_file
 
     shown = Shown(given["format"], given["published"], given["perf_metrics"])
     shown.check()

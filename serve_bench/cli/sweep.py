@@ -61,12 +61,7 @@ def sweep(
     given = dict(locals())
     from serve_bench.cli import measure
     from serve_bench.cli.flags import asked
-    from serve_bench.cli.ladders import (
-        DURATION_S,
-        ladder_of,
-        services_of,
-        timing_of,
-    )
+    from serve_bench.cli.ladders import DURATION_S, ladder_of, services_of, timing_of
     from serve_bench.cli.show import Shown
     from serve_bench.core.errors import BadInput
     from serve_bench.core.ladder import COLLAPSE_RUNS
@@ -79,10 +74,7 @@ def sweep(
         wrong = asked(given, "micro", but=WITH_URL)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-        from serve_bench.cli.ladders import (
-            UrlWish,
-            run_urls,
-        )
+        from serve_bench.cli.ladders import UrlWish, run_urls
         from serve_bench.runner.load_place import read_load_on
 
         ladder = ladder_of(users or "auto", quick, start=1, runs=COLLAPSE_RUNS)
@@ -117,11 +109,7 @@ def sweep(
 def _overrides(given: dict[str, object]) -> Overrides:
     """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
     from serve_bench.cli import flags
-    from serve_bench.cli.ladders import (
-        DURATION_S,
-        ladder_of,
-        timing_of,
-    )
+    from serve_bench.cli.ladders import DURATION_S, ladder_of, timing_of
     from serve_bench.core.axes import parse_env
     from serve_bench.core.ladder import COLLAPSE_RUNS
     from serve_bench.core.suite import Overrides

@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_bench.cli import (
-    options,
-)
-from serve_bench.cli import (
-    options as gate_flags,
-)
+from serve_bench.cli import options
+from serve_bench.cli import options as gate_flags
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.request import VersusSuite
@@ -89,10 +85,7 @@ def versus(
     Example: serve-bench versus --a default --b optimized --quick
     """
     given = dict(locals())
-    from serve_bench.cli.flags import (
-        asked,
-        check_texts,
-    )
+    from serve_bench.cli.flags import asked, check_texts
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 

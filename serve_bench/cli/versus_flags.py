@@ -34,19 +34,10 @@ from serve_bench.benchmarks.versus.request import (
     sides_of,
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
-from serve_bench.cli.flags import (
-    check_number,
-    names,
-)
+from serve_bench.cli.flags import check_number, names
 from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import (
-    MODEL_APPS,
-    Value,
-    axis_named,
-    parse_env,
-    with_env,
-)
+from serve_bench.core.axes import MODEL_APPS, Value, axis_named, parse_env, with_env
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_option
 from serve_bench.core.load_spec import MAX_RATE
@@ -57,10 +48,7 @@ from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
-from serve_bench.store.files import (
-    read_toml,
-    suite_file,
-)
+from serve_bench.store.files import read_toml, suite_file
 
 if TYPE_CHECKING:
     from serve_bench.cli.options import Gate

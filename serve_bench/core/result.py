@@ -175,9 +175,7 @@ class Trial:
     forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
     slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
     limits: JsonObject = field(default_factory=dict)  # by deployment: replicas, each, queued
-    waits: JsonObject = field(
-        default_factory=dict
-    )  # of requests: runner/extra_loads.py
+    waits: JsonObject = field(default_factory=dict)  # of requests: runner/extra_loads.py
     profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
 
     @property

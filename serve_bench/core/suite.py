@@ -29,11 +29,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.own_app import Option
-from serve_bench.core.plan import (
-    Cell,
-    Suite,
-    parse_row,
-)
+from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.result import Row, VariantUsed
 
 

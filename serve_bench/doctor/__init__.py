@@ -14,19 +14,9 @@ from dataclasses import replace
 
 import psutil
 
-from serve_bench.analysis.checks import (
-    Finding,
-    Section,
-)
-from serve_bench.doctor import (
-    cpu_checks,
-    ray_checks,
-    room_checks,
-    tool_checks,
-)
-from serve_bench.doctor import (
-    tool_checks as gpu_checks,
-)
+from serve_bench.analysis.checks import Finding, Section
+from serve_bench.doctor import cpu_checks, ray_checks, room_checks, tool_checks
+from serve_bench.doctor import tool_checks as gpu_checks
 from serve_bench.doctor.place import Place
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving.launch_spec import ignored_environment

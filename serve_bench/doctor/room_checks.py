@@ -15,10 +15,7 @@ from typing import Final
 
 import psutil
 
-from serve_bench.analysis.checks import (
-    Finding,
-    Status,
-)
+from serve_bench.analysis.checks import Finding, Status
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.doctor.cpu_checks import Ticks
 from serve_bench.doctor.place import GIB, Place, plural, size

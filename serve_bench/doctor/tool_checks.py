@@ -15,19 +15,11 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Final
 
-from serve_bench.analysis.checks import (
-    Finding,
-    Status,
-)
+from serve_bench.analysis.checks import Finding, Status
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
-from serve_bench.doctor.place import (
-    Place,
-    plural,
-    said_by,
-    where,
-)
+from serve_bench.doctor.place import Place, plural, said_by, where
 from serve_bench.doctor.ray_checks import Interpreter
 from serve_bench.observing.pyspy import (
     PACKAGE,

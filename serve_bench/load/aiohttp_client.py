@@ -24,12 +24,7 @@ from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, cla
 from serve_bench.load.connect import Address, tls_context
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD
-from serve_bench.load.pacing import (
-    IDLE_S,
-    ArrivalClock,
-    Timer,
-    make_timer,
-)
+from serve_bench.load.pacing import IDLE_S, ArrivalClock, Timer, make_timer
 from serve_bench.load.share import Share, next_turn
 from serve_bench.load.tally import NEVER, Tally
 

@@ -22,11 +22,7 @@ from serve_bench.load.connect import choose_address
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.merge import losses, merge
 from serve_bench.load.request_log import RequestLog
-from serve_bench.load.share import (
-    enough_processes,
-    shares,
-    usable_cores,
-)
+from serve_bench.load.share import enough_processes, shares, usable_cores
 from serve_bench.load.shared import ABORT, COMPLETED, FAILED, LEFT, MEASURE, SENT, START, Shared
 from serve_bench.load.tally import PUBLISH_AHEAD_NS
 from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for

@@ -17,12 +17,7 @@ from serve_bench.load import http1
 from serve_bench.load.connect import Address
 from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ, READ_SIZE
 from serve_bench.load.exchanges import Reactions
-from serve_bench.load.pacing import (
-    IDLE_S,
-    ArrivalClock,
-    Timer,
-    make_timer,
-)
+from serve_bench.load.pacing import IDLE_S, ArrivalClock, Timer, make_timer
 from serve_bench.load.request_log import Notes
 from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER

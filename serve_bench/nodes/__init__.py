@@ -22,11 +22,6 @@ __all__ = ["NodeCrew", "NodesFailed", "NodesInterrupted", "NodesResult"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from serve_bench.nodes import (
-        crew,
-    )
-    from serve_bench.nodes import (
-        crew as result,
-    )
+    from serve_bench.nodes import crew
 
-    return getattr(result if name == "NodesResult" else crew, name)
+    return getattr(crew, name)

@@ -18,11 +18,7 @@ from typing import Any, ClassVar, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from serve_bench.nodes.actors import (
-    END_S,
-    LoadActor,
-    WatchActor,
-)
+from serve_bench.nodes.actors import END_S, LoadActor, WatchActor
 from serve_bench.observing.profiler import READY_S
 
 SILENT_S: Final = 10.0

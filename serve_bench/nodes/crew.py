@@ -20,11 +20,7 @@ from typing import Any, Final, Self, TypeAlias
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.nodes import (
-    Lost,
-    Node,
-    node_fact,
-)
+from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
 from serve_bench.load import LoadError

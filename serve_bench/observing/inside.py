@@ -16,15 +16,8 @@ from typing import Any, Final
 
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.result import PlannedTrial, Trial
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    Served,
-    grown,
-)
-from serve_bench.observing.profiler import (
-    Profiling,
-    to_profile,
-)
+from serve_bench.core.usage import BATCH_SIZE, Served, grown
+from serve_bench.observing.profiler import Profiling, to_profile
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of, write_samples
 from serve_bench.observing.serve_metrics import Meter
 from serve_bench.serving.server import Serving

@@ -17,10 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from serve_bench.core.proof import role_of
-from serve_bench.observing.host import (
-    cpu_ns,
-    rss_bytes,
-)
+from serve_bench.observing.host import cpu_ns, rss_bytes
 from serve_bench.serving.ports import port_owner
 
 SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")

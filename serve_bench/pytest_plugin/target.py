@@ -23,10 +23,7 @@ from serve_bench.core.own_app import Asked, Option, OwnApp, read_options
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
-from serve_bench.serving.server import (
-    LaunchFailed,
-    Serving,
-)
+from serve_bench.serving.server import LaunchFailed, Serving
 from serve_bench.serving.strays import Marked, marks, sweep
 
 # --------------------------------------------------------------------------------------------------

@@ -10,14 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.checks import (
-    STATUSES,
-    Finding,
-    Section,
-    Status,
-    counts,
-    fit,
-)
+from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
 from serve_bench.report.columns import wrapped
 from serve_bench.report.texts import host_line
 

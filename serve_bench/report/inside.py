@@ -13,12 +13,7 @@ from typing import Final
 from serve_bench.analysis.statistics import MAIN, Line, merged
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    RoleUse,
-    by_role,
-    mean_forward_ns,
-)
+from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
 
 SHOWN_PERCENT: Final = 1.0
 """Roles below 1 % of a core in every row are added up as "the rest"."""

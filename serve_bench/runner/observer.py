@@ -6,10 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from serve_bench.core.plan import (
-    Cell,
-    LaunchPlan,
-)
+from serve_bench.core.plan import Cell, LaunchPlan
 from serve_bench.core.result import Failure, Row, Teardown, Trial
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, now_iso

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from serve_bench.analysis.stacks import (
-    LayerRules,
-    Stacks,
-    merged,
-    parse_raw,
-    read_rules,
-    to_raw,
-)
+from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.nodes import Node, file_name
 from serve_bench.observing import pyspy as perf
@@ -27,14 +20,7 @@ from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.processes import ServeProcess
 from serve_bench.observing.profiler import Recorded, Recording, record
 from serve_bench.observing.pyspy import FORMATS, Options
-from serve_bench.store.files import (
-    make_room,
-    read_toml,
-    remove_empty,
-    shipped,
-    why,
-    write_whole,
-)
+from serve_bench.store.files import make_room, read_toml, remove_empty, shipped, why, write_whole
 
 if TYPE_CHECKING:
     from serve_bench.nodes.watch_crew import WatchCrew

@@ -26,15 +26,7 @@ from serve_bench.core.plan import (
     timing_of,
     trial_of,
 )
-from serve_bench.core.result import (
-    Deploy,
-    Failure,
-    JsonObject,
-    Launch,
-    PlannedTrial,
-    Row,
-    Trial,
-)
+from serve_bench.core.result import Deploy, Failure, JsonObject, Launch, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside, Look
@@ -45,12 +37,7 @@ from serve_bench.runner.load_place import FromNodes, Here
 from serve_bench.runner.observer import Observer, Step, record_teardown
 from serve_bench.runner.requests_file import RequestsFile
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    NOT_TRIED,
-    Deployed,
-    LaunchFailed,
-    Serving,
-)
+from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import marks
 from serve_bench.store import RunFolder, now_iso
 

@@ -18,26 +18,16 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_result import Progress as LoadProgress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import (
-    A_RATE,
-    LaunchPlan,
-    trial_of,
-)
+from serve_bench.core.plan import A_RATE, LaunchPlan, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import keep_samples
-from serve_bench.observing.profiler import (
-    Profilable,
-    Profiling,
-)
+from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
-from serve_bench.runner.extra_loads import (
-    Settling,
-    is_settled,
-)
+from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.load_place import Drive, FromNodes, Here
 from serve_bench.runner.observer import Observer, Step
 from serve_bench.runner.requests_file import RequestsFile

@@ -23,11 +23,7 @@ from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.proof import contradictions, role_of, without_method
-from serve_bench.core.usage import (
-    FORWARD_SUFFIX,
-    Counts,
-    counts_of,
-)
+from serve_bench.core.usage import FORWARD_SUFFIX, Counts, counts_of
 from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     LaunchSpec,  # what Serving is made of

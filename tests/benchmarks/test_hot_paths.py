@@ -19,10 +19,7 @@ from serve_bench.load import http1
 from serve_bench.load.pacing import due_times
 from serve_bench.load.shared import Shared
 from serve_bench.load.tally import Tally
-from serve_bench.store import (
-    parse,
-    to_line,
-)
+from serve_bench.store import parse, to_line
 from tests import records
 
 OPERATIONS = 10_000

@@ -19,12 +19,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.stacks import parse_raw
-from serve_bench.report.flamegraph import (
-    diff_html,
-    difference_of,
-    flame_svg,
-    reading_of,
-)
+from serve_bench.report.flamegraph import diff_html, difference_of, flame_svg, reading_of
 from serve_bench.runner.recording import layer_rules
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]

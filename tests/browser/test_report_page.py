@@ -24,10 +24,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.document import Chart, Section, Sheet
-from serve_bench.report.html.blocks import (
-    Folder,
-    Kept,
-)
+from serve_bench.report.html.blocks import Folder, Kept
 from serve_bench.report.html.frame import bundle, html_text
 from tests.html_sample import sheet
 

@@ -14,11 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import (
-    USER_CODE,
-    layer_of,
-    top_functions,
-)
+from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
 from serve_bench.cli import measure
 from serve_bench.cli.sitting import run_mark, signals
 from serve_bench.core.app_spec import AppSpec
@@ -26,24 +22,12 @@ from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import Row, Trial, VariantUsed
 from serve_bench.observing.processes import serve_processes
-from serve_bench.report.flamegraph import (
-    Reading,
-    difference_of,
-    reading_of,
-)
+from serve_bench.report.flamegraph import Reading, difference_of, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    Serving,
-)
+from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import (
-    SHORT,
-    cluster_child,
-    run_to_end,
-    start,
-    wait_for_line,
-)
+from tests.integration.conftest import SHORT, cluster_child, run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 

@@ -17,13 +17,7 @@ import pytest
 from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import (
-    SHORT,
-    run_to_end,
-    start,
-    wait_for_deploys,
-    wait_for_line,
-)
+from tests.integration.conftest import SHORT, run_to_end, start, wait_for_deploys, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 

@@ -20,11 +20,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from serve_bench.benchmarks.scale.cluster import (
-    AttachedCluster,
-    HandleLoad,
-    OwnCluster,
-)
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, HandleLoad, OwnCluster
 from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, Workload, apps_of
 from serve_bench.benchmarks.scale.trial import HandleResult
 from serve_bench.core.axes import BUILT_IN_VARIANTS

@@ -14,10 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from serve_bench.analysis.comparing.values import (
-    Doubt,
-    Letter,
-)
+from serve_bench.analysis.comparing.values import Doubt, Letter
 from serve_bench.analysis.comparison import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.result import Better, JsonObject, Launch, Run, cell_slug

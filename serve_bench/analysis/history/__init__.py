@@ -12,10 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.comparing.match import (
-    unlike_hosts,
-    versions_of,
-)
+from serve_bench.analysis.comparing.match import unlike_hosts, versions_of
 from serve_bench.analysis.comparing.parts import geometric_mean
 from serve_bench.analysis.comparing.values import (
     INVALID_SHARE,

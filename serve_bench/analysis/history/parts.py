@@ -11,12 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.comparing.match import (
-    Difference,
-    unlike,
-    unlike_hosts,
-    unlike_rows,
-)
+from serve_bench.analysis.comparing.match import Difference, unlike, unlike_hosts, unlike_rows
 from serve_bench.analysis.comparing.values import Doubt, Measure, Place, SideRow, rows_of
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Levels, Mark

@@ -28,13 +28,8 @@ from serve_bench.analysis.verdict.usage import (
     waits_of,
 )
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import (
-    Trial,
-)
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    mean_forward_ns,
-)
+from serve_bench.core.result import Trial
+from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
 NS_PER_MS: Final = 1e6
 HALF: Final = 0.5

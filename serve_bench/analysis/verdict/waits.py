@@ -25,12 +25,7 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_MOST,
     WAIT_SHARE,
 )
-from serve_bench.analysis.verdict.usage import (
-    Place,
-    Waits,
-    figure,
-    short_name,
-)
+from serve_bench.analysis.verdict.usage import Place, Waits, figure, short_name
 from serve_bench.analysis.verdict.usage import Replica as Seen
 
 HANDLE: Final = "ray.DeploymentResponse"

@@ -14,11 +14,7 @@ from typing import Any
 
 from serve_bench.analysis.climb import climbs_of, throughput_of
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize
-from serve_bench.analysis.verdict.case import (
-    Sign,
-    Symptom,
-    symptoms,
-)
+from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
 from serve_bench.core.result import JsonObject, Result, Trial, cell_slug

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from serve_bench.core.axes import (
-    nearest,
-    only_keys,
-    parse_env,
-)
+from serve_bench.core.axes import nearest, only_keys, parse_env
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Option
 

@@ -20,24 +20,13 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import (
-    PUBLISHED_AXES,
-    Cell,
-    LaunchPlan,
-    Suite,
-    load_of,
-)
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, LaunchPlan, Suite, load_of
 from serve_bench.core.result import Deploy, Failure, Launch, Trial, VariantUsed
 from serve_bench.load import LoadError
 from serve_bench.runner.observer import Observer, Step, record_teardown
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import (
-    NOT_TRIED,
-    Deployed,
-    LaunchFailed,
-    Serving,
-)
+from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.store import RunFolder, now_iso
 
 # --------------------------------------------------------------------------------------------------

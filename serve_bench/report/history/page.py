@@ -11,17 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from serve_bench.analysis.history.parts import Group, History, Series
-from serve_bench.core.document import (
-    Block,
-    Chart,
-    Column,
-    Facts,
-    Prose,
-    Row,
-    Section,
-    Sheet,
-    Table,
-)
+from serve_bench.core.document import Block, Chart, Column, Facts, Prose, Row, Section, Sheet, Table
 from serve_bench.core.result import cell_slug
 from serve_bench.report.history.page_tables import (
     nights_table,

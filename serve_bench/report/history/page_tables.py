@@ -13,16 +13,7 @@ from serve_bench.analysis.comparing.parts import ratio_text
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Mark
 from serve_bench.analysis.history.parts import Group, Series
-from serve_bench.core.document import (
-    Cell,
-    Column,
-    Figure,
-    Folded,
-    Row,
-    Said,
-    Table,
-    Tone,
-)
+from serve_bench.core.document import Cell, Column, Figure, Folded, Row, Said, Table, Tone
 from serve_bench.report.history.json_form import level_of
 from serve_bench.report.history.words import (
     mark_line,

@@ -10,17 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from serve_bench.analysis.comparing.parts import (
-    ends,
-    ratio_text,
-)
+from serve_bench.analysis.comparing.parts import ends, ratio_text
 from serve_bench.analysis.history import news_of
-from serve_bench.analysis.history.levels import (
-    FEWEST_LIKE,
-    FEWEST_RUNS,
-    LASTING,
-    Mark,
-)
+from serve_bench.analysis.history.levels import FEWEST_LIKE, FEWEST_RUNS, LASTING, Mark
 from serve_bench.analysis.history.parts import Group, History, Night, Point, Series
 from serve_bench.core.result import cell_slug
 from serve_bench.report.texts import cell_title, host_line, latency, number

@@ -17,11 +17,7 @@ from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.core.document import Block, Cell, Column, Facts, Figure, Row, Said, Section, Table
 from serve_bench.core.result import JsonObject, Result, Run, Trial
-from serve_bench.report.html.pieces import (
-    proofs,
-    remarks_once,
-    whole_proofs,
-)
+from serve_bench.report.html.pieces import proofs, remarks_once, whole_proofs
 from serve_bench.report.texts import cell_title, number
 
 # --------------------------------------------------------------------------------------------------

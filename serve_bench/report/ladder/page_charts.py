@@ -18,11 +18,7 @@ from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import cell_slug
 from serve_bench.report.html import charts
 from serve_bench.report.html.charts import Mark, Step
-from serve_bench.report.html.pieces import (
-    MOST_LINES,
-    NS_PER_MS,
-    listed,
-)
+from serve_bench.report.html.pieces import MOST_LINES, NS_PER_MS, listed
 from serve_bench.report.texts import bounded_number
 
 INTERVALS: Final = (

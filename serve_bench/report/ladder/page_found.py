@@ -11,12 +11,7 @@ from collections.abc import Iterator, Sequence
 from serve_bench.analysis.statistics import Line
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.core.ladder import KNEE
-from serve_bench.report.html.pieces import (
-    NS_PER_MS,
-    doubted,
-    gaps,
-    sentence,
-)
+from serve_bench.report.html.pieces import NS_PER_MS, doubted, gaps, sentence
 from serve_bench.report.ladder.page_rows import names_of, ratio_of
 from serve_bench.report.ladder.tables import entries_of, size_of
 from serve_bench.report.page import Page

@@ -15,10 +15,7 @@ from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table, To
 from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Row as Load
 from serve_bench.core.result import Trial
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    mean_forward_ns,
-)
+from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.report.html.pieces import (
     NOTHING,
     count,

@@ -13,11 +13,7 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import MAIN, Line, merged
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.core.result import Row, Trial, cell_slug
-from serve_bench.core.usage import (
-    BATCH_SIZE,
-    RoleUse,
-    mean_forward_ns,
-)
+from serve_bench.core.usage import BATCH_SIZE, RoleUse, mean_forward_ns
 from serve_bench.report.columns import fitted, wrapped
 from serve_bench.report.inside import mean_by_role
 from serve_bench.report.page import Entry, Page

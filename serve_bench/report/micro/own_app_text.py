@@ -11,13 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import (
-    FEWEST,
-    LIKE,
-    MAIN,
-    Line,
-    best,
-)
+from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
 from serve_bench.core.kept import body_bytes
 from serve_bench.core.own_app import APP_NAME
 from serve_bench.core.result import Result

@@ -13,25 +13,12 @@ from typing import Final
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
 from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
 from serve_bench.analysis.statistics import LIKE
-from serve_bench.core.document import (
-    Block,
-    Folded,
-    Picture,
-    Prose,
-    Section,
-    Sheet,
-)
+from serve_bench.core.document import Block, Folded, Picture, Prose, Section, Sheet
 from serve_bench.core.result import Result
 from serve_bench.report.html import about_run
 from serve_bench.report.html.pieces import whole_run
 from serve_bench.report.ladder.page import is_ladder, ladder_sheet
-from serve_bench.report.micro.page_charts import (
-    cpu_charts,
-    ends_of,
-    latencies,
-    throughput,
-    windows,
-)
+from serve_bench.report.micro.page_charts import cpu_charts, ends_of, latencies, throughput, windows
 from serve_bench.report.micro.page_details import cpu_tables, details, evidence
 from serve_bench.report.micro.page_found import causes, found
 from serve_bench.report.micro.page_own_app import best_cell, with_app

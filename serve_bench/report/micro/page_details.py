@@ -10,17 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.statistics import Distribution, Spread
-from serve_bench.core.document import (
-    Block,
-    Cell,
-    Code,
-    Column,
-    Figure,
-    Folded,
-    Prose,
-    Said,
-    Table,
-)
+from serve_bench.core.document import Block, Cell, Code, Column, Figure, Folded, Prose, Said, Table
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Failure
 from serve_bench.report.html.pieces import count

@@ -9,19 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from serve_bench.analysis.statistics import (
-    FEWEST,
-    MAIN,
-    Line,
-    best,
-)
-from serve_bench.report.html.pieces import (
-    doubted,
-    gaps,
-    limit_clause,
-    rate,
-    sentence,
-)
+from serve_bench.analysis.statistics import FEWEST, MAIN, Line, best
+from serve_bench.report.html.pieces import doubted, gaps, limit_clause, rate, sentence
 from serve_bench.report.micro.page_details import all_failures
 from serve_bench.report.micro.page_panels import Names, measured
 from serve_bench.report.page import Entry, Page

@@ -11,25 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from serve_bench.analysis.statistics import Spread
-from serve_bench.core.document import (
-    Block,
-    Cell,
-    Column,
-    Figure,
-    Prose,
-    Said,
-    Table,
-    Tone,
-)
+from serve_bench.core.document import Block, Cell, Column, Figure, Prose, Said, Table, Tone
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Failure
-from serve_bench.report.html.pieces import (
-    NOTHING,
-    NS_PER_MS,
-    errors,
-    rate,
-    share,
-)
+from serve_bench.report.html.pieces import NOTHING, NS_PER_MS, errors, rate, share
 from serve_bench.report.micro.page_panels import Names
 from serve_bench.report.page import CellPart, Entry, Page, VariantPart
 from serve_bench.report.texts import (

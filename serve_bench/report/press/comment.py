@@ -25,14 +25,7 @@ from serve_bench.report.comment import remarks as listed
 from serve_bench.report.html.about_run import GENERAL_FORMULAS
 from serve_bench.report.ladder.comment import row_codes, variant_codes
 from serve_bench.report.ladder.tables import NOT_VISIBLE, entries_of
-from serve_bench.report.micro.comment import (
-    about,
-    closing,
-    every_figure,
-    fixed,
-    struck,
-    usages,
-)
+from serve_bench.report.micro.comment import about, closing, every_figure, fixed, struck, usages
 from serve_bench.report.micro.page_panels import names_of
 from serve_bench.report.page import Page, page_of
 from serve_bench.report.press import page as of_press

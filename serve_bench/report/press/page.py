@@ -25,12 +25,7 @@ from serve_bench.report.ladder.page_charts import (
 from serve_bench.report.ladder.page_knees import cpu_chart, knee_curves
 from serve_bench.report.page import Page, page_of
 from serve_bench.report.press.page_found import found
-from serve_bench.report.press.page_rows import (
-    ratios_tables,
-    rows_table,
-    settings_table,
-    use_table,
-)
+from serve_bench.report.press.page_rows import ratios_tables, rows_table, settings_table, use_table
 from serve_bench.report.press.tables import LIMITS
 from serve_bench.report.press.text import asked as asked_lines
 from serve_bench.report.press.text import told

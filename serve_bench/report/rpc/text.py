@@ -14,12 +14,7 @@ from serve_bench.report.columns import wrapped
 from serve_bench.report.published import rpc_example, rpc_source
 from serve_bench.report.rpc.joined import RpcPage, rpc_page
 from serve_bench.report.rpc.printed_form import printed_form
-from serve_bench.report.rpc.tables import (
-    figures_table,
-    inside_table,
-    published_table,
-    ratios_table,
-)
+from serve_bench.report.rpc.tables import figures_table, inside_table, published_table, ratios_table
 from serve_bench.report.texts import remark
 
 

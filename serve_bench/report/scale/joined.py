@@ -14,18 +14,9 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.benchmarks.scale.nodes import (
-    NodeUse,
-    nodes_of,
-    use_of,
-)
+from serve_bench.benchmarks.scale.nodes import NodeUse, nodes_of, use_of
 from serve_bench.benchmarks.scale.request import GRAPHS
-from serve_bench.benchmarks.scale.summary import (
-    Grown,
-    ScaleSize,
-    growths,
-    scale_sizes,
-)
+from serve_bench.benchmarks.scale.summary import Grown, ScaleSize, growths, scale_sizes
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Failure, Result, Run, Trial, cell_slug
 from serve_bench.report.page import engaged_of, env_of

@@ -12,11 +12,7 @@ from typing import Final
 
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.benchmarks.scale.nodes import (
-    NodeUse,
-    nodes_of,
-    use_of,
-)
+from serve_bench.benchmarks.scale.nodes import NodeUse, nodes_of, use_of
 from serve_bench.benchmarks.scale.summary import Figure, Grown
 from serve_bench.core.document import Chart
 from serve_bench.report.html import charts

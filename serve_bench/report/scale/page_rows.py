@@ -14,22 +14,9 @@ from serve_bench.benchmarks.scale.nodes import ScaleNode, use_of
 from serve_bench.benchmarks.scale.summary import HTTP, LATENCY, Grown, ScaleSize
 from serve_bench.benchmarks.scale.summary import Figure as Measured
 from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
-from serve_bench.report.html.pieces import (
-    NOTHING,
-    count,
-    errors,
-    padded,
-    percent,
-    plain,
-    share,
-)
+from serve_bench.report.html.pieces import NOTHING, count, errors, padded, percent, plain, share
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage, ScaleVariant
-from serve_bench.report.scale.tables import (
-    figure_text,
-    published_text,
-    rate_text,
-    spread_text,
-)
+from serve_bench.report.scale.tables import figure_text, published_text, rate_text, spread_text
 from serve_bench.report.scale.words import invalid_line, replicas_words, short_label
 from serve_bench.report.texts import latency
 

@@ -25,14 +25,7 @@ from serve_bench.report.columns import markdown_table
 from serve_bench.report.csv import csv_of
 from serve_bench.report.texts import cell_title, host_line
 from serve_bench.report.versus.text import verdict_text
-from serve_bench.report.versus.words import (
-    UNITS,
-    closing,
-    remarks,
-    side_line,
-    title,
-    value_text,
-)
+from serve_bench.report.versus.words import UNITS, closing, remarks, side_line, title, value_text
 
 
 def versus_markdown(comparing: Comparing, where: Sequence[str] = ()) -> str:

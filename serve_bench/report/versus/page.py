@@ -19,25 +19,9 @@ from serve_bench.analysis.comparing.parts import (
     ratio_text,
     subject,
 )
-from serve_bench.core.document import (
-    Block,
-    Column,
-    Facts,
-    Prose,
-    Row,
-    Section,
-    Sheet,
-    Table,
-    Tone,
-)
+from serve_bench.core.document import Block, Column, Facts, Prose, Row, Section, Sheet, Table, Tone
 from serve_bench.core.result import Result
-from serve_bench.report.html.about_run import (
-    GENERAL_FORMULAS,
-    asked,
-    command_line,
-    machine,
-    moment,
-)
+from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, command_line, machine, moment
 from serve_bench.report.html.about_run import method as executed_method
 from serve_bench.report.html.pieces import proofs
 from serve_bench.report.versus.page_charts import DRAWN, rate_charts, ratio_chart, round_chart

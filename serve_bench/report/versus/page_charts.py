@@ -10,12 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from serve_bench.analysis.comparing.parts import (
-    Comparing,
-    geometric_mean,
-    ratio_text,
-    row_title,
-)
+from serve_bench.analysis.comparing.parts import Comparing, geometric_mean, ratio_text, row_title
 from serve_bench.analysis.comparison import FEWEST, paired
 from serve_bench.core.document import Chart
 from serve_bench.report.html.charts import Point, Ratio, Step, intervals, ladder, ratios

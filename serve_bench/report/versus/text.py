@@ -20,14 +20,7 @@ from serve_bench.analysis.comparing.parts import (
 )
 from serve_bench.report.columns import Fitted, fitted, wrapped
 from serve_bench.report.texts import cell_title
-from serve_bench.report.versus.words import (
-    UNITS,
-    closing,
-    remarks,
-    side_line,
-    title,
-    value_text,
-)
+from serve_bench.report.versus.words import UNITS, closing, remarks, side_line, title, value_text
 
 COLUMNS = ("", "A", "B", "B/A", "95 % interval", "verdict")
 SPARE = ("A", "B")
