@@ -9,16 +9,16 @@ from serve_bench.core.document import (
     Chart,
     Code,
     Column,
+    Document,
     Facts,
-    Figure,
     Folded,
+    Number,
     Picture,
     Prose,
     Row,
-    Said,
     Section,
-    Sheet,
     Table,
+    Text,
 )
 from serve_bench.report.html.frame import Bundle
 
@@ -153,12 +153,12 @@ def table(name: str = "single client") -> Table:
     ) -> Row:
         return Row(
             (
-                Said(label, below=("aiohttp",)),
-                Figure(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
-                *(Figure(f"{factor * one:.3g}", factor * one) for one in (6.3, 8.12, 10.7, 24.04)),
-                Figure(f"{errors}", errors, "bad" if errors else "plain"),
-                Said(limit, below=("likely; then host 181 of 200 %",)),
-                Figure("10.81", 10.81, "good") if rate > 1000 else Figure("1", 1.0),
+                Text(label, below=("aiohttp",)),
+                Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
+                *(Number(f"{factor * one:.3g}", factor * one) for one in (6.3, 8.12, 10.7, 24.04)),
+                Number(f"{errors}", errors, "bad" if errors else "plain"),
+                Text(limit, below=("likely; then host 181 of 200 %",)),
+                Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
             ),
             tuple(doubts),
             group,
@@ -194,12 +194,12 @@ def table(name: str = "single client") -> Table:
             row("8 clients", 2816.125, 0.43, "host CPU 168 of 200 %", two),
             Row(
                 (
-                    Said("100 connections", "bad", below=("raw",)),
-                    Said("not measured", "bad", ("connection refused",)),
-                    *(Figure("-", None) for _ in range(4)),
-                    Figure("-", None),
-                    Said("", "quiet"),
-                    Figure("-", None),
+                    Text("100 connections", "bad", below=("raw",)),
+                    Text("not measured", "bad", ("connection refused",)),
+                    *(Number("-", None) for _ in range(4)),
+                    Number("-", None),
+                    Text("", "quiet"),
+                    Number("-", None),
                 ),
                 (),
                 two,
@@ -212,12 +212,12 @@ def table(name: str = "single client") -> Table:
     )
 
 
-def sheet(name: str = "a row", **changes: Any) -> Sheet:
+def sheet(name: str = "a row", **changes: Any) -> Document:
     """The sheet; `name` stands in every kind of text."""
     given: dict[str, Any] = {
         "title": f"The micro matrix: {name}",
         "command": "micro",
-        "asked": Facts(
+        "run": Facts(
             (
                 ("cells", "1"),
                 ("variants", f"default, optimized, {name}"),
@@ -235,7 +235,7 @@ def sheet(name: str = "a row", **changes: Any) -> Sheet:
                 ("load before the start", "1.74 in 1 min, 1.52 in 5 min"),
             )
         ),
-        "found": (
+        "findings": (
             f"optimized served 4,552 requests/s on 100 connections, 12.2 times default. {name}",
             "With default the proxy was the limit: 94 % of a core on 100 connections; with "
             "optimized the replica was, at 82 %.",
@@ -255,7 +255,7 @@ def sheet(name: str = "a row", **changes: Any) -> Sheet:
                             Column("windows", number=False),
                             Column("warm-up", "s"),
                         ),
-                        (Row((name, "10 x 1 s", Figure("3", 3.0))),),
+                        (Row((name, "10 x 1 s", Number("3", 3.0))),),
                     ),
                     Folded(
                         "Proof of each launch",
@@ -292,4 +292,4 @@ def sheet(name: str = "a row", **changes: Any) -> Sheet:
         "where": "results/20261122T052133Z",
         "argv": ("serve-bench", "micro", "--variant", f"default,{name}"),
     }
-    return Sheet(**{**given, **changes})
+    return Document(**{**given, **changes})

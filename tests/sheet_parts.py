@@ -1,4 +1,4 @@
-"""What the tests of HTML pages ask of a Sheet: its tables by caption, its texts, its charts."""
+"""What the tests of HTML pages ask of a Document: its tables by caption, its texts, its charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from serve_bench.core.document import Chart, Figure, Folded, Row, Said, Section, Sheet, Table
+from serve_bench.core.document import Chart, Document, Folded, Number, Row, Section, Table, Text
 
 SCRIPT = "<script>alert(1)</script>"
 """A name that must come through as it is: the frame escapes it, no one else changes it."""
@@ -31,7 +31,7 @@ def texts(part: Any) -> Iterator[str]:
             yield from texts(value)
 
 
-def blocks(sheet: Sheet) -> Iterator[Any]:
+def blocks(sheet: Document) -> Iterator[Any]:
     """Every block of a page, the folded ones too."""
     waiting: list[Any] = [block for section in sheet.sections for block in section.blocks]
     while waiting:
@@ -41,27 +41,27 @@ def blocks(sheet: Sheet) -> Iterator[Any]:
             waiting = [*block.blocks, *waiting]
 
 
-def tables(sheet: Sheet) -> list[Table]:
+def tables(sheet: Document) -> list[Table]:
     """Every table of a page."""
     return [one for one in blocks(sheet) if isinstance(one, Table)]
 
 
-def charts(sheet: Sheet) -> list[Chart]:
+def charts(sheet: Document) -> list[Chart]:
     """Every chart of a page."""
     return [one for one in blocks(sheet) if isinstance(one, Chart)]
 
 
-def table(sheet: Sheet, caption: str) -> Table:
+def table(sheet: Document, caption: str) -> Table:
     """The table whose caption begins so."""
     return next(one for one in tables(sheet) if one.caption.startswith(caption))
 
 
-def chart(sheet: Sheet, title: str) -> Chart:
+def chart(sheet: Document, title: str) -> Chart:
     """The chart whose title begins so."""
     return next(one for one in charts(sheet) if one.title.startswith(title))
 
 
-def section(sheet: Sheet, name: str) -> Section | None:
+def section(sheet: Document, name: str) -> Section | None:
     """The section of that name."""
     return next((one for one in sheet.sections if one.name == name), None)
 
@@ -80,9 +80,9 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
 def cell(of: Table, row: Row, name: str, unit: str | None = None) -> Any:
     """The number of a figure in a column; the text of what is none."""
     found = row.cells[at(of, name, unit)]
-    if isinstance(found, Figure):
+    if isinstance(found, Number):
         return found.value
-    return found.text if isinstance(found, Said) else found
+    return found.text if isinstance(found, Text) else found
 
 
 def column(of: Table, name: str, unit: str | None = None) -> list[Any]:
@@ -102,18 +102,18 @@ def drawn(of: Chart, group: str) -> list[tuple[float, float]]:
     return [(one["x"], one["value"]) for one in of.spec["data"]["values"] if one["group"] == group]
 
 
-def is_sound(sheet: Sheet) -> None:
+def is_sound(sheet: Document) -> None:
     """What every page keeps to: rows as wide as their table, numbers that JSON has words for,
     sections with a name of their own, sentences that end."""
     names = [one.name for one in sheet.sections]
     assert len(set(names)) == len(names) and names[-1] == "method"
     assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
     assert all(one.blocks for one in sheet.sections)
-    assert sheet.found and all(one.endswith(".") for one in sheet.found)
+    assert sheet.findings and all(one.endswith(".") for one in sheet.findings)
     for one in tables(sheet):
         for row in one.rows:
             assert len(row.cells) == len(one.columns), one.caption
-            for figure in (found for found in row.cells if isinstance(found, Figure)):
+            for figure in (found for found in row.cells if isinstance(found, Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
         json.dumps(drawing.spec, allow_nan=False)

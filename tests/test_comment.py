@@ -152,7 +152,7 @@ def test_nothing_that_is_said_elsewhere_is_lost(kind: str) -> None:
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) -> None:
     result = KINDS[kind]()
     text = render(result, "markdown")
-    sentences = sheet_of(result, None).found
+    sentences = sheet_of(result, None).findings
     assert all(marked(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
     assert marked(sentences[0]) in first

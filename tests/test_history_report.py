@@ -19,7 +19,7 @@ import pytest
 
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import History, PassedOver
-from serve_bench.core.document import Block, Chart, Figure, Folded, Sheet, Table
+from serve_bench.core.document import Block, Chart, Document, Folded, Number, Table
 from serve_bench.core.errors import BadInput
 from serve_bench.report.history.forms import render_history
 from serve_bench.report.history.page import history_sheets
@@ -153,16 +153,16 @@ def test_csv_has_a_line_for_each_run_of_each_series() -> None:
 # ------------------------------------------------------------------------------------- the page
 
 
-def figures(blocks: tuple[Block, ...]) -> Iterator[tuple[Table, Figure]]:
+def figures(blocks: tuple[Block, ...]) -> Iterator[tuple[Table, Number]]:
     for block in blocks:
         if isinstance(block, Folded):
             yield from figures(block.blocks)
         elif isinstance(block, Table):
             for row in block.rows:
-                yield from ((block, one) for one in row.cells if isinstance(one, Figure))
+                yield from ((block, one) for one in row.cells if isinstance(one, Number))
 
 
-def charts(sheet: Sheet) -> list[Chart]:
+def charts(sheet: Document) -> list[Chart]:
     return [one for of in sheet.sections for one in of.blocks if isinstance(one, Chart)]
 
 
@@ -201,7 +201,7 @@ def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
     names = [section.name for section in first.sections]
     assert names == ["results", "steps", "runs-over-time", "runs", "passed-over", "method"]
     assert "steps" not in [section.name for section in second.sections]
-    assert first.found[1:] == (
+    assert first.findings[1:] == (
         "Runs of one level spread by 1.6 % to 1.7 %; of the steps 2 regressed.",
         "Versions or the host changed with 2 of 9 runs; at 1 a row steps.",
     )
@@ -209,7 +209,7 @@ def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
     values = [one["value"] for one in drawn if one["group"].startswith("100 connections")]
     assert values == pytest.approx(FALLEN, rel=1e-9)
     assert "step 0.85" in json.dumps(charts(first)[0].spec)
-    assert first.found[0] == (
+    assert first.findings[0] == (
         "2 steps in 1 of 2 rows over 9 runs of micro: at 2026-01-07 03:04 throughput 0.850 x in 1 "
         "row, p99 1.177 x in 1 row."
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import summarize
-from serve_bench.core.document import Cell, Facts, Figure, Folded, Row, Said, Section, Table
+from serve_bench.core.document import Cell, Facts, Folded, Number, Row, Section, Table, Text
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import Result, VariantUsed, result_of
 from serve_bench.core.result import Row as Load
@@ -143,7 +143,7 @@ def test_figures_are_those_of_the_statistics() -> None:
     lines = summarize(result)
     done = column(executed(result), "completed")
     failed = column(executed(result), "failed")
-    figures = [one.value if isinstance(one, Figure) else text(one) for one in (*done, *failed)]
+    figures = [one.value if isinstance(one, Number) else text(one) for one in (*done, *failed)]
     counts = [line.completed if line.trials else None for line in lines]
     errors = [line.errors if line.trials else None for line in lines]
     assert figures == [*counts, *errors]
@@ -155,16 +155,16 @@ def test_what_differs_from_what_was_asked_is_marked_and_said() -> None:
     client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
     table = executed(measured(client=client, steady=False, failed={"reset": 2}))
     assert table.rows[0].doubts == (why, "no epoll")
-    assert column(table, "used") == [Figure("43", 43, "doubt")]
-    assert column(table, "steady") == [Said("no", "doubt")]
-    assert column(table, "failed") == [Figure("2", 2, "bad")]
+    assert column(table, "used") == [Number("43", 43, "doubt")]
+    assert column(table, "steady") == [Text("no", "doubt")]
+    assert column(table, "failed") == [Number("2", 2, "bad")]
 
 
 def test_a_warm_up_with_too_few_requests_to_tell_is_not_called_unsteady() -> None:
     at = planned(row=ROWS[2])
     one = replace(trial(at), warmup=Warmup(1.0, False, 9, judged=False))
     table = executed(result_of([replace(run(at), suite=SUITE), launch(), one]))
-    assert column(table, "steady") == [Said("not judged", "doubt")]
+    assert column(table, "steady") == [Text("not judged", "doubt")]
 
 
 def test_missing_rows_and_launches_are_marked() -> None:
@@ -172,10 +172,10 @@ def test_missing_rows_and_launches_are_marked() -> None:
     done = [trial(plan[0]), trial(plan[2], steady=False, client={"notes": ["short"]})]
     table = executed(result_of([run(*plan), launch(), *done]))
     assert "launches of a row: 3; requests of all, the mean of their warm-ups" in table.notes
-    assert column(table, "measured")[1] == Said("not measured", "bad")
-    assert column(table, "steady")[0] == Said("1 of 2", "doubt")
+    assert column(table, "measured")[1] == Text("not measured", "bad")
+    assert column(table, "steady")[0] == Text("1 of 2", "doubt")
     assert table.rows[0].doubts == ("2 of 3 launches measured", "launch 3: short")
-    assert column(table, "completed")[1] == Figure("-", None)
+    assert column(table, "completed")[1] == Number("-", None)
 
 
 def test_a_row_of_so_many_requests_says_how_many_time_cut_off() -> None:
@@ -192,9 +192,9 @@ def test_of_an_open_loop_the_rates_are_told_and_of_two_clients_each() -> None:
     plan = [planned(row=opened), planned(row=ROWS[0])]
     sent = replace(trial(plan[0], 190.0, 200.0), seconds={"measured": 2.0})
     table = executed(result_of([run(*plan), launch(), sent, trial(plan[1])]))
-    assert column(table, "rate") == [Figure("200.0", 200.0), Figure("-", None)]
-    assert column(table, "sent") == [Figure("195.0", 195.0), Figure("-", None)]
-    clients = [one.below for one in column(table, "row") if isinstance(one, Said)]
+    assert column(table, "rate") == [Number("200.0", 200.0), Number("-", None)]
+    assert column(table, "sent") == [Number("195.0", 195.0), Number("-", None)]
+    clients = [one.below for one in column(table, "row") if isinstance(one, Text)]
     assert clients == [("raw, open loop",), ("aiohttp, closed loop",)]
 
 
@@ -203,8 +203,8 @@ def test_axes_that_differ_name_the_cells() -> None:
     table = executed(result_of([run(*plan), launch(), *map(trial, plan)]))
     # Each has one row: the cell is its name, without a heading.
     assert [(row.cells[0], row.group) for row in table.rows] == [
-        (Said("default: num_replicas 1", below=(ROWS[0].label,)), ""),
-        (Said("default: num_replicas 8", below=(ROWS[0].label,)), ""),
+        (Text("default: num_replicas 1", below=(ROWS[0].label,)), ""),
+        (Text("default: num_replicas 8", below=(ROWS[0].label,)), ""),
     ]
     assert "every cell: max_batch_size 1, max_concurrent_queries 1" in table.notes
 
@@ -221,19 +221,19 @@ def test_launches_that_prove_the_same_stand_together() -> None:
     section = method(result_of([run(), *alike, wrong, no_http]))
     rows = [row.cells for row in tables(section)["What the launches prove"].rows]
     assert [row[0] for row in rows] == [
-        Said("default-1, default-2, default-3", below=("rounds 1 to 3",)),
-        Said("haproxy-2", below=("round 2",)),
-        Said("rpc-1", below=("round 1",)),
+        Text("default-1, default-2, default-3", below=("rounds 1 to 3",)),
+        Text("haproxy-2", below=("round 2",)),
+        Text("rpc-1", below=("round 1",)),
     ]
     assert [row[1] for row in rows] == [
-        Said("default", below=("no flags",)),
-        Said("haproxy", below=("RAY_SERVE_ENABLE_HA_PROXY=1", "python other/bin/python")),
-        Said("rpc", below=("no flags",)),
+        Text("default", below=("no flags",)),
+        Text("haproxy", below=("RAY_SERVE_ENABLE_HA_PROXY=1", "python other/bin/python")),
+        Text("rpc", below=("no flags",)),
     ]
-    assert rows[0][2:] == ("HTTP by ray::ProxyActor, ray 2.60.0", Said("yes", "good"))
+    assert rows[0][2:] == ("HTTP by ray::ProxyActor, ray 2.60.0", Text("yes", "good"))
     assert rows[2][2:] == ("torch 2.9", "-")
     found = rows[1][3]
-    assert isinstance(found, Said) and (found.text, found.tone) == ("no", "bad")
+    assert isinstance(found, Text) and (found.text, found.tone) == ("no", "bad")
     assert "port 8000 belongs to ray::ProxyActor (proxy), expected haproxy" in found.below
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serve_bench.cli import run
-from serve_bench.core.document import Picture, Section, Sheet
+from serve_bench.core.document import Document, Picture, Section
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.report import html as sheets
@@ -32,7 +32,7 @@ from tests.test_html_frame import GOLDEN, SVG, Read
 def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of any command that hold the run's id and a picture: what is about the file alone."""
 
-    def filled(result: Result, where: str | None, published: bool) -> Sheet:
+    def filled(result: Result, where: str | None, published: bool) -> Document:
         picture = Picture("replica", "profiles/replica.svg", "words")
         beyond = Picture("beyond", "../beyond.svg", "words")
         return sheet(

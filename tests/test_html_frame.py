@@ -17,13 +17,13 @@ import pytest
 from serve_bench.core.document import (
     Chart,
     Column,
+    Document,
     Facts,
-    Figure,
+    Number,
     Picture,
     Prose,
     Row,
     Section,
-    Sheet,
     Table,
 )
 from serve_bench.report.flamegraph import flame_svg
@@ -87,7 +87,7 @@ def folder(**changes: Any) -> Folder:
     return Folder(**{**given, **changes})
 
 
-def page(*sheets_: Sheet, folders: tuple[Folder, ...] = (folder(),)) -> str:
+def page(*sheets_: Document, folders: tuple[Folder, ...] = (folder(),)) -> str:
     return html_text(sheets_ or (sheet(),), bundle=STUB, folders=folders)
 
 
@@ -165,7 +165,7 @@ def test_the_order_is_that_of_a_report() -> None:
 
 def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
-    rows = tuple(Row(("a", Figure(f"{value:.1f}" if value else "-", value))) for value in values)
+    rows = tuple(Row(("a", Number(f"{value:.1f}" if value else "-", value))) for value in values)
     table = Table("t", (Column("row", number=False), Column("x", "1/s")), rows)
     read_page = Read(page(sheet(sections=(Section("s", "S", (table,)),))))
     shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]
@@ -249,7 +249,7 @@ def test_the_command_is_shown_once() -> None:
     typed = "serve-bench micro --variant 'default,x y'"
     assert Read(page(sheet(argv=argv))).text.count(typed) == 1
     told = Facts((("command", typed),))
-    assert Read(page(sheet(argv=argv, asked=told))).text.count(typed) == 1
+    assert Read(page(sheet(argv=argv, run=told))).text.count(typed) == 1
 
 
 def test_several_runs_stand_one_after_the_other_with_anchors_of_their_own() -> None:
@@ -375,6 +375,6 @@ def test_the_library_comes_with_its_licences() -> None:
 
 
 def test_a_name_turns_no_figure_beside_it() -> None:
-    turned = page(replace(sheet("a\u202eb\x1bc"), asked=Facts((("app", "a\u202eb"),))))
+    turned = page(replace(sheet("a\u202eb\x1bc"), run=Facts((("app", "a\u202eb"),))))
     assert "\u202e" not in Read(turned).text and "\x1b" not in Read(turned).text
     assert "a\\u202eb" in Read(turned).text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Chart, Figure, Said, Sheet, Table
+from serve_bench.core.document import Chart, Document, Number, Table, Text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Run, Trial, result_of
@@ -53,7 +53,7 @@ def in_json(of: Result) -> dict[str, Any]:
     return row
 
 
-def main_table(sheet: Sheet) -> Table:
+def main_table(sheet: Document) -> Table:
     return every(section(sheet, "results").blocks, Table)[0]
 
 
@@ -63,7 +63,7 @@ def by_name(table: Table) -> dict[str, dict[str, Any]]:
     return {
         row.cells[0].text: dict(zip(heads, row.cells, strict=True))
         for row in table.rows
-        if isinstance(row.cells[0], Said)
+        if isinstance(row.cells[0], Text)
     }
 
 
@@ -78,7 +78,7 @@ def test_figures_are_those_of_the_json(made: Trial) -> None:
     wanted = ["latency", *(["service time", "send lag"] if made.row.loop == "open" else [])]
     assert list(shown) == wanted
     for name, cells in shown.items():
-        figures = {key: one.value for key, one in cells.items() if isinstance(one, Figure)}
+        figures = {key: one.value for key, one in cells.items() if isinstance(one, Number)}
         stored = known["distributions"][name.replace(" ", "_")]
         keys = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
         assert figures == {key: stored[key.replace(".", "_")] for key in keys}
@@ -96,18 +96,18 @@ def test_an_open_loop_draws_its_three_times_beside_each_other() -> None:
 
 
 def test_what_was_asked_stands_before_the_figures() -> None:
-    pairs = dict(load_sheet(result(trial()), None).asked.pairs)
+    pairs = dict(load_sheet(result(trial()), None).run.pairs)
     assert pairs["URL"] == "http://127.0.0.1:1/x"
     assert pairs["client"] == "raw, 10 connections, 1 process"
     assert pairs["loop"] == "closed"
     assert pairs["measured"] == "2 windows of 1 s, after 0.5 s of warm-up, steady at its end"
     assert pairs["command"] == "serve-bench load http://127.0.0.1:1/x"
     unjudged = trial(warmup=Warmup(0.5, False, 25, judged=False))
-    pairs = dict(load_sheet(result(unjudged), None).asked.pairs)
+    pairs = dict(load_sheet(result(unjudged), None).run.pairs)
     told = "2 windows of 1 s, after 0.5 s of warm-up, not judged: 25 requests"
     assert pairs["measured"] == told
     asked = {"arrivals": "poisson", "max_connections": 50}
-    pairs = dict(load_sheet(result(open_loop(client={"asked": asked})), None).asked.pairs)
+    pairs = dict(load_sheet(result(open_loop(client={"asked": asked})), None).run.pairs)
     assert pairs["loop"] == "open, 50 requests/s due (poisson)"
     assert pairs["client"] == "raw, 10 connections, up to 50 in need"
 
@@ -116,7 +116,7 @@ def test_every_request_is_accounted_for() -> None:
     of = result(trial(counts=Counts(104, 100, {"timeout": 2, "reset": 1}, 1, unsent=7)))
     table = every(section(load_sheet(of, None), "requests").blocks, Table)[0]
     shown = {row.cells[0]: row.cells[1] for row in table.rows}
-    texts_of = {name: one.text if isinstance(one, Figure) else one for name, one in shown.items()}
+    texts_of = {name: one.text if isinstance(one, Number) else one for name, one in shown.items()}
     assert texts_of == {
         "carried in": "0",
         "sent": "104",
@@ -128,18 +128,18 @@ def test_every_request_is_accounted_for() -> None:
     }
     known = in_json(of)
     completed, timeouts = shown["completed"], shown["failed: timeout"]
-    assert isinstance(completed, Figure) and completed.value == known["completed"]
-    assert isinstance(timeouts, Figure) and timeouts.value == known["failed"]["timeout"]
+    assert isinstance(completed, Number) and completed.value == known["completed"]
+    assert isinstance(timeouts, Number) and timeouts.value == known["failed"]["timeout"]
 
 
 def test_what_it_found_in_sentences() -> None:
     verdict = {"client_bound": True, "reasons": ["a worker never idle"], "non_idle": 0.97}
     sheet = load_sheet(result(trial(client={"verdict": verdict})), None)
-    assert sheet.found[:2] == (
+    assert sheet.findings[:2] == (
         "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
         "Limited by client 97 % not idle (likely).",
     )
-    assert "3 of 103 requests failed: 2 timed out, 1 reset" in sheet.found[2]
+    assert "3 of 103 requests failed: 2 timed out, 1 reset" in sheet.findings[2]
     told = list(texts(section(sheet, "requests")))
     assert any(text.startswith("The client was the limit: a worker never idle") for text in told)
     hint = next(text for text in texts(section(sheet, "cpu")) if "hint: " in text)
@@ -165,7 +165,7 @@ def test_cpu_of_the_load_and_of_the_host_is_said() -> None:
 def test_a_load_that_failed_says_so_first() -> None:
     failure = Failure("trial", "connection refused", AT, key="k", detail=("a line",))
     sheet = load_sheet(result(failures=(failure,)), None)
-    assert sheet.found == (
+    assert sheet.findings == (
         "The load was not measured in full; something failed: connection refused.",
     )
     assert names(sheet) == ["results", "method"]
@@ -186,7 +186,7 @@ def test_of_another_program_its_own_percentiles_are_shown() -> None:
     )
     sheet = load_sheet(result(told), None)
     shown = by_name(main_table(sheet))
-    assert shown["latency"]["p50"] == Figure("2.00", 2_000_000.0)
+    assert shown["latency"]["p50"] == Number("2.00", 2_000_000.0)
     assert shown["latency"]["p99"].value == in_json(result(told))["spreads"]["latency_p99"]["mean"]
     (account,) = in_json(result(told))["requests"].values()  # wrk does not tell these
     assert [account[name] for name in ("sent", "in_flight", "not_sent", "unanswered")] == [None] * 4
@@ -226,6 +226,6 @@ def test_nothing_answered_is_no_crash_and_names_stay_as_they_are() -> None:
     )
     failure = Failure("trial", "no request succeeded", AT, key=base.key)
     sheet = load_sheet(result(empty, failures=(failure,)), None)
-    assert sheet.found[0] == "Something failed: no request succeeded."
-    assert dict(sheet.asked.pairs)["URL"] == evil
+    assert sheet.findings[0] == "Something failed: no request succeeded."
+    assert dict(sheet.run.pairs)["URL"] == evil
     assert "latency" not in names(sheet)

@@ -19,11 +19,11 @@ from serve_bench.core.document import (
     Block,
     Chart,
     Code,
-    Figure,
+    Document,
     Folded,
+    Number,
     Prose,
     Section,
-    Sheet,
     Table,
 )
 from serve_bench.core.histogram import Histogram
@@ -64,11 +64,11 @@ def golden() -> Result:
     return read(FILES["golden"])
 
 
-def section(sheet: Sheet, name: str) -> Section:
+def section(sheet: Document, name: str) -> Section:
     return next(one for one in sheet.sections if one.name == name)
 
 
-def names(sheet: Sheet) -> list[str]:
+def names(sheet: Document) -> list[str]:
     return [one.name for one in sheet.sections]
 
 
@@ -152,7 +152,7 @@ def test_figures_of_the_tables_are_those_of_the_json(stored: Result, published: 
     compared = 0
     for (table, row), known in zip(shown, rows, strict=True):
         for column, one in zip(table.columns, row.cells, strict=True):
-            if isinstance(one, Figure):
+            if isinstance(one, Number):
                 assert one.value == of_json(known, column.name), column.name
                 compared += 1
     assert compared >= 6 * len(rows)
@@ -177,14 +177,14 @@ def test_every_metric_has_the_figures_of_the_json(stored: Result) -> None:
         one
         for row in (*metrics.rows, *requests.rows)
         for one in row.cells
-        if isinstance(one, Figure)
+        if isinstance(one, Number)
     ]
     assert figures and {one.value for one in figures} <= known
     measured = [row for row in in_json(stored) if row["status"] != "not measured"]
     assert len(metrics.rows) == sum(
         len(row["spreads"]) + len(row["distributions"]) for row in measured
     )
-    assert [row.cells[1].value for row in requests.rows if isinstance(row.cells[1], Figure)] == [
+    assert [row.cells[1].value for row in requests.rows if isinstance(row.cells[1], Number)] == [
         row["completed"] for row in measured
     ]
 
@@ -294,7 +294,7 @@ def test_a_failure_is_shown_where_it_struck_and_said_first(failure: Failure, pla
     sheet = page_sheet(result_of([run(planned()), failure]), None)
     where: Any = sheet.doubts if place == "doubts" else section(sheet, "results")
     assert any("failed: " in text and "no raylet" in text for text in texts(where))
-    assert "no raylet" in sheet.found[0]
+    assert "no raylet" in sheet.findings[0]
     logs = [code.text for code in every(section(sheet, "results").blocks, Code)]
     assert logs == (["last line"] if failure.detail else [])
 
@@ -304,15 +304,15 @@ def test_a_row_that_was_not_measured_is_shown_as_such() -> None:
     sheet = page_sheet(result_of([run(done, missing), launch(), trial(done)]), None)
     table = open_(section(sheet, "results").blocks, Table)[0]
     rate = table.rows[1].cells[1]
-    assert rate == Figure("not measured", None, "bad")
-    assert {one.text for one in table.rows[1].cells[2:] if isinstance(one, Figure)} == {"-"}
-    assert sheet.found[0] == "1 of 2 rows was not measured in full."
+    assert rate == Number("not measured", None, "bad")
+    assert {one.text for one in table.rows[1].cells[2:] if isinstance(one, Number)} == {"-"}
+    assert sheet.findings[0] == "1 of 2 rows was not measured in full."
 
 
 def test_a_run_of_which_nothing_was_measured_has_no_charts() -> None:
     sheet = page_sheet(result_of([run(planned())]), None)
     assert names(sheet) == ["results", "method"]
-    assert sheet.found == ("The row was not measured in full.", "No row was measured.")
+    assert sheet.findings == ("The row was not measured in full.", "No row was measured.")
 
 
 def test_doubts_and_failures_stand_with_the_row() -> None:
@@ -325,10 +325,10 @@ def test_doubts_and_failures_stand_with_the_row() -> None:
     codes = [text.partition(":")[0] for text in row.doubts[1:]]
     assert {"errors", "client-bound", "unsteady-windows"} <= set(codes)
     errors = row.cells[-1]
-    assert isinstance(errors, Figure) and (errors.text, errors.value) == ("2", 2)
+    assert isinstance(errors, Number) and (errors.text, errors.value) == ("2", 2)
     assert errors.tone == "bad"
-    assert sheet.found[0] == "Something failed: interrupted."
-    assert any(text.startswith("To be doubted: ") for text in sheet.found)
+    assert sheet.findings[0] == "Something failed: interrupted."
+    assert any(text.startswith("To be doubted: ") for text in sheet.findings)
 
 
 def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:
@@ -360,7 +360,7 @@ def test_intervals_are_over_launches_where_there_are_three() -> None:
         "std over launches",
     ]
     over = table.rows[0].cells[2]
-    assert isinstance(over, Figure) and (over.text, over.value) == ("10.00 (3)", 10.0)
+    assert isinstance(over, Number) and (over.text, over.value) == ("10.00 (3)", 10.0)
 
 
 @pytest.mark.parametrize("rates", [(100.0,), (100.0, 120.0)])

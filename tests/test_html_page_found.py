@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Chart, Figure, Picture, Prose, Table
+from serve_bench.core.document import Chart, Number, Picture, Prose, Table
 from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
 from serve_bench.report import render
 from serve_bench.report.ladder.page import ladder_sheet
@@ -42,7 +42,7 @@ def golden() -> Result:
 
 def test_the_golden_run_in_sentences(golden: Result) -> None:
     sheet = page_sheet(golden, "here")
-    assert sheet.found == (
+    assert sheet.findings == (
         "1 of 12 rows was not measured in full; something failed: connection refused by "
         "127.0.0.1:8000.",
         "The highest throughput is that of 100 connections, max_concurrent_queries 1, num_replicas "
@@ -62,7 +62,7 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
 
 def test_one_row_alone_is_named_by_its_load() -> None:
     sheet = page_sheet(result_of(launches(100, 110, 120)), None)
-    assert sheet.found[0] == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
+    assert sheet.findings[0] == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
     (table,) = open_(section(sheet, "results").blocks, Table)
     assert table.rows[0].group == "max_batch_size 1, max_concurrent_queries 1, num_replicas 1"
 
@@ -71,7 +71,9 @@ def test_a_row_with_failed_requests_makes_no_headline_without_a_word() -> None:
     fast, slow = planned(row=ROWS[2]), planned(row=ROWS[0])
     made = [trial(fast, 900.0, 900.0, 900.0, failed={"reset": 5}), trial(slow, 100.0, 100.0, 100.0)]
     sheet = page_sheet(result_of([run(slow, fast), *made]), None)
-    assert sheet.found[0].startswith("The highest throughput without a failed request is that of s")
+    assert sheet.findings[0].startswith(
+        "The highest throughput without a failed request is that of s"
+    )
 
 
 def many(cells: int, windows: Sequence[float] = (10.0, 11.0, 9.0)) -> Result:
@@ -142,7 +144,7 @@ def test_profiled_rows_are_in_the_table_and_in_no_chart() -> None:
     sheet = page_sheet(result_of(records), None)
     assert [row["status"] for row in in_json(result_of(records))] == ["measured", "profiled"]
     (table,) = open_(section(sheet, "results").blocks, Table)
-    assert [row.cells[1].text for row in table.rows if isinstance(row.cells[1], Figure)] == [
+    assert [row.cells[1].text for row in table.rows if isinstance(row.cells[1], Number)] == [
         "100.0 ± 0.8",
         "7.000 ± 0.000",
     ]
@@ -231,7 +233,7 @@ def test_an_own_app_names_its_best_cell_and_those_like_it() -> None:
         ("Ranker.num_replicas 2", "best"),
         ("Ranker.num_replicas 3", "not clearly slower"),
     ]
-    values = [row.cells[2].value for row in table.rows if isinstance(row.cells[2], Figure)]
+    values = [row.cells[2].value for row in table.rows if isinstance(row.cells[2], Number)]
     assert values == [200.0, 200.0]
     said = json.loads(render(result, "json"))["notes"][0]
     assert f"B{said[1:]}." in list(texts(section(sheet, "best")))
@@ -240,7 +242,7 @@ def test_an_own_app_names_its_best_cell_and_those_like_it() -> None:
     labels = [one["label"] for one in chart.spec["data"]["values"]]
     assert labels == ["num_replicas 1", "num_replicas 2", "num_replicas 3"]
     assert "num_replicas: Ranker.num_replicas" in chart.caption
-    pairs = dict(sheet.asked.pairs)
+    pairs = dict(sheet.run.pairs)
     assert pairs["app"] == "shop.py:app"
     assert pairs["deployments"] == "Shop meets HTTP, in front of Ranker"
     assert pairs["request"] == "POST /rank with a body of 6 bytes"

@@ -92,10 +92,10 @@ def test_log_levels_are_compared_launch_by_launch() -> None:
     by_clients = told["ratio_by_clients_and_round"]
     for row, found in zip(shown.rows[1:], by_clients.values(), strict=True):
         assert [cell(shown, row, f"launch {at}") for at in found] == list(found.values())
-    assert told["sentence"] in sheet.found
+    assert told["sentence"] in sheet.findings
     assert any(
         one.startswith("DEBUG collapses with 200 clients") and "disagree" in one
-        for one in sheet.found
+        for one in sheet.findings
     )
 
 
@@ -149,8 +149,8 @@ def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
     rows = table(sheet, "default").rows
     assert any(one.startswith("cut: time ended the row first; 4,100 of") for one in rows[1].doubts)
     assert rows[2].doubts[0] == "failed: a replica ended"
-    assert sheet.found[0].startswith("Something failed: a replica ended")
-    assert "cut by time (1 of 4 rows)" in sheet.found[-1]
+    assert sheet.findings[0].startswith("Something failed: a replica ended")
+    assert "cut by time (1 of 4 rows)" in sheet.findings[-1]
 
 
 def test_a_service_of_others_shows_nothing_inside() -> None:
@@ -161,7 +161,7 @@ def test_a_service_of_others_shows_nothing_inside() -> None:
     assert (
         "service",
         "there already: mine http://127.0.0.1:1/; what is inside it is not visible",
-    ) in (sheet.asked.pairs)
+    ) in (sheet.run.pairs)
     assert column(table(sheet, "Settings"), "CPU") == [None]
 
 
@@ -175,7 +175,7 @@ def test_names_pass_through_as_they_are() -> None:
 def test_without_a_row_no_figure_is_claimed() -> None:
     sheet = press_sheet(press_result(), None)
     is_sound(sheet)
-    assert sheet.found == ("No setting was climbed to its end: there is no best and no knee.",)
+    assert sheet.findings == ("No setting was climbed to its end: there is no best and no knee.",)
 
 
 def test_parts_of_a_bar_are_no_more_than_can_be_told_apart() -> None:

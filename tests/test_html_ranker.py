@@ -141,7 +141,7 @@ def test_charts_draw_medians_with_their_intervals() -> None:
 
 
 def test_found_says_how_much_faster_and_how_far_from_the_floor() -> None:
-    first, second, *_ = ranker_sheet(whole(), None).found
+    first, second, *_ = ranker_sheet(whole(), None).findings
     assert first.startswith(
         "For a call plain takes 2.00 times as long as tuned with 32 rows (2.00 to"
     )
@@ -153,7 +153,7 @@ def test_few_rounds_are_a_doubt_beside_their_figures() -> None:
     sheet = ranker_sheet(whole(rounds=3), None)
     shown = table(sheet, "Times by batch size")
     assert shown.rows[0].doubts == ("3 rounds: intervals hold 75%",)
-    assert "3 rounds are too few" in sheet.found[-1]
+    assert "3 rounds are too few" in sheet.findings[-1]
 
 
 def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
@@ -165,7 +165,7 @@ def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
     shown = table(sheet, "Times by batch size")
     assert column(shown, "forward", "ms")[-1] == "not measured"
     assert shown.rows[-1].doubts == ("failed: out of memory",)
-    assert sheet.found[0] == (
+    assert sheet.findings[0] == (
         "1 of 4 rows was not measured in full; something failed: out of memory."
     )
 
@@ -176,13 +176,13 @@ def test_one_ranker_alone_has_no_ratio(kinds: tuple[str, ...]) -> None:
     sheet = ranker_sheet(ranker_result(*trials), None)
     is_sound(sheet)
     assert section(sheet, "ratios") is None
-    assert any("scores most with" in one for one in sheet.found)
+    assert any("scores most with" in one for one in sheet.findings)
 
 
 def test_a_run_of_nothing_claims_nothing() -> None:
     sheet = ranker_sheet(ranker_result(), None)
     is_sound(sheet)
-    assert sheet.found[-1] == "Nothing was measured."
+    assert sheet.findings[-1] == "Nothing was measured."
 
 
 def test_names_pass_through_as_they_are() -> None:

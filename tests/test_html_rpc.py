@@ -146,7 +146,9 @@ def test_each_point_of_the_axis_has_its_percentiles_and_episodes() -> None:
 
 def test_what_was_not_measured_comes_first_and_keeps_its_row() -> None:
     sheet = rpc_sheet(golden(), None)
-    assert sheet.found[0].startswith("2 of 6 worlds were not measured in full; something failed:")
+    assert sheet.findings[0].startswith(
+        "2 of 6 worlds were not measured in full; something failed:"
+    )
     shown = table(sheet, "Agent and observers")
     rows = {(row.group, row.cells[0]): row for row in shown.rows}
     gone = rows["world_size 10", "serve"]
@@ -158,8 +160,8 @@ def test_what_was_not_measured_comes_first_and_keeps_its_row() -> None:
 
 def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
     sheet = rpc_sheet(golden(), None)
-    assert any("torch answers most" in one and "ray 0.33 of that" in one for one in sheet.found)
-    assert any("host CPU was full" in one for one in sheet.found)
+    assert any("torch answers most" in one and "ray 0.33 of that" in one for one in sheet.findings)
+    assert any("host CPU was full" in one for one in sheet.findings)
 
 
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
@@ -172,7 +174,7 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
         made = rpc_result(suite, *of.values(), others=struck)
         (told,) = [
             one
-            for one in rpc_sheet(made, None).found
+            for one in rpc_sheet(made, None).findings
             if "answers most" in one or "relied on" in one
         ]
         return told
@@ -192,14 +194,14 @@ def test_of_an_axis_without_order_the_fastest_point_is_the_headline() -> None:
         for backend in ("torch", "ray")
     ]
     sheet = rpc_sheet(rpc_result(suite, *trials), None)
-    assert sheet.found[0].startswith("With batch True, "), "not the last, which is slower"
+    assert sheet.findings[0].startswith("With batch True, "), "not the last, which is slower"
 
 
 def test_a_run_of_nothing_claims_nothing() -> None:
     suite = rpc_suite([rpc_world(3)])
     sheet = rpc_sheet(rpc_result(suite), None)
     is_sound(sheet)
-    assert sheet.found[-1] == "Nothing was measured."
+    assert sheet.findings[-1] == "Nothing was measured."
     assert section(sheet, "throughput") is None and section(sheet, "cpu") is None
 
 

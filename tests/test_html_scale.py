@@ -39,7 +39,7 @@ def sizes(told: Any) -> list[tuple[str, Any]]:
 def test_every_page_is_sound(made: Result) -> None:
     sheet = scale_sheet(made, "results/x")
     is_sound(sheet)
-    told = {line.split(" (")[0] for line in texts(sheet.asked)}
+    told = {line.split(" (")[0] for line in texts(sheet.run)}
     assert any(made.run.suite["workload"] in one for one in told)
 
 
@@ -147,7 +147,7 @@ def test_a_curve_is_drawn_as_it_was_measured() -> None:
 
 def test_gaps_losses_and_failures_come_first() -> None:
     sheet = scale_sheet(golden(), None)
-    said = " ".join(sheet.found[:2])
+    said = " ".join(sheet.findings[:2])
     assert "of 2 sizes was not measured in full" in said and "something failed" in said
     shown = table(sheet, "Each size")
     assert any("lost: node 10.1.0.3" in one for one in shown.rows[1].doubts)
@@ -160,7 +160,7 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
     bad = scale_trial(of, [node], completed=22_000, flags={"invalid": True})
     sheet = scale_sheet(scale_result(suite, bad), None)
-    assert sheet.found[0].startswith("INVALID: 12 % of the requests failed or timed out")
+    assert sheet.findings[0].startswith("INVALID: 12 % of the requests failed or timed out")
     assert sheet.doubts[0].startswith("INVALID")
     (row,) = table(sheet, "Throughput and latency").rows
     assert row.doubts[0].startswith("INVALID")
@@ -201,5 +201,5 @@ def test_names_pass_through_as_they_are() -> None:
 def test_a_run_of_nothing_claims_nothing() -> None:
     sheet = scale_sheet(scale_result(scale_suite()), None)
     is_sound(sheet)
-    assert sheet.found[-1] == "Nothing was measured."
+    assert sheet.findings[-1] == "Nothing was measured."
     assert section(sheet, "latency") is None

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.core.document import Block, Cell, Chart, Figure, Folded, Prose, Row, Section, Sheet
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Chart,
+    Document,
+    Folded,
+    Number,
+    Prose,
+    Row,
+    Section,
+)
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
 from serve_bench.report import render_comparing
@@ -19,11 +29,11 @@ from tests.test_report_versus import aa, stored, versus
 from tests.versus_records import rates, versus_result
 
 
-def section(sheet: Sheet, name: str) -> Section:
+def section(sheet: Document, name: str) -> Section:
     return next(one for one in sheet.sections if one.name == name)
 
 
-def names(sheet: Sheet) -> list[str]:
+def names(sheet: Document) -> list[str]:
     return [one.name for one in sheet.sections]
 
 
@@ -34,16 +44,16 @@ def blocks(every: Sequence[Block]) -> Iterator[Block]:
             yield from blocks(one.blocks)
 
 
-def tables(sheet: Sheet, name: str) -> list[Shown]:
+def tables(sheet: Document, name: str) -> list[Shown]:
     return [one for one in blocks(section(sheet, name).blocks) if isinstance(one, Shown)]
 
 
-def charts(sheet: Sheet, name: str) -> list[Chart]:
+def charts(sheet: Document, name: str) -> list[Chart]:
     return [one for one in section(sheet, name).blocks if isinstance(one, Chart)]
 
 
 def values(row: Row) -> list[float | None]:
-    return [one.value for one in row.cells if isinstance(one, Figure)]
+    return [one.value for one in row.cells if isinstance(one, Number)]
 
 
 def known(result: Result) -> Any:
@@ -150,9 +160,9 @@ def test_rates_of_both_sides_are_drawn_with_intervals_from_three_launches_on() -
 
 def test_what_is_found_is_said_first_and_doubted_at_once() -> None:
     sheet, told = SHEETS["versus"]()
-    assert sheet.found[0] == f"{told['headline']}; 1 failure, see below."
-    assert len(sheet.found) in (2, 3)
-    assert sheet.found[1].startswith("Outside of the gate: p50 0.102 to 1.116 x (improved in 1")
+    assert sheet.findings[0] == f"{told['headline']}; 1 failure, see below."
+    assert len(sheet.findings) in (2, 3)
+    assert sheet.findings[1].startswith("Outside of the gate: p50 0.102 to 1.116 x (improved in 1")
     assert sheet.title == "optimized against default"
     (table,) = tables(sheet, "results")
     doubted = [text for row in table.rows for text in row.doubts]
@@ -175,7 +185,7 @@ def test_an_a_a_run_is_a_noise_floor() -> None:
     told = known(aa())["rows"][0]["metrics"]["throughput"]["interval"]
     floor = max(1 - told["low"], told["high"] - 1)
     assert values(table.rows[0]) == [pytest.approx(floor)]
-    assert sheet.found[-1].startswith("Noise floor: throughput 2.4 %")
+    assert sheet.findings[-1].startswith("Noise floor: throughput 2.4 %")
 
 
 def test_a_floor_that_was_given_is_shown_with_what_it_raises() -> None:
@@ -191,7 +201,7 @@ def test_what_would_settle_it_is_told() -> None:
     (table,) = tables(sheet, "settle")
     lines = told["rows"][0]["metrics"].values()
     assert [values(row) for row in table.rows] == [[line["rounds_needed"]] for line in lines]
-    assert "about 5 launches a side would settle it" in sheet.found[0]
+    assert "about 5 launches a side would settle it" in sheet.findings[0]
     assert "settle" not in names(SHEETS["versus"]()[0])
 
 
@@ -200,7 +210,7 @@ def test_of_too_few_rounds_no_more_is_said_than_how_many_a_verdict_takes() -> No
     sheet = versus_sheet(versus_result(few), None)
     (table,) = tables(sheet, "settle")
     assert {text_of(row.cells[-1]) for row in table.rows} == {"3 or more"}
-    assert not any("would settle" in one for one in sheet.found)
+    assert not any("would settle" in one for one in sheet.findings)
 
 
 def text_of(cell: Cell) -> str:
@@ -234,7 +244,7 @@ def test_two_stored_runs_say_what_is_not_compared_and_whose_is_what() -> None:
         for text in one.paragraphs
     )
     assert "100 connections (raw) of bs1-mcq10000-rep8: in A alone" in said
-    assert ("A: command", "serve-bench micro --launches 3") in sheet.asked.pairs
+    assert ("A: command", "serve-bench micro --launches 3") in sheet.run.pairs
     assert sheet.where == "results/a and results/b"
     assert "slices" not in names(sheet)
 
@@ -253,4 +263,4 @@ def test_a_run_of_which_nothing_was_measured_has_a_page() -> None:
     empty = versus_result({ROWS[2]: rates(500.0, 450.0, rounds=2)})
     empty = Result(empty.run, launches=empty.launches)
     sheet = versus_sheet(empty, None)
-    assert "ratios" not in names(sheet) and "inconclusive" in sheet.found[0]
+    assert "ratios" not in names(sheet) and "inconclusive" in sheet.findings[0]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
-    from serve_bench.core.document import Block, Sheet
+    from serve_bench.core.document import Block, Document
     from serve_bench.core.result import Result
     from serve_bench.report.html.blocks import Folder, Kept
 
@@ -284,7 +284,7 @@ def is_page(path: Path) -> bool:
         raise BadInput(f"{path}: cannot be read: {why(error)}") from None
 
 
-def _folder(home: Path, sheet: Sheet, base: Path, records: str | None) -> Folder:
+def _folder(home: Path, sheet: Document, base: Path, records: str | None) -> Folder:
     """What stands in the folder of a run; contents of what could find room alone."""
     from serve_bench.report.html.blocks import Folder
     from serve_bench.store import RECORDS_FILE

@@ -17,7 +17,7 @@ is beside the point."""
 
 
 @dataclass(frozen=True)
-class Figure:
+class Number:
     """A measured number as it is shown, with the one that `--format json` has: `text` is what a
     person reads ("5,123 ± 41"), `value` the figure itself; None where nothing was measured."""
 
@@ -27,7 +27,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Said:
+class Text:
     """Words of a table, or of a line; `below` stands under them in small print."""
 
     text: str
@@ -35,7 +35,7 @@ class Said:
     below: tuple[str, ...] = ()
 
 
-Cell: TypeAlias = Figure | Said | str
+Cell: TypeAlias = Number | Text | str
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Document:
     """The page of a run. `asked`: what was asked for; `machine`: where; `found`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
     hold for the whole run. `where`: folder of the run, as it is shown."""
 
     title: str
     command: str
-    asked: Facts
+    run: Facts
     machine: Facts
-    found: tuple[str, ...]
+    findings: tuple[str, ...]
     doubts: tuple[str, ...]
     sections: tuple[Section, ...]
     where: str | None = None

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Chart, Section, Sheet
+from serve_bench.core.document import Chart, Document, Section
 from serve_bench.report.html.blocks import Folder, Kept
 from serve_bench.report.html.frame import bundle, html_text
 from tests.html_sample import sheet
@@ -89,7 +89,7 @@ def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
 
 
 def written(
-    tmp_path: Path, *sheets: Sheet, act: str = "", policy: bool = True, scripts: bool = True
+    tmp_path: Path, *sheets: Document, act: str = "", policy: bool = True, scripts: bool = True
 ) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
     Without `policy` all is allowed, without `scripts` no script may run."""
@@ -132,7 +132,7 @@ def seen(
     return json.loads(unescape(title[1])), console
 
 
-def with_chart(chart: Chart) -> Sheet:
+def with_chart(chart: Chart) -> Document:
     first = sheet()
     return replace(first, sections=(Section("more", "More", (chart,)), *first.sections))
 

@@ -11,7 +11,17 @@ from itertools import groupby
 from typing import Final
 
 from serve_bench.analysis.history.parts import Group, History, Series
-from serve_bench.core.document import Block, Chart, Column, Facts, Prose, Row, Section, Sheet, Table
+from serve_bench.core.document import (
+    Block,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Prose,
+    Row,
+    Section,
+    Table,
+)
 from serve_bench.core.result import cell_slug
 from serve_bench.report.history.page_tables import (
     nights_table,
@@ -93,19 +103,19 @@ def history_html(history: History) -> str:
     return html_text(history_sheets(history), bundle=bundle())
 
 
-def history_sheets(history: History) -> tuple[Sheet, ...]:
+def history_sheets(history: History) -> tuple[Document, ...]:
     """A sheet for each group of runs."""
     return tuple(history_sheet(history, group) for group in history.groups)
 
 
-def history_sheet(history: History, group: Group) -> Sheet:
+def history_sheet(history: History, group: Group) -> Document:
     """The sheet of one group of runs."""
-    return Sheet(
+    return Document(
         title=f"{name_of(group)} over {len(group.nights)} runs",
         command="history",
-        asked=Facts(tuple(_asked(history, group))),
+        run=Facts(tuple(_asked(history, group))),
         machine=machine(group.newest),
-        found=tuple(_found(group)),
+        findings=tuple(_found(group)),
         doubts=(
             *(f"not judged: {text}" for text in gap_lines(history)),
             *(text.removeprefix("! ") for text in (*night_doubts(group), *group.notes)),

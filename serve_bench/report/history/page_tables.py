@@ -13,7 +13,7 @@ from serve_bench.analysis.comparing.parts import ratio_text
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Mark
 from serve_bench.analysis.history.parts import Group, Series
-from serve_bench.core.document import Cell, Column, Figure, Folded, Row, Said, Table, Tone
+from serve_bench.core.document import Cell, Column, Folded, Number, Row, Table, Text, Tone
 from serve_bench.report.history.json_form import level_of
 from serve_bench.report.history.words import (
     mark_line,
@@ -58,13 +58,13 @@ def _result(group: Group, series: Series) -> Row:
     cells: tuple[Cell, ...] = (
         f"{series.row} ({series.client})",
         UNITS[series.metric],
-        Figure(value_text(series, level), level),
-        Figure(
+        Number(value_text(series, level), level),
+        Number(
             value_text(series, newest.value), newest.value, "bad" if newest.invalid else "plain"
         ),
         *_ends(series, found.expected),
-        Figure(spread_text(found.spread), found.spread),
-        Figure(str(len(found.levels)), len(found.levels)),
+        Number(spread_text(found.spread), found.spread),
+        Number(str(len(found.levels)), len(found.levels)),
         _verdict(group, series),
     )
     told = {mark_line(group, series, mark) for mark in series.marks}
@@ -72,25 +72,25 @@ def _result(group: Group, series: Series) -> Row:
     return Row(cells, tuple(doubts), part_title(group, series))
 
 
-def _ends(series: Series, interval: Interval | None) -> tuple[Figure, Figure]:
+def _ends(series: Series, interval: Interval | None) -> tuple[Number, Number]:
     if interval is None:
-        return Figure("-", None), Figure("-", None)
+        return Number("-", None), Number("-", None)
     high = interval.high if math.isfinite(interval.high) else None
     return (
-        Figure(value_text(series, interval.low), interval.low),
-        Figure("-" if high is None else value_text(series, high), high),
+        Number(value_text(series, interval.low), interval.low),
+        Number("-" if high is None else value_text(series, high), high),
     )
 
 
-def _verdict(group: Group, series: Series) -> Said:
+def _verdict(group: Group, series: Series) -> Text:
     if series.found.p is None:
-        return Said("too few runs", "quiet")
+        return Text("too few runs", "quiet")
     times = moments(group.nights)
     marks = series.marks
     if not marks:
-        return Said("no step")
+        return Text("no step")
     last = marks[-1]
-    return Said(
+    return Text(
         f"{mark_text(series, last)}, {series.word(last)}",
         TONES[series.word(last)] if series.is_step(last) else "doubt",
         tuple(f"{mark_text(series, one)} at {times[one.at]}" for one in marks)
@@ -130,14 +130,14 @@ def _step(group: Group, series: Series, mark: Mark) -> Row:
     word = series.word(mark)
     cells: tuple[Cell, ...] = (
         moments(group.nights)[mark.at],
-        Said(series_title(group, series), below=(UNITS[series.metric],)),
-        Figure(value_text(series, before), before),
-        Figure(value_text(series, after), after),
-        Figure(f"{ratio_text(interval.ratio)} x", interval.ratio, TONES[word] if step else "doubt"),
-        Figure(ratio_text(interval.low), interval.low),
-        Figure("-" if high is None else ratio_text(high), high),
-        Figure(f"{mark.p:.2g}", mark.p),
-        Said(
+        Text(series_title(group, series), below=(UNITS[series.metric],)),
+        Number(value_text(series, before), before),
+        Number(value_text(series, after), after),
+        Number(f"{ratio_text(interval.ratio)} x", interval.ratio, TONES[word] if step else "doubt"),
+        Number(ratio_text(interval.low), interval.low),
+        Number("-" if high is None else ratio_text(high), high),
+        Number(f"{mark.p:.2g}", mark.p),
+        Text(
             f"{'step' if step else 'outlier'}, {word}",
             TONES[word] if step else "doubt",
             tuple(f"with this run: {one}" for one in group.nights[mark.at].changed),
@@ -198,11 +198,11 @@ def values_table(group: Group) -> Iterator[Folded]:
             level = level_of(series, at)
             cells: tuple[Cell, ...] = (
                 when,
-                Figure(value_text(series, point.value), point.value),
+                Number(value_text(series, point.value), point.value),
                 *_ends(series, point.interval),
                 str(len(point.by_launch)),
                 "-" if level is None else str(level + 1),
-                Said("invalid", "bad") if point.invalid else marks.get(at, ""),
+                Text("invalid", "bad") if point.invalid else marks.get(at, ""),
             )
             rows.append(Row(cells, group=head))
     yield Folded("Every figure", (Table("Every row in every run", columns, tuple(rows)),))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from serve_bench.core.document import Sheet
+from serve_bench.core.document import Document
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 
@@ -19,7 +19,7 @@ from serve_bench.core.result import Result
 #
 # Rule: no kind is drawn as another one: a command without a page of its own is an error.
 
-SheetOf: TypeAlias = Callable[..., Sheet]
+SheetOf: TypeAlias = Callable[..., Document]
 
 SHEETS: Final = {
     "micro": ("micro", "page_sheet"),
@@ -39,7 +39,7 @@ PUBLISHED: Final = frozenset({"micro", "recsys", "run", "sweep", "press", "rpc",
 """Commands whose page can have published figures beside."""
 
 
-def sheet_of(result: Result, where: str | None, published: bool = False) -> Sheet:
+def sheet_of(result: Result, where: str | None, published: bool = False) -> Document:
     """The page of a run, filled from its records. `where`: its folder, as it is shown; `published`:
     with published figures beside, where there are any.
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
-from serve_bench.core.document import Block, Cell, Column, Facts, Figure, Row, Said, Section, Table
+from serve_bench.core.document import Block, Cell, Column, Facts, Number, Row, Section, Table, Text
 from serve_bench.core.result import JsonObject, Result, Run, Trial
 from serve_bench.report.html.pieces import proofs, remarks_once, whole_proofs
 from serve_bench.report.texts import cell_title, number
@@ -25,7 +25,7 @@ from serve_bench.report.texts import cell_title, number
 #
 # Rule: what differs from what was asked is marked where it stands, and said in words under the row.
 
-MISSING: Final = Figure("-", None)
+MISSING: Final = Number("-", None)
 
 
 def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
@@ -55,7 +55,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
             _name(line, len(clients) > 1),
             *_load_cells(line, opened),
             _asked_cell(line, suite),
-            _measured(line.trials) if line.trials else Said("not measured", "bad"),
+            _measured(line.trials) if line.trials else Text("not measured", "bad"),
             *_outcome(line),
         )
         group = f"{line.variant}: {cell_title(own)}" if own else line.variant
@@ -79,8 +79,8 @@ def _apart(rows: Sequence[Row]) -> list[Row]:
     out = []
     for row in rows:
         first, *rest = row.cells
-        name = first if isinstance(first, Said) else Said(str(first))
-        named = Said(row.group, name.tone, (name.text, *name.below))
+        name = first if isinstance(first, Text) else Text(str(first))
+        named = Text(row.group, name.tone, (name.text, *name.below))
         out.append(replace(row, cells=(named, *rest), group=""))
     return out
 
@@ -142,19 +142,19 @@ def _thing(lines: Sequence[Line]) -> str:
     )
 
 
-def _name(line: Line, named: bool) -> Said:
+def _name(line: Line, named: bool) -> Text:
     label = f"{line.row.label} (profiled)" if line.status == "profiled" else line.row.label
-    return Said(label, below=(_client(line),) if named else ())
+    return Text(label, below=(_client(line),) if named else ())
 
 
 def _load_cells(line: Line, opened: bool) -> Iterator[Cell]:
     """Connections, load workers and, where a row has one, the rate."""
     row = line.row
-    yield Figure(f"{row.connections:,}", row.connections)
+    yield Number(f"{row.connections:,}", row.connections)
     yield _connections(line)
     yield _processes(line)
     if opened:
-        yield Figure(number(row.rate_per_s), row.rate_per_s)
+        yield Number(number(row.rate_per_s), row.rate_per_s)
         yield _sent(line.trials) if row.loop == "open" else MISSING
 
 
@@ -165,11 +165,11 @@ def _outcome(line: Line) -> Iterator[Cell]:
     if not line.trials:
         yield from (MISSING, MISSING)
         return
-    yield Figure(f"{line.completed:,}", line.completed)
-    yield Figure(f"{line.errors:,}", line.errors, "bad" if line.errors else "plain")
+    yield Number(f"{line.completed:,}", line.completed)
+    yield Number(f"{line.errors:,}", line.errors, "bad" if line.errors else "plain")
 
 
-def _connections(line: Line) -> Figure:
+def _connections(line: Line) -> Number:
     """Those that the load workers had; a dash where the client does not tell."""
     used = [
         sum(int(one["connections"]) for one in trial.client["workers"])
@@ -181,16 +181,16 @@ def _connections(line: Line) -> Figure:
     text = _span(used, "{:,.0f}")
     # An open loop may do with fewer; from several nodes there are more: so many on each.
     off = line.row.loop == "closed" and any(one < line.row.connections for one in used)
-    return Figure(text, statistics.fmean(used), "doubt" if off else "plain")
+    return Number(text, statistics.fmean(used), "doubt" if off else "plain")
 
 
-def _processes(line: Line) -> Figure:
+def _processes(line: Line) -> Number:
     used = [len(trial.client["workers"]) for trial in line.trials if trial.client.get("workers")]
     used = used or ([] if line.row.processes is None else [line.row.processes])
-    return Figure(_span(used, "{:,.0f}"), statistics.fmean(used)) if used else MISSING
+    return Number(_span(used, "{:,.0f}"), statistics.fmean(used)) if used else MISSING
 
 
-def _sent(trials: Sequence[Trial]) -> Figure:
+def _sent(trials: Sequence[Trial]) -> Number:
     """Requests sent a second, in the mean of the launches."""
     rates = [
         trial.counts.sent / trial.seconds["measured"]
@@ -198,7 +198,7 @@ def _sent(trials: Sequence[Trial]) -> Figure:
         if trial.seconds.get("measured")
     ]
     mean = statistics.fmean(rates) if rates else None
-    return Figure(number(mean), mean)
+    return Number(number(mean), mean)
 
 
 def _asked_cell(line: Line, suite: JsonObject) -> str:
@@ -228,23 +228,23 @@ def _measured(trials: Sequence[Trial]) -> str:
     return f"{lengths} s" if set(counts) == {1} else f"{_span(counts, '{:,}')} x {lengths} s"
 
 
-def _warmup(trials: Sequence[Trial]) -> Figure:
+def _warmup(trials: Sequence[Trial]) -> Number:
     """Its mean over launches; a dash where there was none."""
     found = [trial.warmup.seconds for trial in trials if trial.warmup.seconds]
     mean = statistics.fmean(found) if found else None
-    return Figure(number(mean, 3), mean)
+    return Number(number(mean, 3), mean)
 
 
-def _steady(trials: Sequence[Trial]) -> Said:
+def _steady(trials: Sequence[Trial]) -> Text:
     """Whether the rate had settled when the first window began."""
     warmed = [trial.warmup for trial in trials if trial.warmup.seconds]
     if not warmed:
-        return Said("-")
+        return Text("-")
     steady = sum(one.steady for one in warmed)
     word = "yes" if steady == len(warmed) else "no" if not steady else f"{steady} of {len(warmed)}"
     if all(one.judged is False for one in warmed):
         word = "not judged"
-    return Said(word, "plain" if steady == len(warmed) else "doubt")
+    return Text(word, "plain" if steady == len(warmed) else "doubt")
 
 
 def _differences(line: Line) -> Iterator[str]:

@@ -23,13 +23,13 @@ from serve_bench.core.document import (
     Code,
     Column,
     Facts,
-    Figure,
     Folded,
+    Number,
     Picture,
     Prose,
     Row,
-    Said,
     Table,
+    Text,
     Tone,
 )
 from serve_bench.core.errors import visible
@@ -346,10 +346,10 @@ def _body(group: str, rows: list[Row], columns: tuple[Column, ...], named: bool)
 
 def _cell(cell: Cell, column: Column, *, first: bool, named: bool) -> str:
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
-    about = Said(cell) if isinstance(cell, str) else cell
-    value = f' data-value="{escape(as_json(about.value))}"' if isinstance(about, Figure) else ""
+    about = Text(cell) if isinstance(cell, str) else cell
+    value = f' data-value="{escape(as_json(about.value))}"' if isinstance(about, Number) else ""
     name = f' data-name="{escape(column.name)}"' if named else ""
-    below = about.below if isinstance(about, Said) else ()
+    below = about.below if isinstance(about, Text) else ()
     long = max(map(len, (about.text, *below))) > (SHORT_FIGURE if column.number else SHORT)
     small = "".join(f'<span class="below">{words_of(line, PART_OF_NAME)}</span>' for line in below)
     return (

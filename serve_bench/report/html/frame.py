@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench import __version__
-from serve_bench.core.document import Sheet
+from serve_bench.core.document import Document
 from serve_bench.core.errors import BadInput
 from serve_bench.report.html.blocks import (
     RECORDS,
@@ -167,7 +167,7 @@ _NO_SCRIPT: Final = (
 )
 
 
-def html_text(sheets: Sequence[Sheet], *, bundle: Bundle, folders: Sequence[Folder] = ()) -> str:
+def html_text(sheets: Sequence[Document], *, bundle: Bundle, folders: Sequence[Folder] = ()) -> str:
     """The whole page, for one sheet or several, one after the other. `folders`: what there is in
     the folder of each sheet, if anything; of that so much is embedded that the page stays below
     embed.LIMIT bytes, and the rest is linked. Raises ValueError without a sheet."""
@@ -209,7 +209,7 @@ class _Part:
 
 
 def _page(
-    sheets: Sequence[Sheet], folders: Sequence[Folder], chosen: frozenset[Place], bundle: Bundle
+    sheets: Sequence[Document], folders: Sequence[Folder], chosen: frozenset[Place], bundle: Bundle
 ) -> str:
     many = len(sheets) > 1
     parts = [
@@ -275,7 +275,7 @@ def _sound(script: str) -> str:
     return script
 
 
-def _part(sheet: Sheet, folder: Folder, at: int, chosen: set[str], many: bool) -> _Part:
+def _part(sheet: Document, folder: Folder, at: int, chosen: set[str], many: bool) -> _Part:
     prefix = f"run-{at + 1}-" if many else ""
     level = 3 if many else 2
     pen = Pen(level, prefix, lambda path: (folder.pictures.get(path), path in chosen))
@@ -297,7 +297,7 @@ def _part(sheet: Sheet, folder: Folder, at: int, chosen: set[str], many: bool) -
         "<header>"
         + ("" if named_already else f'<p class="command">{escape(command)}</p>')
         + f"<h{level - 1}>{words_of(sheet.title)}</h{level - 1}>"
-        + (f'<p class="lead">{words_of(sheet.found[0])}</p>' if sheet.found else "")
+        + (f'<p class="lead">{words_of(sheet.findings[0])}</p>' if sheet.findings else "")
         + (f'<p class="where">{words_of(sheet.where)}</p>' if sheet.where else "")
         + "</header>"
     )
@@ -319,21 +319,21 @@ def _section(anchor: str, title: str, html: str, level: int) -> str:
     )
 
 
-def _asked(sheet: Sheet) -> str:
+def _asked(sheet: Document) -> str:
     command = shlex.join(sheet.argv)
-    shown = any(command in text for _, text in sheet.asked.pairs)
+    shown = any(command in text for _, text in sheet.run.pairs)
     typed = "" if shown or not command else f'<pre class="code">{escape(command)}</pre>'
-    return typed + facts(sheet.asked)
+    return typed + facts(sheet.run)
 
 
-def _findings(sheet: Sheet) -> str:
+def _findings(sheet: Document) -> str:
     """The title of what was found: the headline stands over the page already."""
-    return "What else it found" if len(sheet.found) > 1 else "What is to be doubted"
+    return "What else it found" if len(sheet.findings) > 1 else "What is to be doubted"
 
 
-def _found(sheet: Sheet) -> str:
+def _found(sheet: Document) -> str:
     """All but the headline, which the header has, and what casts doubt on the whole run."""
-    return "".join(f"<p>{words_of(text)}</p>" for text in sheet.found[1:]) + doubts(sheet.doubts)
+    return "".join(f"<p>{words_of(text)}</p>" for text in sheet.findings[1:]) + doubts(sheet.doubts)
 
 
 def _records(records: Kept | None, embed: bool, prefix: str) -> str:

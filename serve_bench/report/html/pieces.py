@@ -1,6 +1,6 @@
 """Small pieces that the pages of several kinds of runs are made of: figures, doubts, curves.
 
-Rule: the value of a Figure is the number that `--format json` has, in its unit (ns, seconds), while
+Rule: the value of a Number is the number that `--format json` has, in its unit (ns, seconds), while
 its text is in the unit of the column. What JSON does not hold is either made of what it holds (a
 sum over classes of errors, a mean over launches) or stands as plain text.
 """
@@ -18,12 +18,12 @@ from serve_bench.core.document import (
     Cell,
     Column,
     Facts,
-    Figure,
     Folded,
+    Number,
     Row,
-    Said,
     Section,
     Table,
+    Text,
     Tone,
 )
 from serve_bench.core.histogram import Histogram, bounded
@@ -34,7 +34,7 @@ from serve_bench.report.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.report.page import Page, engaged_of
 from serve_bench.report.texts import latency, mean_and_std, number, remark
 
-NOTHING: Final = Figure("-", None)
+NOTHING: Final = Number("-", None)
 
 NS_PER_MS: Final = 1e6
 
@@ -44,41 +44,41 @@ MOST_LINES: Final = 8
 # --------------------------------------------------------------------------------- figures
 
 
-def plain(value: float | None, digits: int = 4, tone: Tone = "plain") -> Figure:
+def plain(value: float | None, digits: int = 4, tone: Tone = "plain") -> Number:
     """A figure with about so many digits; `-` where there is none."""
-    return Figure(number(value, digits), value, tone)
+    return Number(number(value, digits), value, tone)
 
 
-def count(value: int | None, tone: Tone = "plain") -> Figure:
+def count(value: int | None, tone: Tone = "plain") -> Number:
     """A whole number with its thousands apart."""
-    return NOTHING if value is None else Figure(f"{value:,}", value, tone)
+    return NOTHING if value is None else Number(f"{value:,}", value, tone)
 
 
-def percent(value: float | None) -> Figure:
+def percent(value: float | None) -> Number:
     """CPU or GPU: whole per cents."""
-    return NOTHING if value is None else Figure(f"{value:,.0f}", value)
+    return NOTHING if value is None else Number(f"{value:,.0f}", value)
 
 
-def milliseconds(value_ns: float | None) -> Figure:
+def milliseconds(value_ns: float | None) -> Number:
     """Nanoseconds, shown in ms."""
-    return NOTHING if value_ns is None else Figure(latency(value_ns / NS_PER_MS), value_ns)
+    return NOTHING if value_ns is None else Number(latency(value_ns / NS_PER_MS), value_ns)
 
 
-def share(found: Distribution | None, name: str) -> Figure:
+def share(found: Distribution | None, name: str) -> Number:
     """A percentile (or mean, max) of a latency in ns, shown in ms."""
     return NOTHING if found is None else milliseconds(getattr(found, name))
 
 
-def rate(spread: Spread | None, tone: Tone = "plain") -> Figure:
+def rate(spread: Spread | None, tone: Tone = "plain") -> Number:
     """A mean with its std; the mean alone where each launch has one window."""
     if spread is None:
         return NOTHING
     alone = spread.windows == spread.launches
     text = number(spread.mean) if alone else mean_and_std(spread)
-    return Figure(text, spread.mean, tone)
+    return Number(text, spread.mean, tone)
 
 
-def errors(failed: Mapping[str, int]) -> Figure:
+def errors(failed: Mapping[str, int]) -> Number:
     """Failed requests of all classes."""
     return count(sum(failed.values()), "bad" if any(failed.values()) else "plain")
 
@@ -330,10 +330,10 @@ def proofs(launches: Sequence[Launch]) -> Table:
     rows = tuple(
         Row(
             (
-                Said(", ".join(one.id for one in found), below=(_rounds(found),)),
-                Said(name, below=flags or ("no flags",)),
+                Text(", ".join(one.id for one in found), below=(_rounds(found),)),
+                Text(name, below=flags or ("no flags",)),
                 engaged or "-",
-                Said("no", "bad", wrong) if wrong else Said("yes", "good") if told else "-",
+                Text("no", "bad", wrong) if wrong else Text("yes", "good") if told else "-",
             )
         )
         for (name, flags, engaged, told, wrong), found in alike.items()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.core.document import Block, Folded, Prose, Section, Sheet
+from serve_bench.core.document import Block, Document, Folded, Prose, Section
 from serve_bench.core.ladder import COLLAPSE, KNEE, LEAST_GAIN
 from serve_bench.core.result import Result
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, machine, method
@@ -70,16 +70,16 @@ def is_ladder(result: Result) -> bool:
     return result.run.suite.get("ladder") is not None
 
 
-def ladder_sheet(result: Result, where: str | None, published: bool = True) -> Sheet:
+def ladder_sheet(result: Result, where: str | None, published: bool = True) -> Document:
     """The page of a run of ladders; `where`: its folder as it is shown. `published` sets what was
     published of recsys below its tables, as published. Raises FormatError for damaged records."""
     run, page, ladders = result.run, page_of(result, where=where), ladder_lines(result)
-    return Sheet(
+    return Document(
         title=f"serve-bench {run.command}, run {run.id}",
         command=run.command,
-        asked=asked(run),
+        run=asked(run),
         machine=machine(run),
-        found=tuple(found(page, ladders)),
+        findings=tuple(found(page, ladders)),
         doubts=tuple(page_doubts(page)),
         sections=tuple(_sections(result, page, ladders, published)),
         where=where,

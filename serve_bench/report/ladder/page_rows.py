@@ -11,7 +11,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.ladder.summary import LadderLine
-from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table, Tone
+from serve_bench.core.document import Cell, Column, Number, Row, Table, Text, Tone
 from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Row as Load
 from serve_bench.core.result import Trial
@@ -84,7 +84,7 @@ def _knee(page: Page, name: str, ladder: LadderLine, base: LadderLine) -> Row:
     knee, best = ladder.knee, ladder.best
     failed = count(ladder.errors, "bad" if ladder.errors else "plain")
     if knee is None or best is None:
-        cells: tuple[Cell, ...] = (name, Said(ladder.without, "doubt"))
+        cells: tuple[Cell, ...] = (name, Text(ladder.without, "doubt"))
         shown = (*padded(cells, 6), failed, NOTHING, NOTHING, NOTHING)
         return Row(shown, _all_remarks(page, ladder))
     entries = entries_of(ladder, page)
@@ -95,7 +95,7 @@ def _knee(page: Page, name: str, ladder: LadderLine, base: LadderLine) -> Row:
         own += [f"at the best: {text}" for text in entries[best.row].remarks]
     return Row(
         (
-            Said(name, below=(limit,)),
+            Text(name, below=(limit,)),
             rate(ladder.spread(knee)),
             *(share(latencies, name) for name in ("p50", "p90", "p99")),
             count(knee.row.connections),
@@ -169,11 +169,11 @@ def steps_table(page: Page, ladders: Sequence[LadderLine]) -> Table:
                 cells += [milliseconds(_forward(line.trials)).text] if forward else []
                 cells += [_host(line.trials)] if sampled else []
             else:
-                cells.append(Said(line.status, "doubt"))
+                cells.append(Text(line.status, "doubt"))
             mark = ladder.mark(line) if MAIN in line.spreads else ""
             rows.append(
                 Row(
-                    (*padded(cells, len(columns) - 1), Said(mark, _TONES.get(mark, "plain"))),
+                    (*padded(cells, len(columns) - 1), Text(mark, _TONES.get(mark, "plain"))),
                     entries[line.row].remarks,
                     name if len(ladders) > 1 else "",
                 )
@@ -194,13 +194,13 @@ _TONES: Final[Mapping[str, Tone]] = {
 }
 
 
-def _users(row: Load) -> Figure:
+def _users(row: Load) -> Number:
     again = f" (run {row.run})" if row.run > 1 else ""
-    return Figure(f"{row.connections:,}{again}", row.connections)
+    return Number(f"{row.connections:,}{again}", row.connections)
 
 
-def _batch(mean: float | None) -> Figure:
-    return NOTHING if mean is None else Figure(f"{mean:.1f}", mean)
+def _batch(mean: float | None) -> Number:
+    return NOTHING if mean is None else Number(f"{mean:.1f}", mean)
 
 
 def _forward(trials: Sequence[Trial]) -> float | None:

@@ -17,13 +17,13 @@ from serve_bench.core.document import (
     Cell,
     Chart,
     Column,
+    Document,
     Facts,
     Folded,
     Prose,
-    Said,
     Section,
-    Sheet,
     Table,
+    Text,
 )
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.histogram import Histogram
@@ -60,7 +60,7 @@ _NAMES: Final = {
 _COLUMNS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
 
 
-def load_sheet(result: Result, where: str | None) -> Sheet:
+def load_sheet(result: Result, where: str | None) -> Document:
     """The whole page of a load. `where`: folder of the run, as it is shown. Raises FormatError for
     damaged records."""
     page = page_of(result, where=where)
@@ -78,12 +78,12 @@ def load_sheet(result: Result, where: str | None) -> Sheet:
     asked = (pair for pair in about_run.asked(result.run).pairs if pair[0] != "planned")
     urls = dict.fromkeys(str(one.line.cell.get("url", "")) for one in page.entries)
     about = tuple(pair for one in loads[:1] for pair in asked_facts(one.line.trials[0]))
-    return Sheet(
+    return Document(
         title=" ".join(("serve-bench load", *urls)),
         command=result.run.command,
-        asked=Facts((*about, *asked)),
+        run=Facts((*about, *asked)),
         machine=about_run.machine(result.run),
-        found=tuple(found(page, loads)),
+        findings=tuple(found(page, loads)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
         where=where,
@@ -203,7 +203,7 @@ def _whole(trial: Trial) -> str:
 
 def _rate_cells(entry: Entry) -> Iterator[Cell]:
     spread = entry.rate
-    yield Said("throughput", below=("requests/s, over windows",))
+    yield Text("throughput", below=("requests/s, over windows",))
     if spread is None:
         yield from [NOTHING] * (len(_COLUMNS) + 1)
         return
@@ -220,7 +220,7 @@ def _rate_cells(entry: Entry) -> Iterator[Cell]:
 def _time_cells(entry: Entry, name: str, found: Histogram) -> Iterator[Cell]:
     word, meaning = _NAMES[name]
     stored = entry.line.distributions[name]
-    yield Said(word, below=(f"ms, {meaning}",))
+    yield Text(word, below=(f"ms, {meaning}",))
     for column in _COLUMNS:
         yield milliseconds(getattr(stored, column.replace(".", "_")))
     yield f"{100 * (found.share_within_std() or 0):.1f} %"
@@ -234,7 +234,7 @@ def _told(entry: Entry) -> Iterator[Cell]:
         if f"latency_{name}" in entry.line.spreads
     }
     if told:
-        yield Said("latency", below=(f"ms, as {entry.line.row.client} told",))
+        yield Text("latency", below=(f"ms, as {entry.line.row.client} told",))
         for name in _COLUMNS:
             yield milliseconds(told[name].mean) if name in told else "-"
         yield "-"

@@ -13,7 +13,7 @@ from typing import Final
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
 from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
 from serve_bench.analysis.statistics import LIKE
-from serve_bench.core.document import Block, Folded, Picture, Prose, Section, Sheet
+from serve_bench.core.document import Block, Document, Folded, Picture, Prose, Section
 from serve_bench.core.result import Result
 from serve_bench.report.html import about_run
 from serve_bench.report.html.pieces import whole_run
@@ -33,7 +33,7 @@ _RAW: Final = ".raw.txt"
 """How the raw stacks of a profile end; their flamegraph lies beside, as .svg."""
 
 
-def page_sheet(result: Result, where: str | None, published: bool = False) -> Sheet:
+def page_sheet(result: Result, where: str | None, published: bool = False) -> Document:
     """The whole page of a run of rows; a run of ladders (recsys) has that of ladders.
 
     `where`: folder of the run, as it is shown. `published` sets the published figures of the no-op
@@ -55,12 +55,12 @@ def page_sheet(result: Result, where: str | None, published: bool = False) -> Sh
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     ]
     asked = about_run.asked(result.run)
-    return Sheet(
+    return Document(
         title=title_of(result, own),
         command=result.run.command,
-        asked=with_app(asked, result) if own else asked,
+        run=with_app(asked, result) if own else asked,
         machine=about_run.machine(result.run),
-        found=found(page, names),
+        findings=found(page, names),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
         where=where,

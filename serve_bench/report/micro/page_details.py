@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.statistics import Distribution, Spread
-from serve_bench.core.document import Block, Cell, Code, Column, Figure, Folded, Prose, Said, Table
+from serve_bench.core.document import Block, Cell, Code, Column, Folded, Number, Prose, Table, Text
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Failure
 from serve_bench.report.html.pieces import count
@@ -74,12 +74,12 @@ def metrics_table(entries: Sequence[Entry], names: Names) -> Table:
     return Table("Every metric", _METRICS, tuple(rows), ("Times are shown in ms.",))
 
 
-def _metric(name: str, unit: str) -> Said:
-    return Said(name.replace("_", " "), "plain", (unit_text(unit),))
+def _metric(name: str, unit: str) -> Text:
+    return Text(name.replace("_", " "), "plain", (unit_text(unit),))
 
 
 def _spread_cells(spread: Spread) -> Iterator[Cell]:
-    yield from (Figure(value_text(v, spread.unit), v) for v in (spread.mean, spread.std))
+    yield from (Number(value_text(v, spread.unit), v) for v in (spread.mean, spread.std))
     yield from ["-"] * len(LATENCIES)
     launches = f" in {spread.launches} launches" if spread.launches > 1 else ""
     yield f"{spread.windows:,} window{'s' if spread.windows != 1 else ''}{launches}"
@@ -88,7 +88,7 @@ def _spread_cells(spread: Spread) -> Iterator[Cell]:
 def _histogram_cells(found: Distribution) -> Iterator[Cell]:
     for name in ("mean", "std", *LATENCIES):
         value = getattr(found, name)
-        yield Figure(value_text(value, found.unit), value)
+        yield Number(value_text(value, found.unit), value)
     yield f"{found.count:,} values"
 
 
@@ -174,7 +174,7 @@ def evidence(page: Page, names: Names) -> tuple[Block, ...]:
             (
                 names.whole(entry),
                 launch,
-                Said(one.cause, "plain", (one.text,)),
+                Text(one.cause, "plain", (one.text,)),
                 "; ".join(one.reasons) or "-",
                 "; ".join(one.unseen) or "-",
             )

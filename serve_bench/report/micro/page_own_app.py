@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serve_bench.analysis.statistics import MAIN, best
-from serve_bench.core.document import Column, Facts, Figure, Prose, Section, Table, Tone
+from serve_bench.core.document import Column, Facts, Number, Prose, Section, Table, Tone
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Result
 from serve_bench.report.micro.own_app_text import beside_text, best_text, request_text
@@ -60,5 +60,5 @@ def _row(entry: Entry, page: Page, names: Names, word: str) -> TableRow:
     spread = entry.line.spreads[MAIN]
     tone: Tone = "doubt" if entry.remarks else "good" if word == "best" else "plain"
     over = (over_launches(spread),) if page.launches > 1 else ()
-    rate = Figure(mean_and_std(spread), spread.mean, tone)
+    rate = Number(mean_and_std(spread), spread.mean, tone)
     return TableRow((names.whole(entry), word, rate, *over), entry.remarks)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from serve_bench.analysis.statistics import Spread
-from serve_bench.core.document import Block, Cell, Column, Figure, Prose, Said, Table, Tone
+from serve_bench.core.document import Block, Cell, Column, Number, Prose, Table, Text, Tone
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Failure
 from serve_bench.report.html.pieces import NOTHING, NS_PER_MS, errors, rate, share
@@ -123,15 +123,15 @@ def _cells(entry: Entry, page: Page, names: Names) -> Iterator[Cell]:
     if not _grouped(names):
         yield from (str(line.cell.get(axis, "-")) for axis in names.axes)
     quiet: Tone = "quiet" if line.status == "profiled" else "plain"
-    yield Said(entry.label, quiet, (_client(entry), *_facts(entry)))
+    yield Text(entry.label, quiet, (_client(entry), *_facts(entry)))
     yield rate_figure(entry)
     if any(other.published for other in page.entries):
         known = entry.published
-        yield Figure(str(known or "-"), None if known is None else known.mean, "quiet")
+        yield Number(str(known or "-"), None if known is None else known.mean, "quiet")
     if page.launches > 1:
         yield over_launches(entry.rate)
     if page.base is not None:
-        yield Figure(ratio(line, page.base), line.ratio, "quiet" if line.ratio is None else "plain")
+        yield Number(ratio(line, page.base), line.ratio, "quiet" if line.ratio is None else "plain")
     yield from (share(line.distributions.get("latency"), name) for name in LATENCIES)
     yield errors_figure(entry)
     if _any_limits(page):
@@ -172,21 +172,21 @@ def _facts(entry: Entry) -> Iterator[str]:
 # ------------------------------------------------------------------------ figures of a row
 
 
-def rate_figure(entry: Entry) -> Figure:
+def rate_figure(entry: Entry) -> Number:
     """`629.4 ± 5.3`; what is missing instead where nothing was measured."""
     if entry.rate is None:
-        return Figure(entry.gap or "-", None, _tone(entry))
+        return Number(entry.gap or "-", None, _tone(entry))
     return rate(entry.rate, _tone(entry))
 
 
-def over_launches(spread: Spread | None) -> Figure:
+def over_launches(spread: Spread | None) -> Number:
     """`14.1 (3)`: the spread of the launches' means, and how many there were."""
     if spread is None or spread.launch_std is None:
         return NOTHING
-    return Figure(f"{number(spread.launch_std)} ({spread.launches})", spread.launch_std)
+    return Number(f"{number(spread.launch_std)} ({spread.launches})", spread.launch_std)
 
 
-def errors_figure(entry: Entry) -> Figure:
+def errors_figure(entry: Entry) -> Number:
     """Failed requests of all classes; none are known of a row that was not measured."""
     return errors(entry.line.failed) if entry.line.trials else NOTHING
 
@@ -197,7 +197,7 @@ def limited_cell(entry: Entry) -> Cell:
         return "-"
     cause = entry.limited.cause
     text = limited_line(tuple(entry.verdicts.values())).removeprefix("limited by: ")
-    return Said(cause, "plain", (text.removeprefix(cause).lstrip(",: "),))
+    return Text(cause, "plain", (text.removeprefix(cause).lstrip(",: "),))
 
 
 def unit_text(unit: str) -> str:

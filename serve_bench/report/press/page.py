@@ -11,7 +11,7 @@ from typing import Final
 
 from serve_bench.benchmarks.press.compare import comparisons
 from serve_bench.benchmarks.press.summary import Setting, settings_of
-from serve_bench.core.document import Block, Facts, Folded, Prose, Section, Sheet
+from serve_bench.core.document import Block, Document, Facts, Folded, Prose, Section
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import Result
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, machine, method
@@ -82,16 +82,16 @@ FEW_ROWS: Final = 12
 """Rows of a table that stands open although a chart shows the same."""
 
 
-def press_sheet(result: Result, where: str | None, published: bool = True) -> Sheet:
+def press_sheet(result: Result, where: str | None, published: bool = True) -> Document:
     """The page of a press run; `where`: its folder as it is shown. `published` sets the published
     figures beside, in columns of their own. Raises FormatError for damaged records."""
     run, page, settings = result.run, page_of(result, where=where), settings_of(result)
-    return Sheet(
+    return Document(
         title=f"serve-bench press, run {run.id}",
         command=run.command,
-        asked=Facts((*asked(run).pairs, *_pairs(asked_lines(result)))),
+        run=Facts((*asked(run).pairs, *_pairs(asked_lines(result)))),
         machine=machine(run),
-        found=tuple(found(page, settings)),
+        findings=tuple(found(page, settings)),
         doubts=tuple(page_doubts(page)),
         sections=tuple(_sections(result, page, settings, published)),
         where=where,

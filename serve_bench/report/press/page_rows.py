@@ -11,7 +11,7 @@ from typing import Any
 
 from serve_bench.benchmarks.press.compare import Comparison
 from serve_bench.benchmarks.press.summary import PressRow, Setting
-from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table, Tone
+from serve_bench.core.document import Cell, Column, Number, Row, Table, Text, Tone
 from serve_bench.core.result import Row as Load
 from serve_bench.report.html.pieces import NOTHING, count, errors, limit_words, percent
 from serve_bench.report.ladder.tables import entries_of
@@ -21,19 +21,19 @@ from serve_bench.report.published import PRESS, press_table, reference
 from serve_bench.report.texts import latency
 
 
-def qps(value: float | None) -> Figure:
+def qps(value: float | None) -> Number:
     """Requests/s, as the text has them."""
-    return Figure(rate(value), value)
+    return Number(rate(value), value)
 
 
-def ms(value: float | None) -> Figure:
+def ms(value: float | None) -> Number:
     """Of a figure that is kept in ms."""
-    return Figure(latency(value), value)
+    return Number(latency(value), value)
 
 
-def us(value: float | None) -> Figure:
+def us(value: float | None) -> Number:
     """Of a figure that is kept in us."""
-    return Figure(micros(value), value)
+    return Number(micros(value), value)
 
 
 def _gpus(settings: Sequence[Setting]) -> bool:
@@ -80,9 +80,9 @@ def _setting(page: Page, setting: Setting, gpus: bool, told: Mapping[str, Any]) 
     if told:
         table = told.get(setting.name)
         most = None if table is None else max(row["qps"] for row in table["rows"])
-        beside.append(Said(rate(most), "quiet"))
+        beside.append(Text(rate(most), "quiet"))
     if knee is None or best is None:
-        said = Said(setting.name, below=(setting.ladder.without,))
+        said = Text(setting.name, below=(setting.ladder.without,))
         cells: list[Cell] = [said, NOTHING, NOTHING, NOTHING, NOTHING, ave, NOTHING]
         return Row((*cells, *([NOTHING] if gpus else []), *beside))
     entries = entries_of(setting.ladder, page)
@@ -91,7 +91,7 @@ def _setting(page: Page, setting: Setting, gpus: bool, told: Mapping[str, Any]) 
     if best is not knee:
         doubts += [f"at the best: {text}" for text in remarks(best, entries.get(best.line.row))]
     cells = [
-        Said(setting.name, below=tuple(below)),
+        Text(setting.name, below=tuple(below)),
         qps(setting.best_qps),
         count(best.clients),
         count(knee.clients),
@@ -103,12 +103,12 @@ def _setting(page: Page, setting: Setting, gpus: bool, told: Mapping[str, Any]) 
     return Row((*cells, *beside), tuple(doubts))
 
 
-def _cpu(setting: Setting, row: PressRow) -> Figure:
-    return Figure(cpu(setting, row), row.use.service)
+def _cpu(setting: Setting, row: PressRow) -> Number:
+    return Number(cpu(setting, row), row.use.service)
 
 
-def _gpu(setting: Setting, row: PressRow) -> Figure:
-    return Figure(gpu(setting, row), row.use.gpu)
+def _gpu(setting: Setting, row: PressRow) -> Number:
+    return Number(gpu(setting, row), row.use.gpu)
 
 
 def ratios_tables(compared: Sequence[Comparison]) -> Iterator[Table]:
@@ -129,7 +129,7 @@ def ratios_tables(compared: Sequence[Comparison]) -> Iterator[Table]:
 
 
 def _ratios(name: str, found: Mapping[int, float], rounds: Sequence[int]) -> Row:
-    figures = (Figure(f"{found[at]:.3f}", found[at]) if at in found else NOTHING for at in rounds)
+    figures = (Number(f"{found[at]:.3f}", found[at]) if at in found else NOTHING for at in rounds)
     return Row((name, *figures))
 
 
@@ -162,7 +162,7 @@ def rows_table(page: Page, setting: Setting, published: bool) -> Table:
         cells = [*_row(setting, row, gpus)]
         if table is not None:
             there = told.get(row.clients, {})
-            cells += [Said(_text(there.get(name)), "quiet") for name in ("ave_us", "qps")]
+            cells += [Text(_text(there.get(name)), "quiet") for name in ("ave_us", "qps")]
         rows.append(Row(tuple(cells), tuple(remarks(row, entries.get(row.line.row)))))
     notes = [f"Rows are named {setting.rows[0].name} in the published form."]
     if table is not None:
@@ -180,15 +180,15 @@ def _text(value: float | None) -> str:
     return "-" if value is None else rate(value)
 
 
-def _clients(row: Load) -> Figure:
+def _clients(row: Load) -> Number:
     again = f" (run {row.run})" if row.run > 1 else ""
-    return Figure(f"{row.connections:,}{again}", row.connections)
+    return Number(f"{row.connections:,}{again}", row.connections)
 
 
 def _row(setting: Setting, row: PressRow, gpus: bool) -> Iterator[Cell]:
     yield _clients(row.line.row)
     if row.qps is None:
-        yield Said(row.line.status, "doubt")
+        yield Text(row.line.status, "doubt")
         yield from (NOTHING for _ in range(7 + gpus))
         yield from ("", "")
         return
@@ -199,7 +199,7 @@ def _row(setting: Setting, row: PressRow, gpus: bool) -> Iterator[Cell]:
     yield _cpu(setting, row)
     yield from (_gpu(setting, row),) if gpus else ()
     yield limit(setting, row)
-    yield Said(mark, _tone(mark))
+    yield Text(mark, _tone(mark))
 
 
 def _tone(mark: str) -> Tone:
@@ -243,8 +243,8 @@ def use_table(settings: Sequence[Setting]) -> Table | None:
     return Table("CPU of service, client and host", columns, tuple(rows))
 
 
-def _host(row: PressRow) -> Figure:
+def _host(row: PressRow) -> Number:
     if row.use.host is None:
         return NOTHING
     of = f" of {100 * row.use.cores}" if row.use.cores else ""
-    return Figure(f"{row.use.host:.0f}{of}", row.use.host)
+    return Number(f"{row.use.host:.0f}{of}", row.use.host)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.ranker.summary import BASE, RankerLine, ranker_lines
-from serve_bench.core.document import Block, Facts, Prose, Section, Sheet
+from serve_bench.core.document import Block, Document, Facts, Prose, Section
 from serve_bench.core.result import Result, Trial
 from serve_bench.report.html.about_run import asked, machine, method, whole_doubts
 from serve_bench.report.html.pieces import gaps, listed, section, sentence
@@ -53,15 +53,15 @@ FORMULAS: Final = (
 )
 
 
-def ranker_sheet(result: Result, where: str | None) -> Sheet:
+def ranker_sheet(result: Result, where: str | None) -> Document:
     """The page of a run of the ranker alone; `where`: its folder as it is shown."""
     run, lines = result.run, ranker_lines(result)
-    return Sheet(
+    return Document(
         title=f"serve-bench ranker, run {run.id}",
         command=run.command,
-        asked=Facts((*asked(run).pairs, *_model(result.trials))),
+        run=Facts((*asked(run).pairs, *_model(result.trials))),
         machine=Facts((*machine(run).pairs, *_peaks(result.trials))),
-        found=tuple(found(result, lines)),
+        findings=tuple(found(result, lines)),
         doubts=(*whole_doubts(result), *_unplaced(result)),
         sections=tuple(_sections(result, lines)),
         where=where,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from serve_bench.benchmarks.ranker.summary import FORWARD, Interval, RankerLine
-from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
+from serve_bench.core.document import Cell, Column, Number, Row, Table, Text
 from serve_bench.core.result import Result
 from serve_bench.report.html.pieces import NOTHING, count, milliseconds, padded, plain
 from serve_bench.report.texts import latency, number
@@ -29,7 +29,7 @@ def times_table(result: Result, lines: Sequence[RankerLine]) -> Table:
     shown = [_time_row(line) for line in lines]
     for planned in result.missing:
         cells: list[Cell] = [count(int(planned.cell["rows"])), planned.variant]
-        cells.append(Said("not measured", "doubt"))
+        cells.append(Text("not measured", "doubt"))
         doubts = (f"failed: {failed[planned.key]}",) if planned.key in failed else ()
         shown.append(Row(padded(cells, len(columns)), doubts))
     notes = (
@@ -56,12 +56,12 @@ def _time_row(line: RankerLine) -> Row:
     )
 
 
-def _interval(interval: Interval | None) -> Figure:
+def _interval(interval: Interval | None) -> Number:
     if interval is None:
         return NOTHING
     text = f"{interval.median:.2f} ({interval.low:.2f} to {interval.high:.2f})"
     reached = "" if interval.level >= 0.95 else f" at {100 * interval.level:.0f} %"
-    return Figure(text + reached, interval.median)
+    return Number(text + reached, interval.median)
 
 
 def floors_table(lines: Sequence[RankerLine]) -> Table:
@@ -88,9 +88,9 @@ def _floor(line: RankerLine) -> Row:
         (
             count(line.rows),
             line.kind,
-            Figure(number(floor.bytes_moved / 1e6, 3), floor.bytes_moved),
+            Number(number(floor.bytes_moved / 1e6, 3), floor.bytes_moved),
             _seconds(floor.memory_s),
-            Figure(number(floor.flops / 1e6, 3), floor.flops),
+            Number(number(floor.flops / 1e6, 3), floor.flops),
             _seconds(floor.compute_s),
             count(floor.launches),
             _seconds(floor.launch_s),
@@ -101,9 +101,9 @@ def _floor(line: RankerLine) -> Row:
     )
 
 
-def _seconds(value: float) -> Figure:
+def _seconds(value: float) -> Number:
     """Seconds, shown in ms."""
-    return Figure(latency(1e3 * value), value)
+    return Number(latency(1e3 * value), value)
 
 
 def _times_floor(line: RankerLine) -> str:

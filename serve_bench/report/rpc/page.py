@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.document import Block, Code, Facts, Folded, Prose, Section, Sheet
+from serve_bench.core.document import Block, Code, Document, Facts, Folded, Prose, Section
 from serve_bench.core.result import Result
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, machine, method
 from serve_bench.report.html.pieces import doubted, gaps, listed, section, sentence, whole_run
@@ -74,17 +74,17 @@ FORMULAS: Final = (
 """Beside those that hold for all runs."""
 
 
-def rpc_sheet(result: Result, where: str | None, published: bool = True) -> Sheet:
+def rpc_sheet(result: Result, where: str | None, published: bool = True) -> Document:
     """The page of a run of rpc; `where`: its folder as it is shown. `published` sets the source's
     example below the tables, as published. Raises FormatError for damaged records."""
     run, page = result.run, rpc_page(result, where)
     worlds = tuple(_pair(line) for line in asked_lines(page))
-    return Sheet(
+    return Document(
         title=f"serve-bench rpc, run {run.id}",
         command=run.command,
-        asked=Facts((*asked(run).pairs, *worlds, *_versions(page))),
+        run=Facts((*asked(run).pairs, *worlds, *_versions(page))),
         machine=machine(run),
-        found=tuple(found(page)),
+        findings=tuple(found(page)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(_sections(result, page, published)),
         where=where,

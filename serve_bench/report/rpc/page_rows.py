@@ -11,7 +11,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES
-from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
+from serve_bench.core.document import Cell, Column, Number, Row, Table, Text
 from serve_bench.report.html.pieces import NOTHING, count, padded, percent, plain, rate
 from serve_bench.report.rpc.joined import RpcEntry, RpcPage
 from serve_bench.report.rpc.tables import (
@@ -35,9 +35,9 @@ _SHOWN: Final = (
 )
 
 
-def metric(name: str, value: float) -> Figure:
+def metric(name: str, value: float) -> Number:
     """A figure of one of the four metrics: latencies in seconds, shown in ms."""
-    return Figure(latency(1e3 * value) if "latency" in name else number(value), value)
+    return Number(latency(1e3 * value) if "latency" in name else number(value), value)
 
 
 def _heads(page: RpcPage) -> tuple[Column, ...]:
@@ -78,7 +78,7 @@ def figures_table(page: RpcPage) -> Table:
             if page.several_launches:
                 cells.append(plain(None if spread is None else spread.launch_std))
         else:
-            cells.append(Said(str(entry.gap), "doubt"))
+            cells.append(Text(str(entry.gap), "doubt"))
         rows.append(_row(page, entry, padded(cells, len(columns) - 1), doubts=True))
     return Table("Agent and observers", tuple(columns), tuple(rows))
 
@@ -110,11 +110,11 @@ def ratios_table(page: RpcPage) -> Table:
     return Table(caption, columns, tuple(rows))
 
 
-def _times(value: float | None) -> Figure:
+def _times(value: float | None) -> Number:
     """Two decimals; more where two would hold less than two digits of it."""
     if value is None:
         return NOTHING
-    return Figure(f"{value:.2f}" if value >= 0.1 else f"{value:.2g}", value)
+    return Number(f"{value:.2f}" if value >= 0.1 else f"{value:.2g}", value)
 
 
 def _more(entry: RpcEntry, base: RpcEntry) -> Cell:
@@ -178,7 +178,7 @@ def inside_table(page: RpcPage) -> Table | None:
         use, size = entry.use, entry.point.memory_bytes
         host = percent(use.host)
         if use.host is not None and use.cores:
-            host = Figure(f"{use.host:.0f} of {100 * use.cores}", use.host)
+            host = Number(f"{use.host:.0f} of {100 * use.cores}", use.host)
         rows.append(
             _row(
                 page,
@@ -187,7 +187,7 @@ def inside_table(page: RpcPage) -> Table | None:
                     *(percent(one) for one in (use.agent, use.observers, use.others)),
                     host,
                     number(cpu_ms_a_call(entry), 3),
-                    NOTHING if size is None else Figure(memory(entry), size),
+                    NOTHING if size is None else Number(memory(entry), size),
                     use.limited or "-",
                 ],
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from serve_bench.core.document import Block, Facts, Folded, Prose, Section, Sheet
+from serve_bench.core.document import Block, Document, Facts, Folded, Prose, Section
 from serve_bench.core.result import Result
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, machine, method
 from serve_bench.report.html.pieces import section, whole_run
@@ -98,17 +98,17 @@ INVALID: Final = (
 )
 
 
-def scale_sheet(result: Result, where: str | None, published: bool = True) -> Sheet:
+def scale_sheet(result: Result, where: str | None, published: bool = True) -> Document:
     """The page of a scale run; `where`: its folder as it is shown. `published` sets what Ray
     publishes beside, in a column of its own. Raises FormatError for damaged records."""
     run, page = result.run, scale_page(result, published, where)
     words = tuple(_pair(line) for line in asked_lines(run.suite, page.workload))
-    return Sheet(
+    return Document(
         title=f"serve-bench scale {page.workload}, run {run.id}",
         command=run.command,
-        asked=Facts((*asked(run).pairs, *words, *_variants(page))),
+        run=Facts((*asked(run).pairs, *words, *_variants(page))),
         machine=machine(run),
-        found=tuple(found(page)),
+        findings=tuple(found(page)),
         doubts=tuple(_doubts(page)),
         sections=tuple(_sections(result, page)),
         where=where,

@@ -13,7 +13,7 @@ from serve_bench.benchmarks.scale.growth import FEWEST, QUANTITIES
 from serve_bench.benchmarks.scale.nodes import ScaleNode, use_of
 from serve_bench.benchmarks.scale.summary import HTTP, LATENCY, Grown, ScaleSize
 from serve_bench.benchmarks.scale.summary import Figure as Measured
-from serve_bench.core.document import Cell, Column, Figure, Row, Said, Table
+from serve_bench.core.document import Cell, Column, Number, Row, Table, Text
 from serve_bench.report.html.pieces import NOTHING, count, errors, padded, percent, plain, share
 from serve_bench.report.scale.joined import ScaleEntry, ScalePage, ScaleVariant
 from serve_bench.report.scale.tables import figure_text, published_text, rate_text, spread_text
@@ -21,12 +21,12 @@ from serve_bench.report.scale.words import invalid_line, replicas_words, short_l
 from serve_bench.report.texts import latency
 
 
-def measured(figure: Measured | None, spread: bool = False) -> Figure:
+def measured(figure: Measured | None, spread: bool = False) -> Number:
     """A metric with its spread over launches, where there are several."""
     if figure is None or figure.mean is None:
         return NOTHING
     text = figure_text(figure, figure.mean)
-    return Figure(text + (f" ± {spread_text(figure)}" if spread else ""), figure.mean)
+    return Number(text + (f" ± {spread_text(figure)}" if spread else ""), figure.mean)
 
 
 def doubts_of(entry: ScaleEntry) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _size(page: ScalePage, entry: ScaleEntry, columns: int) -> Iterator[Row]:
     lines = [line for line in entry.size.lines if line.row.requests_each is None]
     for line in lines:
         limits = entry.limits if line is lines[0] else ()
-        cells: list[Cell] = [Said(entry.size.variant, below=limits), count(entry.size.replicas)]
+        cells: list[Cell] = [Text(entry.size.variant, below=limits), count(entry.size.replicas)]
         cells += [short_label(line)] if page.graph else []
         if line.trials:
             cells.append(_rate(line, bool(entry.size.invalid)))
@@ -72,21 +72,21 @@ def _size(page: ScalePage, entry: ScaleEntry, columns: int) -> Iterator[Row]:
             cells += [share(line.distributions.get(LATENCY), name) for name in ("p50", "p99")]
             cells += [count(line.completed), errors(line.failed)]
         else:
-            cells.append(Said("not measured", "doubt"))
+            cells.append(Text("not measured", "doubt"))
         yield Row(padded(cells, columns), doubts_of(entry) if line is lines[-1] else ())
 
 
-def _rate(line: Line, invalid: bool) -> Figure:
+def _rate(line: Line, invalid: bool) -> Number:
     spread = line.spreads.get(MAIN)
     if spread is None:
         return NOTHING
-    return Figure(rate_text(line), spread.mean, "bad" if invalid else "plain")
+    return Number(rate_text(line), spread.mean, "bad" if invalid else "plain")
 
 
-def _ratio(page: ScalePage, line: Line) -> Figure:
+def _ratio(page: ScalePage, line: Line) -> Number:
     if line.variant == page.variants[0].name:
-        return Figure("1", 1.0)
-    return NOTHING if line.ratio is None else Figure(f"{line.ratio:.2f}", line.ratio)
+        return Number("1", 1.0)
+    return NOTHING if line.ratio is None else Number(f"{line.ratio:.2f}", line.ratio)
 
 
 def _curve(page: ScalePage) -> Table:
@@ -104,7 +104,7 @@ def _curve(page: ScalePage) -> Table:
                 figures = entry.size.figures
                 cells += [measured(figures.get(one.figure), spread) for one in QUANTITIES]
             else:
-                cells.append(Said("not measured", "doubt"))
+                cells.append(Text("not measured", "doubt"))
             group = f"variant {part.name}" if len(page.variants) > 1 else ""
             rows.append(Row(padded(cells, len(columns)), doubts_of(entry), group))
     notes = ("Means over launches, ± their std (ddof 1).",) if spread else ()
@@ -137,7 +137,7 @@ def rows_table(page: ScalePage) -> Table:
                     errors(line.failed),
                 ]
             else:
-                cells.append(Said("not measured", "doubt"))
+                cells.append(Text("not measured", "doubt"))
             rows.append(Row(padded(cells, len(columns)), group=entry.title))
     return Table("Every row", columns, tuple(rows))
 
@@ -163,7 +163,7 @@ def metrics_table(page: ScalePage) -> Table:
         cells: list[Cell] = [name, units[0]]
         cells += [measured(one.size.figures.get(name), spread) for one in entries]
         if page.published:
-            cells.append(Said(published_text(page.published.get(name)), "quiet"))
+            cells.append(Text(published_text(page.published.get(name)), "quiet"))
         rows.append(Row(tuple(cells), group=_way(page, name)))
     return Table("Metrics by their published names", tuple(columns), tuple(rows))
 
@@ -195,7 +195,7 @@ def nodes_table(page: ScalePage) -> Table:
         for node in entry.size.nodes:
             launch = f", launch {node.launch}" if len(entry.size.launches) > 1 else ""
             host = (node.hostname,) if node.hostname else ()
-            named = Said(node_name(node, entry.size), below=host)
+            named = Text(node_name(node, entry.size), below=host)
             cells: list[Cell] = [named, count(node.connections)]
             if node.lost is None:
                 cells += [
@@ -207,7 +207,7 @@ def nodes_table(page: ScalePage) -> Table:
                 cells += [_cpu(node, "proxy"), _cpu(node, "replicas")] if sampled else []
                 doubts: tuple[str, ...] = ()
             else:
-                cells += [Said("lost", "bad")]
+                cells += [Text("lost", "bad")]
                 doubts = (f"lost: {node.lost}",)
             rows.append(Row(padded(cells, len(columns)), doubts, f"{entry.title}{launch}"))
     return Table("The load from each node", columns, tuple(rows))
@@ -220,9 +220,9 @@ def node_name(node: ScaleNode, size: ScaleSize) -> str:
     return f"{node.ip} {node.node[:6]}" if others else node.ip
 
 
-def _ms(node: ScaleNode, name: str) -> Figure:
+def _ms(node: ScaleNode, name: str) -> Number:
     value = node.latency_ms.get(name)
-    return Figure(latency(value), value)
+    return Number(latency(value), value)
 
 
 def _cpu(node: ScaleNode, name: str) -> str:
@@ -257,14 +257,14 @@ def _grown(page: ScalePage, part: ScaleVariant, grown: Grown) -> Row:
     group = f"variant {part.name}" if len(page.variants) > 1 else ""
     if fit is None:
         usable = sum(1 for _, figure in grown.points if (figure.mean or 0.0) > 0)
-        few = Said(f"too few sizes above 0, {FEWEST} are needed", "doubt")
+        few = Text(f"too few sizes above 0, {FEWEST} are needed", "doubt")
         return Row((title, NOTHING, NOTHING, NOTHING, f"{usable}", few), group=group)
     return Row(
         (
             title,
-            Figure(fit.text, fit.exponent),
-            Figure(f"{fit.low:.2f}", fit.low),
-            Figure(f"{fit.high:.2f}", fit.high),
+            Number(fit.text, fit.exponent),
+            Number(f"{fit.low:.2f}", fit.low),
+            Number(f"{fit.high:.2f}", fit.high),
             count(fit.sizes),
             fit.words,
         ),

@@ -19,7 +19,17 @@ from serve_bench.analysis.comparing.parts import (
     ratio_text,
     subject,
 )
-from serve_bench.core.document import Block, Column, Facts, Prose, Row, Section, Sheet, Table, Tone
+from serve_bench.core.document import (
+    Block,
+    Column,
+    Document,
+    Facts,
+    Prose,
+    Row,
+    Section,
+    Table,
+    Tone,
+)
 from serve_bench.core.result import Result
 from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, command_line, machine, moment
 from serve_bench.report.html.about_run import method as executed_method
@@ -96,17 +106,17 @@ FORMULAS: Final = (
 )
 
 
-def versus_sheet(result: Result, where: str | None) -> Sheet:
+def versus_sheet(result: Result, where: str | None) -> Document:
     """The page of a run of versus. Raises FormatError where the records cannot be read."""
     comparing = of_versus(result)
     whole = executed_method(result, (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS)).blocks
     known = proofs(result.launches)  # stands with the sides already
-    return Sheet(
+    return Document(
         title=subject(comparing),
         command="versus",
-        asked=Facts((*asked(result.run).pairs, *_asked(comparing))),
+        run=Facts((*asked(result.run).pairs, *_asked(comparing))),
         machine=machine(result.run),
-        found=tuple(_found(comparing)),
+        findings=tuple(_found(comparing)),
         doubts=comparing.warnings,
         sections=(
             *_sections(comparing),
@@ -117,7 +127,7 @@ def versus_sheet(result: Result, where: str | None) -> Sheet:
     )
 
 
-def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Sheet:
+def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Document:
     """The page of two stored runs (or variants of one); `where`: the folders of their records."""
     runs = [side.run for side in comparing.sides]
     once = runs[0] == runs[1]
@@ -129,12 +139,12 @@ def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Sheet:
     hosts = [machine(run).pairs for run in runs]
     two = tuple(_of_both(*map(dict, hosts)))
     formulas = (*(PAIRED_FORMULAS if once else UNPAIRED_FORMULAS), *FORMULAS, *GENERAL_FORMULAS)
-    return Sheet(
+    return Document(
         title=subject(comparing),
         command="compare",
-        asked=Facts((*pairs, *_asked(comparing))),
+        run=Facts((*pairs, *_asked(comparing))),
         machine=Facts(two),
-        found=tuple(_found(comparing)),
+        findings=tuple(_found(comparing)),
         doubts=(
             *(f"unlike, and compared by force: {one}" for one in comparing.unlike),
             *comparing.warnings,

@@ -27,12 +27,12 @@ from serve_bench.core.document import (
     Cell,
     Column,
     Facts,
-    Figure,
     Folded,
+    Number,
     Prose,
     Row,
-    Said,
     Table,
+    Text,
     Tone,
 )
 from serve_bench.core.errors import BadInput
@@ -107,26 +107,26 @@ def _result(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
     judged = line.judged
     low, high = _ends(judged.interval)
     measured = line.a is not None or line.b is not None
-    word = Said(judged.word, TONES[judged.word]) if measured else Said("-", "quiet")
+    word = Text(judged.word, TONES[judged.word]) if measured else Text("-", "quiet")
     if row.worse and line.gated:
-        word = Said(row.word, TONES[row.word])
+        word = Text(row.word, TONES[row.word])
     return (
-        Said(UNITS[line.metric], below=() if line.gated else ("not in the gate",)),
-        Figure(value_text(line, line.a), line.a),
-        Figure(value_text(line, line.b), line.b),
-        Figure(ratio_text(line.ratio), line.ratio, TONES[judged.word] if measured else "plain"),
+        Text(UNITS[line.metric], below=() if line.gated else ("not in the gate",)),
+        Number(value_text(line, line.a), line.a),
+        Number(value_text(line, line.b), line.b),
+        Number(ratio_text(line.ratio), line.ratio, TONES[judged.word] if measured else "plain"),
         low,
         high,
         word,
     )
 
 
-def _ends(interval: Interval | None) -> tuple[Figure, Figure]:
+def _ends(interval: Interval | None) -> tuple[Number, Number]:
     """Of an interval, as the JSON has them: an end beyond all numbers is none."""
     if interval is None:
-        return Figure("-", None), Figure("-", None)
+        return Number("-", None), Number("-", None)
     high = interval.high if math.isfinite(interval.high) else None
-    return Figure(ratio_text(interval.low), interval.low), Figure(ratio_text(interval.high), high)
+    return Number(ratio_text(interval.low), interval.low), Number(ratio_text(interval.high), high)
 
 
 def round_table(comparing: Comparing) -> Iterator[Block]:
@@ -150,12 +150,12 @@ def _round_cells(line: Compared, pairs: bool) -> Iterator[tuple[Cell, ...]]:
         a, b = line.a_values.get(round_), line.b_values.get(round_)
         cells: tuple[Cell, ...] = (
             str(round_),
-            Figure(value_text(line, a), a),
-            Figure(value_text(line, b), b),
+            Number(value_text(line, a), a),
+            Number(value_text(line, b), b),
         )
         if pairs:
             ratio = b / a if a and b else None
-            cells = (*cells, Figure(ratio_text(ratio), ratio))
+            cells = (*cells, Number(ratio_text(ratio), ratio))
         yield cells
 
 
@@ -173,17 +173,17 @@ def slice_table(comparing: Comparing) -> Iterator[Block]:
         for one in row.effects:
             text = ratio_text(one.ratio)
             said = f"{text} ({ends(one.interval)})" if one.interval else text
-            effects[one.side] = (Figure(said, one.ratio),)
-        drains = [Figure("-" if one is None else f"{1e3 * one:.3g}", one) for one in of.drain_s]
+            effects[one.side] = (Number(said, one.ratio),)
+        drains = [Number("-" if one is None else f"{1e3 * one:.3g}", one) for one in of.drain_s]
         cells: tuple[Cell, ...] = (
             row_title(comparing, row),
-            Said(of.method, below=(of.why,) if of.why else ()),
-            Figure(f"{1e3 * of.slice_s:.3g}", of.slice_s),
-            Figure(f"{of.slices:,}", of.slices),
+            Text(of.method, below=(of.why,) if of.why else ()),
+            Number(f"{1e3 * of.slice_s:.3g}", of.slice_s),
+            Number(f"{of.slices:,}", of.slices),
             *drains,
-            Figure("-" if of.connections is None else str(of.connections), of.connections),
-            *(effects.get("A") or (Figure("-", None),)),
-            *(effects.get("B") or (Figure("-", None),)),
+            Number("-" if of.connections is None else str(of.connections), of.connections),
+            *(effects.get("A") or (Number("-", None),)),
+            *(effects.get("B") or (Number("-", None),)),
         )
         short = f"slices shorter than five drains in {of.short} rounds"
         rows.append(Row(cells, (short,) if of.short else ()))
@@ -225,7 +225,7 @@ def noise(comparing: Comparing) -> Iterator[Block]:
             yield Prose((own_floor_line(comparing) or "",))
     if floors:
         rows = [
-            Row((DRAWN[name][0], Figure(percent(value), value))) for name, value in floors.items()
+            Row((DRAWN[name][0], Number(percent(value), value))) for name, value in floors.items()
         ]
         columns = (Column("metric", number=False), Column("floor"))
         own = f"This run measured it; a gate takes it: --noise {comparing.sides[0].run.id}"
@@ -244,10 +244,10 @@ def open_table(comparing: Comparing) -> Iterator[Block]:
             needed = judged.rounds_needed
             cells: tuple[Cell, ...] = (
                 row_title(comparing, row),
-                Said(DRAWN[line.metric][0], below=() if line.gated else ("not in the gate",)),
+                Text(DRAWN[line.metric][0], below=() if line.gated else ("not in the gate",)),
                 judged.why,
                 str(min(len(line.a_values), len(line.b_values))),
-                Figure(_needed(line), needed),
+                Number(_needed(line), needed),
             )
             rows.append(Row(cells))
     if not rows:
