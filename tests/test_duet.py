@@ -29,7 +29,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
 from serve_bench.report import render
-from serve_bench.report.versus.page import versus_sheet
+from serve_bench.report.versus.page import versus_document
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks, new_run, reap
 from serve_bench.store import RunFolder
@@ -266,6 +266,6 @@ def test_what_misleads_is_said_of_the_measured_sides() -> None:
     assert list(codes({}, {"unpinned": True})) == ["unpinned"]
     assert list(codes({}, {"apart": True})) == ["duet-apart"]
     assert list(codes({}, {"way_changed": True})) == ["way-changed"]
-    page = repr(versus_sheet(replace(whole, trials=tuple(map(as_duet, whole.trials))), None))
+    page = repr(versus_document(replace(whole, trials=tuple(map(as_duet, whole.trials))), None))
     assert "A duet loads both sides at once" in page and "'pairing', 'a duet: both sides" in page
     assert "of a duet: geometric mean of the rates of its windows" in page

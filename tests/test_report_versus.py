@@ -109,7 +109,7 @@ def test_classic_has_no_such_form_and_says_so() -> None:
 def test_the_first_line_says_the_verdict() -> None:
     text = render(versus_result())
     assert " ".join(text.splitlines()[:2]).replace("   ", " ") == (
-        "optimized against default: improved, throughput 11.8 x (95 %: 11.7 to 11.9), 6 rounds"
+        "optimized against default: improved, throughput 11.8 x (95 %: 11.7 to 11.9), 6 rounds."
     )
 
 
@@ -145,7 +145,7 @@ def test_doubts_stand_under_the_row_they_doubt() -> None:
     at = next(
         at for at, line in enumerate(lines) if "A and B: client-bound in 6 of 6 rounds" in line
     )
-    assert lines[at - 5].startswith("8 clients")
+    assert lines[at - 5].startswith("8 clients (aiohttp)")
     assert "a difference would not show" in " ".join(" ".join(lines[at:]).split())
     tail = lines[[line.startswith("100 connections (raw)") for line in lines].index(True) :]
     assert not any("client-bound" in line for line in tail)
@@ -159,7 +159,7 @@ def test_markdown_is_one_verdict_and_one_table_with_the_rest_folded() -> None:
     folded = lines.index("<details><summary>How, and what doubts it</summary>")
     assert lines[-1] == "</details>"
     assert not any(line.startswith("- ") for line in lines[:folded])
-    assert "**regressed**; errors (B); client-bound (B)" in render(versus(), "markdown")
+    assert "| **regressed** | errors (B); client-bound (B) |" in render(versus(), "markdown")
 
 
 def test_csv_has_a_line_for_every_metric_and_what_one_side_alone_has() -> None:
@@ -196,7 +196,7 @@ def test_json_holds_every_figure() -> None:
 def test_an_a_a_run_names_its_noise_floor() -> None:
     text = " ".join(render(aa()).split())
     assert text.startswith("default against itself: same, throughput 1.001 x")
-    assert "noise floor: throughput 2.4 %" in text and "--noise RUN" in text
+    assert "Noise floor: throughput 2.4 %" in text and "--noise RUN" in text
     short = versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=("default (A)", "default (B)"))
     assert "noise floor: unknown, with fewer than 3 rounds" in render(short)
 
@@ -229,7 +229,7 @@ def test_windows_in_place_of_slices_say_so() -> None:
 def test_services_that_were_up_are_no_launches() -> None:
     urls = {"old": "http://127.0.0.1:1/", "new": "http://127.0.0.1:2/"}
     text = " ".join(render(versus_result(labels=("old", "new"), urls=urls)).split())
-    assert "A old: http://127.0.0.1:1/, a service that was up already" in text
+    assert "A: old: http://127.0.0.1:1/, a service that was up already" in text
     assert "none was launched, so that no interval knows how launches differ" in text
     assert "fresh launch" not in text
 
@@ -247,8 +247,8 @@ def test_apps_and_options_that_differ_are_named() -> None:
     ]
     run = replace(result.run, suite={**result.run.suite, "sides": sides})
     text = " ".join(render(replace(result, run=run)).split())
-    assert "A default: app base/app.py:app; no flags; HTTP by" in text
-    assert "B optimized: app pr/app.py:app; RAY_SERVE_ENABLE_HA_PROXY=1" in text
+    assert "A: default: app base/app.py:app; no flags; HTTP by" in text
+    assert "B: optimized: app pr/app.py:app; RAY_SERVE_ENABLE_HA_PROXY=1" in text
     assert "with num_replicas=2; HTTP by haproxy" in text
 
 
@@ -281,12 +281,12 @@ def test_nothing_measured_is_shown_as_such() -> None:
         assert "inconclusive" in text
     text = " ".join(render(result_of([run, launched])).split())
     assert "0 of 6 rounds" in text and "throughput, p50, p99, cpu: not measured" in text
-    assert "B optimized: RAY_SERVE_ENABLE_HA_PROXY=1" in text and "no launch recorded" in text
+    assert "B: optimized: RAY_SERVE_ENABLE_HA_PROXY=1" in text and "no launch recorded" in text
 
 
 def test_a_run_without_a_plan_is_shown() -> None:
     text = render(result_of([replace(versus_run(), plan=())]))
-    assert "nothing was planned" in text
+    assert "Nothing was planned." in text
 
 
 def test_one_round_has_figures_and_no_verdict() -> None:

@@ -81,11 +81,11 @@ def compare(
     if html:
         write_comparison(comparing, where, to)
         return asked.close(comparing)
-    width = 80
+    width, color = 80, False
     if format == "table":
         from serve_bench.report.table import terminal
 
-        width, _ = terminal(sys.stdout)
-    text = render_comparing(comparing, format, where, width)
+        width, color = terminal(sys.stdout)
+    text = render_comparing(comparing, format, where, width, color)
     print(text, end="", flush=True)
     return asked.close(comparing)

@@ -223,9 +223,9 @@ def _home(place: Path) -> Path:
 def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
     """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
     from serve_bench.report.html.frame import bundle, html_text
-    from serve_bench.report.versus.page import compare_sheet
+    from serve_bench.report.versus.page import comparison_document
 
-    text = html_text([compare_sheet(comparing, where)], bundle=bundle())
+    text = html_text([comparison_document(comparing, where)], bundle=bundle())
     if to is None:
         print(text, end="", flush=True)
     else:

@@ -159,8 +159,8 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     for warning in result.warnings:
         print(f"warning: {warning.message}", file=sys.stderr)
     comparing = of_versus(result, gate.threshold, gate.metrics, gate.noise)
-    width = terminal(sys.stdout)[0] if format == "table" else 80
-    print(render_comparing(comparing, format, (str(folder),), width), end="", flush=True)
+    width, color = terminal(sys.stdout) if format == "table" else (80, False)
+    print(render_comparing(comparing, format, (str(folder),), width, color), end="", flush=True)
     return gate.close(comparing)
 
 

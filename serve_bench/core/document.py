@@ -1,4 +1,4 @@
-"""What an HTML page is made of: sections of prose, figures, tables, charts and pictures.
+"""What a run says: sections of prose, figures, tables, charts and pictures.
 
 Rule: whoever fills a part says what it means and never how it looks; report/html/frame.py lays it
 out and escapes every text, report/html/charts.py knows the charts. So each kind of run is a list of
@@ -38,23 +38,35 @@ class Text:
 Cell: TypeAlias = Number | Text | str
 
 
+def cell_text(cell: Cell) -> str:
+    """A cell in one line, with what stands below it in brackets."""
+    if isinstance(cell, str):
+        return cell
+    below = cell.below if isinstance(cell, Text) else ()
+    return f"{cell.text} ({', '.join(below)})" if below else cell.text
+
+
 @dataclass(frozen=True)
 class Column:
-    """Of a table. `unit` stands under the name; numbers are set to the right."""
+    """Of a table. `unit` stands under the name; numbers are set to the right; a `spare` column goes
+    first where a table is too wide."""
 
     name: str
     unit: str = ""
     number: bool = True
+    spare: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
     """Of a table. `doubts` stand in a line of their own under it, beside the figures they doubt;
-    `group` begins a new part of the table with a heading where it differs from the row before."""
+    `codes` name them where there is no room for sentences; `group` begins a new part of the table
+    with a heading where it differs from the row before."""
 
     cells: tuple[Cell, ...]
     doubts: tuple[str, ...] = ()
     group: str = ""
+    codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,18 +135,24 @@ class Folded:
 Block: TypeAlias = Table | Chart | Prose | Facts | Code | Picture | Folded
 
 
+Detail: TypeAlias = Literal["headline", "table", "further", "method"]
+"""How deep a section lies. A form shows all down to the depth that suits it: a terminal the tables,
+a comment the headline open and the tables folded, a page everything."""
+
+
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading. `name` is its anchor: lower-case words with hyphens."""
+    """A part of a document under a heading. `name` is its anchor: lower-case words with hyphens."""
 
     name: str
     title: str
     blocks: tuple[Block, ...]
+    detail: Detail = "further"
 
 
 @dataclass(frozen=True)
 class Document:
-    """The page of a run. `asked`: what was asked for; `machine`: where; `found`: about three
+    """What a run says. `run`: what was asked for; `machine`: where; `findings`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
     hold for the whole run. `where`: folder of the run, as it is shown."""
 

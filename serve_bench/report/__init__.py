@@ -36,9 +36,9 @@ from serve_bench.report.rpc.text import rpc_text
 from serve_bench.report.scale.csv_form import scale_csv
 from serve_bench.report.scale.json_form import classic_scale, scale_json
 from serve_bench.report.scale.text import scale_text
-from serve_bench.report.versus.forms import versus_csv, versus_markdown
+from serve_bench.report.terminal import terminal_text
+from serve_bench.report.versus.forms import versus_csv
 from serve_bench.report.versus.json_form import versus_json
-from serve_bench.report.versus.text import versus_text
 
 DRAWN: Final[dict[str, Callable[[Page], str]]] = {
     "classic": classic,
@@ -71,6 +71,9 @@ def render(
     """
     if format not in FORMATS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    if result.run.command == VERSUS and format in COMPARED:
+        places = (where,) if where else ()
+        return render_comparing(of_versus(result), format, places, width, color)
     found = _rendered(result, format, published, where, width, exclude_connect)
     if isinstance(found, str):
         return visible(found)
@@ -88,7 +91,7 @@ def _rendered(
     exclude_connect: bool,
 ) -> str | Page:
     """The text with names as they are, or the page of the table that has colours."""
-    if format == "markdown" and result.run.command != VERSUS:
+    if format == "markdown":
         from serve_bench.report.markdown import markdown  # sentences of the page, needed here alone
 
         return markdown(result, published, where, exclude_connect)
@@ -99,9 +102,7 @@ def _rendered(
             ranker_text(result, where, width) if format == "table" else ranker_json(result, where)
         )
     if result.run.command == VERSUS:
-        if format == "classic":
-            return f"{VERSUS} has no published classic form: --format table shows it\n"
-        return render_comparing(of_versus(result), format, (where,) if where else (), width)
+        return f"{VERSUS} has no published classic form: --format table shows it\n"
     if result.run.command == "rpc":
         return _rpc(result, format, published, where, width)
     if result.run.command == "scale":
@@ -119,7 +120,11 @@ def _rendered(
 
 
 def render_comparing(
-    comparing: Comparing, format: str = "table", where: Sequence[str] = (), width: int = 80
+    comparing: Comparing,
+    format: str = "table",
+    where: Sequence[str] = (),
+    width: int = 80,
+    color: bool = False,
 ) -> str:
     """A comparison as text that ends with a newline. `where`: the folders of its records.
 
@@ -131,9 +136,14 @@ def render_comparing(
         return visible(versus_json(comparing, where))
     if format == "csv":
         return visible(versus_csv(comparing))
+    from serve_bench.report.versus.page import comparison_document  # what only people read
+
+    document = comparison_document(comparing, where)
     if format == "markdown":
-        return visible(versus_markdown(comparing, where))
-    return visible(versus_text(comparing, where, width))
+        from serve_bench.report.comment import document_comment
+
+        return visible(document_comment(document))
+    return terminal_text(document, width, color)
 
 
 def _press(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from serve_bench.analysis.checks import Warning
+from serve_bench.core.document import Block, Cell, Document, Facts, Folded, Prose, Table, cell_text
 from serve_bench.core.result import Result, Trial
 from serve_bench.report.columns import Texts, inline, markdown_table
 from serve_bench.report.html.pieces import doubted
@@ -78,6 +79,80 @@ def _gone(kinds: Sequence[str], where: str | None) -> Part:
         f" report {where or 'RUN'} --format html` shows them, and so does `--format json`"
     )
     return Part((f"- {text}",))
+
+
+# ------------------------------------------------------------------------------- of a document
+
+
+def document_comment(document: Document) -> str:
+    """A document as a comment: its headline open, its tables and remarks folded."""
+    open_ = [one for one in document.sections if one.detail == "headline"]
+    tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
+    lines = [line for table in tables for line in _table_lines(table, MOST_COLUMNS)]
+    parts = [bullets(document.findings[1:]), bullets(document.doubts)]
+    parts += [part for table in tables for part in _remarks_of(table)]
+    for section in open_:
+        parts += _parts([one for one in section.blocks if not isinstance(one, Table)])
+    for section in document.sections:
+        if section.detail == "table":
+            parts += _parts(section.blocks)
+    both = (document.run.pairs, document.machine.pairs)
+    parts.append(bullets("; ".join(map(": ".join, pairs)) for pairs in both if pairs))
+    parts.append(records(document.where))
+    return comment(document.findings[:1], lines, parts, document.where)
+
+
+def _parts(blocks: Iterable[Block]) -> Iterator[Part]:
+    for block in blocks:
+        match block:
+            case Table():
+                yield folded(block.caption, _table_lines(block)[2:])
+                yield from _remarks_of(block)
+            case Prose():
+                yield bullets(block.paragraphs)
+            case Facts():
+                yield bullets(f"{name}: {text}" for name, text in block.pairs)
+            case Folded():
+                yield from _parts(block.blocks)
+
+
+def _table_lines(table: Table, most: int | None = None) -> list[str]:
+    """A table of Markdown. Several groups have a column, one stands above; the codes of doubts are
+    the last column; of more columns than `most` those that can be spared go."""
+    groups = list(dict.fromkeys(row.group for row in table.rows))
+    named = len(groups) > 1
+    codes = any(row.codes for row in table.rows)
+    more = len(table.columns) + named + codes - (most or len(table.columns) + 2)
+    gone = [at for at, column in enumerate(table.columns) if column.spare][: max(0, more)]
+    kept = [at for at in range(len(table.columns)) if at not in gone]
+    heads = [f"{one.name} {one.unit}".strip() for one in (table.columns[at] for at in kept)]
+    rows = [[_marked_cell(row.cells[at]) for at in kept] for row in table.rows]
+    left = [at for at, old in enumerate(kept) if not table.columns[old].number]
+    if codes:
+        left.append(len(heads))
+        heads.append("doubts")
+        rows = [[*texts, "; ".join(row.codes)] for texts, row in zip(rows, table.rows, strict=True)]
+    if named:
+        left = [0, *(at + 1 for at in left)]
+        heads.insert(0, "row")
+        rows = [[row.group, *texts] for texts, row in zip(rows, table.rows, strict=True)]
+    whole = table.caption if named or not any(groups) else f"{table.caption}; {groups[0]}"
+    return [marked(whole), "", *markdown_table(heads, rows, left)]
+
+
+def _marked_cell(cell: Cell) -> str:
+    """A cell; what is a verdict against the run is bold."""
+    bad = not isinstance(cell, str) and cell.tone == "bad"
+    return f"**{cell_text(cell)}**" if bad else cell_text(cell)
+
+
+def _remarks_of(table: Table) -> Iterator[Part]:
+    """What is doubted of its rows, under the name of each, then its notes."""
+    named = [
+        (row.group or cell_text(row.cells[0]), doubt) for row in table.rows for doubt in row.doubts
+    ]
+    yield remarks(named)
+    yield bullets(table.notes)
 
 
 # --------------------------------------------------------------------------------- its parts

@@ -169,6 +169,11 @@ def _wrapped(
     return (Text(line, style=style) for line in wrapped(text, width, indent, hang))
 
 
+def styled(lines: Iterable[tuple[str, str]], width: int) -> str:
+    """Lines with a style each, in colour."""
+    return _drawn((Text(line, style=style) for line, style in lines), width, color=True)
+
+
 def _drawn(lines: Iterable[Text], width: int, color: bool) -> str:
     out = io.StringIO()
     console = Console(

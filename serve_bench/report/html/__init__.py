@@ -31,7 +31,7 @@ SHEETS: Final = {
     "rpc": ("rpc", "rpc_sheet"),
     "scale": ("scale", "scale_sheet"),
     "ranker": ("ranker", "ranker_sheet"),
-    "versus": ("versus", "versus_sheet"),
+    "versus": ("versus", "versus_document"),
 }
 """By command: the folder of its kind, and the function of its page.py, loaded when needed."""
 

@@ -7,68 +7,17 @@ doubts, which stand with the verdict. CSV has a line for each metric of each row
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.parts import (
     Compared,
-    ComparedRow,
     Comparing,
-    ends,
-    headline,
-    ratio_text,
-    row_title,
     variant_of,
 )
 from serve_bench.core.result import cell_slug
-from serve_bench.report.columns import markdown_table
 from serve_bench.report.csv import csv_of
-from serve_bench.report.texts import cell_title, host_line
-from serve_bench.report.versus.text import verdict_text
-from serve_bench.report.versus.words import UNITS, closing, remarks, side_line, title, value_text
-
-
-def versus_markdown(comparing: Comparing, where: Sequence[str] = ()) -> str:
-    """The comparison as Markdown that ends with a newline."""
-    a, b = comparing.names
-    names = ("row", "metric", f"A: {a}", f"B: {b}", "B/A", "95 % interval", "verdict")
-    rows = [_texts(comparing, row, line) for row in comparing.rows for line in row.lines]
-    lines = [f"**{headline(comparing)}**", "", *markdown_table(names, rows, (0, 1, 6)), ""]
-    lines += ["<details><summary>How, and what doubts it</summary>", ""]
-    lines.append(f"- {title(comparing)}")
-    lines += [
-        f"- {side_line(letter, side, comparing.kind)}"
-        for letter, side in zip("AB", comparing.sides, strict=True)
-    ]
-    for row in comparing.rows:
-        name = row_title(comparing, row)
-        lines.append(f"- {name}: {cell_title(row.cell)}; client {row.client}")
-        lines += [f"  - {text}" for text in remarks(row, comparing.paired)]
-    lines += [f"- {text}" for text in closing(comparing)]
-    lines += [f"- records: `{one}`" for one in where]
-    return "\n".join([*lines, "", "</details>"]) + "\n"
-
-
-def _texts(comparing: Comparing, row: ComparedRow, line: Compared) -> tuple[str, ...]:
-    word = verdict_text(row, line)
-    return (
-        row_title(comparing, row),
-        UNITS[line.metric],
-        value_text(line, line.a),
-        value_text(line, line.b),
-        ratio_text(line.ratio),
-        ends(line.judged.interval),
-        f"**{word}**{_doubts(row)}" if line.gated else word,
-    )
-
-
-def _doubts(row: ComparedRow) -> str:
-    """`; errors (B)`: the names of the doubts of a row."""
-    sides: dict[str, list[str]] = {}
-    for one in row.doubts:
-        sides.setdefault(one.code, []).append(one.side)
-    return "".join(f"; {code} ({' and '.join(of)})" for code, of in sides.items())
-
+from serve_bench.report.texts import host_line
 
 # ------------------------------------------------------------------------------------------ csv
 

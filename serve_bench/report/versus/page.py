@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
@@ -19,9 +20,11 @@ from serve_bench.analysis.comparing.parts import (
     ratio_text,
     subject,
 )
+from serve_bench.analysis.comparison import FEWEST
 from serve_bench.core.document import (
     Block,
     Column,
+    Detail,
     Document,
     Facts,
     Prose,
@@ -31,7 +34,14 @@ from serve_bench.core.document import (
     Tone,
 )
 from serve_bench.core.result import Result
-from serve_bench.report.html.about_run import GENERAL_FORMULAS, asked, command_line, machine, moment
+from serve_bench.report.html.about_run import (
+    GENERAL_FORMULAS,
+    Formula,
+    asked,
+    command_line,
+    machine,
+    moment,
+)
 from serve_bench.report.html.about_run import method as executed_method
 from serve_bench.report.html.pieces import proofs
 from serve_bench.report.versus.page_charts import DRAWN, rate_charts, ratio_chart, round_chart
@@ -39,6 +49,7 @@ from serve_bench.report.versus.page_tables import (
     noise,
     open_table,
     round_table,
+    side_proofs,
     sides,
     slice_table,
     verdicts,
@@ -106,52 +117,64 @@ FORMULAS: Final = (
 )
 
 
-def versus_sheet(result: Result, where: str | None) -> Document:
-    """The page of a run of versus. Raises FormatError where the records cannot be read."""
-    comparing = of_versus(result)
-    whole = executed_method(result, (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS)).blocks
+def versus_document(result: Result, where: str | None) -> Document:
+    """What a run of versus says, with all that its launches prove. Raises FormatError where the
+    records cannot be read."""
+    formulas = (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS)
+    method = executed_method(result, formulas)
     known = proofs(result.launches)  # stands with the sides already
-    return Document(
-        title=subject(comparing),
-        command="versus",
-        run=Facts((*asked(result.run).pairs, *_asked(comparing))),
-        machine=machine(result.run),
-        findings=tuple(_found(comparing)),
-        doubts=comparing.warnings,
-        sections=(
-            *_sections(comparing),
-            _method(comparing, [one for one in whole if one != known]),
-        ),
-        where=where,
-        argv=result.run.argv,
-    )
+    evidence = replace(method, blocks=tuple(one for one in method.blocks if one != known))
+    return comparison_document(of_versus(result), () if where is None else (where,), evidence)
 
 
-def compare_sheet(comparing: Comparing, where: Sequence[str] = ()) -> Document:
-    """The page of two stored runs (or variants of one); `where`: the folders of their records."""
+def comparison_document(
+    comparing: Comparing, where: Sequence[str] = (), evidence: Section | None = None
+) -> Document:
+    """What a comparison says: a run of versus, or two stored runs (or variants of one). `where`:
+    the folders of their records; `evidence`: what the launches of a run of versus prove."""
     runs = [side.run for side in comparing.sides]
-    once = runs[0] == runs[1]
-    pairs = [
-        (f"{letter}: {name}", text)
-        for letter, run in zip("AB", runs, strict=True)
-        for name, text in (("command", command_line(run)), ("started", moment(run.started_at)))
-    ]
-    hosts = [machine(run).pairs for run in runs]
-    two = tuple(_of_both(*map(dict, hosts)))
-    formulas = (*(PAIRED_FORMULAS if once else UNPAIRED_FORMULAS), *FORMULAS, *GENERAL_FORMULAS)
+    if comparing.kind == "versus":
+        run, of_machine = runs[0], machine(runs[0]).pairs
+        pairs = asked(run).pairs
+    else:
+        of_machine = tuple(_of_both(*(dict(machine(run).pairs) for run in runs)))
+        pairs = tuple(
+            (f"{letter}: {name}", text)
+            for letter, run in zip("AB", runs, strict=True)
+            for name, text in (
+                ("command", command_line(run)),
+                ("begun", moment(run.started_at)),
+                ("run", run.id),
+            )
+        )
     return Document(
         title=subject(comparing),
-        command="compare",
+        command=comparing.kind,
         run=Facts((*pairs, *_asked(comparing))),
-        machine=Facts(two),
+        machine=Facts(of_machine),
         findings=tuple(_found(comparing)),
         doubts=(
             *(f"unlike, and compared by force: {one}" for one in comparing.unlike),
             *comparing.warnings,
         ),
-        sections=(*_sections(comparing), _method(comparing, [_table(formulas)])),
+        sections=(
+            *_sections(comparing),
+            Section(
+                "how",
+                "How it was measured",
+                (Prose(tuple(method_lines(comparing)), "quiet", listed=True),),
+                "table",
+            ),
+            evidence or Section("method", "Method", (_table(_formulas(comparing)),), "method"),
+        ),
         where=" and ".join(where) or None,
+        argv=runs[0].argv if comparing.kind == "versus" else (),
     )
+
+
+def _formulas(comparing: Comparing) -> tuple[Formula, ...]:
+    own = PAIRED_FORMULAS if comparing.paired else UNPAIRED_FORMULAS
+    return (*own, *FORMULAS, *GENERAL_FORMULAS)
 
 
 def _of_both(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -233,25 +256,43 @@ def _unsettled(comparing: Comparing) -> str | None:
 
 def _sections(comparing: Comparing) -> Iterator[Section]:
     results: list[Block] = [verdicts(comparing)]
+    results += _prose([] if comparing.rows else ["Nothing was planned."], "doubt")
     results += _prose([f"failed: {one}" for one in comparing.failures], "bad")
     results += _prose([f"not compared: {alone_words(one)}" for one in comparing.alone], "doubt")
-    results += _prose(comparing.notes, "quiet")
-    yield Section("results", "Verdicts", tuple(results))
-    named: tuple[tuple[str, str, Iterator[Block]], ...] = (
-        ("ratios", "Ratios", ratio_chart(comparing)),
-        ("rounds", "Single rounds" if comparing.paired else "Single launches", _rounds(comparing)),
-        ("throughput", "Rates of both sides", rate_charts(comparing, ("throughput",))),
-        ("latency", "Latency of both sides", rate_charts(comparing, ("p50", "p99"))),
-        ("cpu", "CPU a request of both sides", rate_charts(comparing, ("cpu",))),
-        ("slices", "What slices do", slice_table(comparing)),
-        ("noise", "Noise floor", noise(comparing)),
-        ("settle", "What would settle it", open_table(comparing)),
-        ("sides", "Who is which", sides(comparing)),
+    results += _prose([*comparing.notes, *_hint(comparing)], "quiet")
+    yield Section("results", "Verdicts", tuple(results), "headline")
+    named: tuple[tuple[str, str, Detail, Iterator[Block]], ...] = (
+        ("ratios", "Ratios", "further", ratio_chart(comparing)),
+        (
+            "rounds",
+            "Single rounds" if comparing.paired else "Single launches",
+            "further",
+            _rounds(comparing),
+        ),
+        (
+            "throughput",
+            "Rates of both sides",
+            "further",
+            rate_charts(comparing, ("throughput",)),
+        ),
+        ("latency", "Latency of both sides", "further", rate_charts(comparing, ("p50", "p99"))),
+        ("cpu", "CPU a request of both sides", "further", rate_charts(comparing, ("cpu",))),
+        ("slices", "What slices do", "further", slice_table(comparing)),
+        ("noise", "Noise floor", "table", noise(comparing)),
+        ("settle", "What would settle it", "further", open_table(comparing)),
+        ("sides", "Who is which", "table", sides(comparing)),
+        ("proof", "What the launches prove", "method", side_proofs(comparing)),
     )
-    for name, words, blocks in named:
+    for name, words, detail, blocks in named:
         every = tuple(blocks)
         if every:
-            yield Section(name, words, every)
+            yield Section(name, words, every, detail)
+
+
+def _hint(comparing: Comparing) -> Iterator[str]:
+    few = any(min(row.measured) < FEWEST for row in comparing.rows)
+    if comparing.kind == "compare" and few:
+        yield f"hint: a verdict takes {FEWEST} launches a side: measure with --launches {FEWEST}"
 
 
 def _prose(lines: Sequence[str], tone: Tone) -> list[Block]:
@@ -263,11 +304,6 @@ def _rounds(comparing: Comparing) -> Iterator[Block]:
         for metric in comparing.gate:
             yield from round_chart(comparing, metric)
     yield from round_table(comparing)
-
-
-def _method(comparing: Comparing, blocks: Sequence[Block]) -> Section:
-    lines = Prose(tuple(method_lines(comparing)), listed=True)
-    return Section("method", "Method", (lines, *blocks))
 
 
 def _table(formulas: Sequence[tuple[str, str, str]]) -> Table:

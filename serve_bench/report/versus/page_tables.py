@@ -36,6 +36,7 @@ from serve_bench.core.document import (
     Tone,
 )
 from serve_bench.core.errors import BadInput
+from serve_bench.core.result import cell_slug
 from serve_bench.report.html.pieces import proofs
 from serve_bench.report.texts import cell_title
 from serve_bench.report.versus.page_charts import DRAWN
@@ -80,27 +81,49 @@ def verdicts(comparing: Comparing) -> Table:
         doubts = tuple(text.removeprefix("! ") for text in told)
         for line in row.lines:
             last = line is row.lines[-1]
-            rows.append(Row(_result(row, line), doubts if last else (), group))
+            rows.append(
+                Row(
+                    _result(row, line),
+                    doubts if last else (),
+                    group,
+                    _codes(row) if line.gated else (),
+                )
+            )
     notes = (
         "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
         f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
     )
     caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
+    if len(_cells(comparing)) == 1 and (cell := cell_title(comparing.rows[0].cell)):
+        caption = f"{caption}: {cell}"
     return Table(caption, columns, tuple(rows), notes)
+
+
+def _codes(row: ComparedRow) -> tuple[str, ...]:
+    """`errors (B)`: the names of the doubts of a row, with the sides that they are of."""
+    sides: dict[str, list[str]] = {}
+    for one in row.doubts:
+        sides.setdefault(one.code, []).append(one.side)
+    return tuple(f"{code} ({' and '.join(of)})" for code, of in sides.items())
 
 
 def _sides(comparing: Comparing) -> tuple[Column, Column]:
     """The columns of A and B, with their names where they are short: the caption has them too."""
     short = max(map(len, comparing.names)) <= SHORT
     a, b = comparing.names if short else ("", "")
-    return Column("A", a), Column("B", b)
+    return Column("A", a, spare=True), Column("B", b, spare=True)
+
+
+def _cells(comparing: Comparing) -> set[str]:
+    """The cells of all rows: where there is one, the caption has it."""
+    return {cell_slug(row.cell) for row in comparing.rows}
 
 
 def _group_of(comparing: Comparing, row: ComparedRow) -> str:
     variant = variant_of(row)
     head = f"{row.row} ({row.client})"
-    cell = cell_title(row.cell)
-    return f"{variant}, {head}: {cell}" if variant else f"{head}: {cell}"
+    cell = f": {cell_title(row.cell)}" if len(_cells(comparing)) > 1 else ""
+    return f"{variant}, {head}{cell}" if variant else f"{head}{cell}"
 
 
 def _result(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
@@ -111,7 +134,7 @@ def _result(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
     if row.worse and line.gated:
         word = Text(row.word, TONES[row.word])
     return (
-        Text(UNITS[line.metric], below=() if line.gated else ("not in the gate",)),
+        UNITS[line.metric],
         Number(value_text(line, line.a), line.a),
         Number(value_text(line, line.b), line.b),
         Number(ratio_text(line.ratio), line.ratio, TONES[judged.word] if measured else "plain"),
@@ -292,7 +315,11 @@ def sides(comparing: Comparing) -> Iterator[Block]:
             for letter, side in both
         )
     )
-    for letter, side in both:
+
+
+def side_proofs(comparing: Comparing) -> Iterator[Block]:
+    """What the launches of each side prove."""
+    for letter, side in zip("AB", comparing.sides, strict=True):
         if side.launches:
             table = proofs(side.launches)
             yield replace(table, caption=f"{letter}: what its launches prove")

@@ -16,16 +16,14 @@ from serve_bench.analysis.comparing.parts import (
     ComparedRow,
     Comparing,
     Effect,
-    alone_words,
     ends,
     ratio_text,
     row_title,
     settles,
 )
-from serve_bench.analysis.comparison import FEWEST
 from serve_bench.core.errors import BadInput
 from serve_bench.report.page import engaged_of
-from serve_bench.report.texts import host_line, latency, number
+from serve_bench.report.texts import latency, number
 
 UNITS: Final = {"throughput": "requests/s", "p50": "p50 ms", "p99": "p99 ms", "cpu": "CPU us"}
 """What a line is called, with the unit of its figures; CPU of the server for a request."""
@@ -38,14 +36,6 @@ def value_text(line: Compared, value: float | None) -> str:
     if line.metric == "throughput":
         return number(value)
     return latency(value / 1e6) if line.metric in ("p50", "p99") else number(value / 1e3, 3)
-
-
-def title(comparing: Comparing) -> str:
-    """One line that names the run, or both."""
-    a, b = (side.run for side in comparing.sides)
-    if comparing.kind == "versus":
-        return f"serve-bench versus, {a.started_at}, run {a.id}"
-    return f"serve-bench compare, run {a.id} (A) with run {b.id} (B)"
 
 
 def side_line(letter: str, side: About, kind: str) -> str:
@@ -112,9 +102,6 @@ def remarks(row: ComparedRow, paired: bool) -> Iterator[str]:
             f"an open loop: throughput is the {row.rate_per_s:g} requests/s that were asked for, "
             "as long as the server keeps up; what differs is latency (--gate p50,p99)"
         )
-    if row.effects:
-        told = ", ".join(f"{one.side} {_effect(one)}" for one in row.effects)
-        yield f"requests/s in slices to those of a steady load: {told}"
 
 
 def _open(row: ComparedRow, paired: bool) -> Iterator[str]:
@@ -178,6 +165,7 @@ def method(comparing: Comparing) -> Iterator[str]:
             "come from the ratio of each round"
         )
         yield from _slicings(comparing)
+        yield from _effects(comparing)
         yield from (f"given up for the budget: {one}" for one in suite.get("gave_up") or ())
     elif comparing.paired:
         yield "two variants of one run: B/A and its interval (t, on logarithms) by round"
@@ -229,6 +217,15 @@ def _slicings(comparing: Comparing) -> Iterator[str]:
         yield named + words
 
 
+def _effects(comparing: Comparing) -> Iterator[str]:
+    """What slices did to the throughput of each row."""
+    for row in comparing.rows:
+        if row.effects:
+            named = f"{row_title(comparing, row)}: " if len(comparing.rows) > 1 else ""
+            told = ", ".join(f"{one.side} {_effect(one)}" for one in row.effects)
+            yield f"{named}requests/s in slices to those of a steady load: {told}"
+
+
 def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"
 
@@ -236,24 +233,3 @@ def _ms(seconds: float) -> str:
 def percent(share: float) -> str:
     """`5 %`, `2.1 %`."""
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
-
-
-def closing(comparing: Comparing) -> Iterator[str]:
-    """What is about the whole: failures, doubts, rows of one side, the floor, method, hosts."""
-    yield from (f"failed: {text}" for text in comparing.failures)
-    yield from (f"! unlike, and compared by force: {text}" for text in comparing.unlike)
-    yield from (f"! {text}" for text in comparing.warnings)
-    yield from (f"not compared: {alone_words(one)}" for one in comparing.alone)
-    yield from comparing.notes
-    if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
-        yield f"hint: a verdict takes {FEWEST} launches a side: measure with --launches {FEWEST}"
-    for line in (own_floor_line(comparing), floor_line(comparing)):
-        if line is not None:
-            yield line
-    yield from method(comparing)
-    a, b = (side.run.host for side in comparing.sides)
-    if comparing.kind == "versus" or a == b:
-        yield f"host: {host_line(a)}"
-    else:
-        yield f"host of A: {host_line(a)}"
-        yield f"host of B: {host_line(b)}"
