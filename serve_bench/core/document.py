@@ -154,7 +154,8 @@ class Section:
 class Document:
     """What a run says. `run`: what was asked for; `machine`: where; `findings`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
-    hold for the whole run. `where`: folder of the run, as it is shown."""
+    hold for the whole run. `where`: folder of the run, as it is shown; `records`: the folders of
+    all its records, each as it can be copied."""
 
     title: str
     command: str
@@ -165,3 +166,4 @@ class Document:
     sections: tuple[Section, ...]
     where: str | None = None
     argv: tuple[str, ...] = field(default=())
+    records: tuple[str, ...] = ()

@@ -98,7 +98,7 @@ def document_comment(document: Document) -> str:
             parts += _parts(section.blocks)
     both = (document.run.pairs, document.machine.pairs)
     parts.append(bullets("; ".join(map(": ".join, pairs)) for pairs in both if pairs))
-    parts.append(records(document.where))
+    parts += map(records, document.records)
     return comment(document.findings[:1], lines, parts, document.where)
 
 

@@ -67,8 +67,7 @@ def terminal_lines(document: Document, width: int) -> Iterator[Line]:
         if facts.pairs:
             told = "; ".join(f"{name} {text}" for name, text in facts.pairs)
             yield from _wrapped(told, width, tone="quiet")
-    if document.where is not None:
-        yield f"records: {document.where}", "plain"
+    yield from ((f"records: {folder}", "plain") for folder in document.records)
 
 
 def _section(section: Section, width: int) -> Iterator[Line]:

@@ -169,6 +169,7 @@ def comparison_document(
         ),
         where=" and ".join(where) or None,
         argv=runs[0].argv if comparing.kind == "versus" else (),
+        records=tuple(where),
     )
 
 
