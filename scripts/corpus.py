@@ -1,7 +1,10 @@
 """The corpus: what every command that reads or plans prints, kept to compare a later version with.
 
-    scripts/corpus write [--part contracts|tellings]    make it anew
-    scripts/corpus check [--part contracts|tellings]    differences, as a unified diff; exit code 1
+    scripts/corpus write   [--part contracts|tellings]    make it anew
+    scripts/corpus check   [--part contracts|tellings]    differences as a diff; exit code 1
+    scripts/corpus numbers --part tellings                numbers that were kept and are gone now
+
+`--only WORD` takes the cases whose names hold the word (a run, a command); not with `write`.
 
 Contracts are what machines read: json, csv, classic, perf_metrics, help, dry runs, refusals, and
 the exit code of everything. Tellings are for people: tables of four widths, Markdown, pages. Both
@@ -18,6 +21,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -322,6 +326,16 @@ def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
         yield from difflib.unified_diff(old, new, f"{name} {stream}", "now", lineterm="", n=1)
 
 
+NUMBER: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def lost_numbers(kept: Output, now: Output, name: str) -> Iterator[str]:
+    """The numbers that were printed and are not printed any more, in one line."""
+    lost = set(NUMBER.findall(kept.out)) - set(NUMBER.findall(now.out))
+    if lost:
+        yield f"{name}: {', '.join(sorted(lost))}"
+
+
 def outputs_of(some: Iterable[Case]) -> Iterator[tuple[str, Output]]:
     """Each case with its output, made in a workplace."""
     with workplace():
@@ -334,12 +348,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("write", "check"))
+    parser.add_argument("what", choices=("write", "check", "numbers"))
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--only", metavar="WORD", default="")
     asked = parser.parse_args()
+    if asked.only and asked.what == "write":
+        parser.error("--only: is not for write")
+    compare = lost_numbers if asked.what == "numbers" else differences
     wrong = 0
     for part in asked.part or PARTS:
-        every = list(cases(part))
+        every = [case for case in cases(part) if asked.only in case.name]
         if asked.what == "write":
             write_corpus(part, dict(outputs_of(every)))
             print(f"{part}: {len(every)} outputs")
@@ -348,9 +366,9 @@ def main() -> None:
         lines = [
             line
             for name, now in outputs_of(every)
-            for line in differences(kept.get(name, Output(0, "", "")), now, name)
+            for line in compare(kept.get(name, Output(0, "", "")), now, name)
         ]
-        gone = kept.keys() - {case.name for case in every}
+        gone = {name for name in kept if asked.only in name} - {case.name for case in every}
         lines += [f"{name}: is no case any more" for name in sorted(gone)]
         print("\n".join(lines) or f"{part}: {len(every)} outputs as kept")
         wrong += bool(lines)
