@@ -33,6 +33,7 @@ from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparison import paired
+from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
 from serve_bench.benchmarks.versus.runner import Up, deploy_both, start_both
@@ -46,7 +47,6 @@ from serve_bench.core.result import Result
 from serve_bench.load import drive_load
 from serve_bench.load.in_turn import drive_slices
 from serve_bench.observing.host import cpu_ns, fingerprint
-from serve_bench.report.texts import host_line
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks, new_run, reap

@@ -9,7 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from serve_bench.core.document import Chart, Document, Folded, Number, Row, Section, Table, Text
+from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.core.document import (
+    Chart,
+    Document,
+    Folded,
+    Number,
+    ReportOptions,
+    Row,
+    Section,
+    Table,
+    Text,
+)
+from serve_bench.core.result import Result
 
 SCRIPT = "<script>alert(1)</script>"
 """A name that must come through as it is: the frame escapes it, no one else changes it."""
@@ -133,3 +145,17 @@ def numbers(content: Any) -> Iterator[float]:
             waiting += one
         elif isinstance(one, int | float) and not isinstance(one, bool):
             yield one
+
+
+def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
+    """What a run says, by the kind of its command."""
+    return benchmark_of(result.run).telling.document(result, ReportOptions(where, published))
+
+
+def published_sheet(result: Result, where: str | None = None, published: bool = True) -> Document:
+    """The same, with published figures beside unless that is turned off."""
+    return sheet(result, where, published)
+
+
+page_sheet = load_sheet = ranker_sheet = versus_document = sheet
+ladder_sheet = press_sheet = rpc_sheet = scale_sheet = published_sheet

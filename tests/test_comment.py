@@ -11,9 +11,14 @@ from typing import Final
 import pytest
 
 from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.press.summary import settings_of
+from serve_bench.benchmarks.press.tables import remarks as press_remarks
+from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.benchmarks.rpc.joined import rpc_page
+from serve_bench.benchmarks.scale.joined import scale_page
+from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, VariantUsed, result_of
-from serve_bench.report import render
 from serve_bench.report.comment import (
     LEFT_OUT_FIRST,
     MOST_CHARACTERS,
@@ -25,11 +30,6 @@ from serve_bench.report.comment import (
     marked,
     remarks,
 )
-from serve_bench.report.html import SHEETS, sheet_of
-from serve_bench.report.page import page_of
-from serve_bench.report.press.tables import remarks as press_remarks
-from serve_bench.report.rpc.joined import rpc_page
-from serve_bench.report.scale.joined import scale_page
 from serve_bench.store import read
 from tests import test_html_ladder as ladders
 from tests import test_html_load as loads
@@ -39,6 +39,7 @@ from tests import test_report_press as press
 from tests import test_report_rpc as rpc
 from tests import test_report_scale as scale
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.sheet_parts import sheet as sheet_of
 
 GOLDEN: Final = Path(__file__).parent / "golden" / "records.jsonl"
 

@@ -14,9 +14,9 @@ from serve_bench.analysis.comparison import unpaired
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored
 from serve_bench.analysis.statistics import summarize
+from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown
-from serve_bench.report import render
 from tests.records import (
     ROWS,
     cell,

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from serve_bench.benchmarks.parts.inside import served_facts
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import BATCH_SIZE, Counts, Served, counts_of, grown
-from serve_bench.report import render
-from serve_bench.report.inside import served_facts
-from serve_bench.report.perf_metrics import perf_metrics
 from tests.records import cell, launch, planned, run, trial
 
 

@@ -23,17 +23,17 @@ from serve_bench.benchmarks.versus.duet import drive_duet, halves, idle_s, pin, 
 from serve_bench.benchmarks.versus.measure import PairRows, Target
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing, in_duet
+from serve_bench.cli.show import render
 from serve_bench.core.load_result import Progress, Warmup
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
-from serve_bench.report import render
-from serve_bench.report.versus.page import versus_document
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks, new_run, reap
 from serve_bench.store import RunFolder
 from tests.records import ROWS
+from tests.sheet_parts import versus_document
 from tests.versus_records import rates, versus_result
 
 pytestmark = pytest.mark.skipif(not halves()[0], reason="a duet takes two cores")

@@ -23,16 +23,18 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import VERSUS, of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored
+from serve_bench.benchmarks.history.forms import render_history
+from serve_bench.benchmarks.parts.texts import number
+from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.benchmarks.rpc.printed_form import printed_form
+from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import FORMAT_VERSION, Result
-from serve_bench.report import COMPARED, render, render_comparing
-from serve_bench.report.history.forms import render_history
-from serve_bench.report.html import SHEETS, sheet_of
+from serve_bench.report import COMPARED
 from serve_bench.report.html.frame import bundle, html_text
-from serve_bench.report.rpc.printed_form import printed_form
-from serve_bench.report.texts import number
 from serve_bench.store import parse, read
 from tests.html_sample import STUB
+from tests.sheet_parts import sheet as sheet_of
 
 FOLDER: Final = Path(__file__).parent / "formats"
 FILES: Final = sorted(file.stem for file in FOLDER.glob("*.jsonl"))

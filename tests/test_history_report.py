@@ -19,12 +19,12 @@ import pytest
 
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import History, PassedOver
+from serve_bench.benchmarks.history.document import history_sheets
+from serve_bench.benchmarks.history.forms import render_history
+from serve_bench.benchmarks.history.text import strips
+from serve_bench.benchmarks.history.words import headline, news_lines
 from serve_bench.core.document import Block, Chart, Document, Folded, Number, Table
 from serve_bench.core.errors import BadInput
-from serve_bench.report.history.forms import render_history
-from serve_bench.report.history.page import history_sheets
-from serve_bench.report.history.text import strips
-from serve_bench.report.history.words import headline, news_lines
 from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
 from tests.records import ROWS, cell
 from tests.test_report_versus import apart

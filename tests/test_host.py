@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.benchmarks.parts.page import host_line
 from serve_bench.observing import host
 from serve_bench.observing.host import busy_cores
-from serve_bench.report.page import host_line
 
 
 def write(root: Path, name: str, text: str) -> None:

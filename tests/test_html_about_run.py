@@ -9,11 +9,7 @@ from typing import Any
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import summarize
-from serve_bench.core.document import Cell, Facts, Folded, Number, Row, Section, Table, Text
-from serve_bench.core.load_result import Warmup
-from serve_bench.core.result import Result, VariantUsed, result_of
-from serve_bench.core.result import Row as Load
-from serve_bench.report.html.about_run import (
+from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
     asked,
     command_line,
@@ -21,7 +17,11 @@ from serve_bench.report.html.about_run import (
     method,
     whole_doubts,
 )
-from serve_bench.report.html.pieces import remarks_once
+from serve_bench.benchmarks.parts.pieces import remarks_once
+from serve_bench.core.document import Cell, Facts, Folded, Number, Row, Section, Table, Text
+from serve_bench.core.load_result import Warmup
+from serve_bench.core.result import Result, VariantUsed, result_of
+from serve_bench.core.result import Row as Load
 from serve_bench.store import read
 from tests.records import ROWS, cell, launch, planned, press_result, press_trial, run, trial
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Chart
-from serve_bench.report.html.charts import (
+from serve_bench.benchmarks.parts.charts import (
     VERDICTS,
     Mark,
     Point,
@@ -25,7 +24,8 @@ from serve_bench.report.html.charts import (
     ratios,
     stacked,
 )
-from serve_bench.report.html.charts_parts import FITS, LINE, broken
+from serve_bench.benchmarks.parts.charts_parts import FITS, LINE, broken
+from serve_bench.core.document import Chart
 from serve_bench.report.html.frame import DARK, LIGHT
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.climb import Climb
+from serve_bench.benchmarks.ladder.document import is_ladder
+from serve_bench.benchmarks.parts.charts_lines import AT_LEAST
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
-from serve_bench.report import render
-from serve_bench.report.html.charts_lines import AT_LEAST
-from serve_bench.report.ladder.page import is_ladder, ladder_sheet
 from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run, trial
 from tests.records import cell as cell_of
 from tests.sheet_parts import (
@@ -26,6 +26,7 @@ from tests.sheet_parts import (
     column,
     drawn,
     is_sound,
+    ladder_sheet,
     marks,
     section,
     table,

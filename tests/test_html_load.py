@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from serve_bench.cli.show import render
 from serve_bench.core.document import Chart, Document, Number, Table, Text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Run, Trial, result_of
-from serve_bench.report import render
-from serve_bench.report.load.page import load_sheet
 from tests.records import AT
+from tests.sheet_parts import load_sheet
 from tests.test_html_page import every, names, section, texts
 from tests.test_load_text import MS
 from tests.test_load_text import trial as summed_up

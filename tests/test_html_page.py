@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 import pytest
 
 from serve_bench.analysis.statistics import Spread
+from serve_bench.benchmarks.micro.page_charts import ends_of
+from serve_bench.benchmarks.micro.page_panels import MOST
+from serve_bench.benchmarks.parts import about_run
+from serve_bench.benchmarks.parts.page import page_of
+from serve_bench.cli.show import render
 from serve_bench.core.document import (
     Block,
     Chart,
@@ -28,14 +33,9 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Record, Result, VariantUsed, result_of
-from serve_bench.report import render
-from serve_bench.report.html import about_run
-from serve_bench.report.micro.page import page_sheet
-from serve_bench.report.micro.page_charts import ends_of
-from serve_bench.report.micro.page_panels import MOST
-from serve_bench.report.page import page_of
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
+from tests.sheet_parts import page_sheet
 
 HERE = Path(__file__).parent
 FILES = {

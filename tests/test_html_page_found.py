@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.micro.page_panels import MOST
+from serve_bench.cli.show import render
 from serve_bench.core.document import Chart, Number, Picture, Prose, Table
 from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
-from serve_bench.report import render
-from serve_bench.report.ladder.page import ladder_sheet
-from serve_bench.report.micro.page import page_sheet
-from serve_bench.report.micro.page_panels import MOST
 from serve_bench.store import read
 from tests.records import ROWS, cell, failure_of, launch, planned, run, trial
+from tests.sheet_parts import ladder_sheet, page_sheet
 from tests.test_html_page import (
     FILES,
     LATENCY,

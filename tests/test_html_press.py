@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.parts.published import press_table
+from serve_bench.cli.show import render
 from serve_bench.core.result import Result
-from serve_bench.report import render
-from serve_bench.report.press.page import press_sheet
-from serve_bench.report.published import press_table
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import (
     SCRIPT,
@@ -22,6 +21,7 @@ from tests.sheet_parts import (
     drawn,
     is_sound,
     marks,
+    press_sheet,
     section,
     table,
     tables,

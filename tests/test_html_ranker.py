@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, THROUGHPUT
+from serve_bench.cli.show import render
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Failure,
@@ -20,8 +21,6 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
-from serve_bench.report import render
-from serve_bench.report.ranker.page import ranker_sheet
 from tests.records import AT, run
 from tests.sheet_parts import (
     SCRIPT,
@@ -31,6 +30,7 @@ from tests.sheet_parts import (
     column,
     drawn,
     is_sound,
+    ranker_sheet,
     section,
     table,
     texts,

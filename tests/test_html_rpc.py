@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from serve_bench.cli.show import render
 from serve_bench.core.result import Result
-from serve_bench.report import render
-from serve_bench.report.rpc.page import rpc_sheet
 from tests.records import failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
     SCRIPT,
@@ -19,6 +18,7 @@ from tests.sheet_parts import (
     column,
     drawn,
     is_sound,
+    rpc_sheet,
     section,
     table,
     texts,

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.scale.growth import QUANTITIES
+from serve_bench.cli.show import render
 from serve_bench.core.result import Result
-from serve_bench.report import render
-from serve_bench.report.scale.page import scale_sheet
 from tests.scale_records import planned, scale_node, scale_result, scale_suite, scale_trial, usage
 from tests.sheet_parts import (
     SCRIPT,
@@ -20,6 +19,7 @@ from tests.sheet_parts import (
     column,
     drawn,
     is_sound,
+    scale_sheet,
     section,
     table,
     texts,

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
+from serve_bench.benchmarks.versus.document import comparison_document
+from serve_bench.cli.show import render_comparing
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -22,9 +24,8 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
-from serve_bench.report import render_comparing
-from serve_bench.report.versus.page import comparison_document, versus_document
 from tests.records import ROWS
+from tests.sheet_parts import versus_document
 from tests.test_report_versus import aa, stored, versus
 from tests.versus_records import rates, versus_result
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.statistics import summarize
+from serve_bench.benchmarks.parts.inside import profiling_costs, usage_table
+from serve_bench.cli.show import render
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
-from serve_bench.report import render
-from serve_bench.report.inside import profiling_costs, usage_table
 from tests.records import ROWS, launch, planned, run, trial
 
 

@@ -6,16 +6,16 @@ import json
 from dataclasses import asdict, replace
 
 from serve_bench.analysis.climb import Climb
+from serve_bench.benchmarks.ladder.comment import best_texts
+from serve_bench.benchmarks.ladder.page_found import found as sentences
+from serve_bench.benchmarks.ladder.page_rows import knees_table, ratio_of
 from serve_bench.benchmarks.ladder.summary import ladder_lines
+from serve_bench.benchmarks.ladder.tables import saturated
+from serve_bench.benchmarks.parts.page import page_of
+from serve_bench.cli.show import render
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Result, Trial, result_of
-from serve_bench.report import render
-from serve_bench.report.ladder.comment import best_texts
-from serve_bench.report.ladder.page_found import found as sentences
-from serve_bench.report.ladder.page_rows import knees_table, ratio_of
-from serve_bench.report.ladder.tables import saturated
-from serve_bench.report.page import page_of
 from tests.records import AT, cell, run, trial
 from tests.versus_records import latency_of
 

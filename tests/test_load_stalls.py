@@ -19,9 +19,12 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
+from serve_bench.benchmarks.load.text import load_text
+from serve_bench.benchmarks.parts.pieces import latency_curve
 from serve_bench.cli.drive import _write_hgrm
 from serve_bench.cli.noop import latency_text
 from serve_bench.cli.progress import trial_text
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Slices, Timing
@@ -31,9 +34,6 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load import drive_load
 from serve_bench.load.in_turn import drive_slices
-from serve_bench.report import render
-from serve_bench.report.html.pieces import latency_curve
-from serve_bench.report.load.text import load_text
 from tests.servers import serving
 from tests.test_load_combine import a_result
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.load.text import _time
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
-from serve_bench.report import render
-from serve_bench.report.load.text import _time
 
 MS = 1_000_000
 

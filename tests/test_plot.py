@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.ladder.plot import plot_ladders
 from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result, result_of
-from serve_bench.report.ladder.plot import plot_ladders
 from tests.records import PRESS_CELL, press_result, press_trial, run
 
 RATES = {1: 300.0, 10: 1500.0, 50: 1980.0, 100: 2000.0}

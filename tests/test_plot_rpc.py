@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.parts.published import RPC, reference
+from serve_bench.benchmarks.rpc.json_form import benchmark_report
+from serve_bench.benchmarks.rpc.plot import plot_rpc
+from serve_bench.benchmarks.rpc.read_back import THEIRS, read_report
 from serve_bench.benchmarks.rpc.request import World
 from serve_bench.benchmarks.rpc.summary import NAMES
 from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.report.published import RPC, reference
-from serve_bench.report.rpc.json_form import benchmark_report
-from serve_bench.report.rpc.plot import plot_rpc
-from serve_bench.report.rpc.read_back import THEIRS, read_report
 from tests.records import rpc_result, rpc_suite, rpc_trial, rpc_world
 
 SIZES = [rpc_world(size) for size in (10, 20, 40)]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.scale.plot import plot_scale
 from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result
-from serve_bench.report.scale.plot import plot_scale
 from tests.scale_records import (
     curve_trials,
     planned,

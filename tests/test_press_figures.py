@@ -9,9 +9,9 @@ import pytest
 
 from serve_bench.benchmarks.press.compare import Comparison, comparisons
 from serve_bench.benchmarks.press.summary import Setting, settings_of
+from serve_bench.benchmarks.press.tables import remarks
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
-from serve_bench.report.press.tables import remarks
 from tests.records import PRESS_CELL, press_result, press_row, press_trial
 
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}

@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.benchmarks.parts.page import decimals, latency, number, page_of
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
@@ -30,9 +33,7 @@ from serve_bench.core.result import (
     VariantUsed,
     result_of,
 )
-from serve_bench.report import FORMATS, render
-from serve_bench.report.page import decimals, latency, number, page_of
-from serve_bench.report.perf_metrics import perf_metrics
+from serve_bench.report import FORMATS
 from serve_bench.report.table import terminal
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, launch, planned, run, trial

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from serve_bench.benchmarks.parts.page import page_of
+from serve_bench.cli.show import render
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.result import PlannedTrial, Result, Row, Trial, result_of, trial_key
-from serve_bench.report import render
-from serve_bench.report.page import page_of
 from tests.records import launch, run, trial
 from tests.verdict_trials import IDLE, measured, process, usage
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.parts.published import PRESS, press_table, reference
+from serve_bench.benchmarks.press.comment import press_comment
 from serve_bench.benchmarks.press.summary import settings_of
+from serve_bench.benchmarks.press.tables import compared_table
+from serve_bench.cli.show import render
 from serve_bench.core.result import PlannedTrial, Result, Trial
-from serve_bench.report import FORMATS, render
-from serve_bench.report.press.comment import press_comment
-from serve_bench.report.press.tables import compared_table
-from serve_bench.report.published import PRESS, press_table, reference
+from serve_bench.report import FORMATS
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 
 GOLDEN = Path(__file__).parent / "golden"

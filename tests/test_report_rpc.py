@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
+from serve_bench.benchmarks.rpc.joined import rpc_page, use_of
+from serve_bench.benchmarks.rpc.json_form import benchmark_report
+from serve_bench.benchmarks.rpc.printed_form import form_lines, printed_form, published_arguments
 from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Figures, rpc_points
+from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
-from serve_bench.report import FORMATS, render
-from serve_bench.report.perf_metrics import perf_metrics
-from serve_bench.report.published import RPC, published_notes, reference
-from serve_bench.report.rpc.joined import rpc_page, use_of
-from serve_bench.report.rpc.json_form import benchmark_report
-from serve_bench.report.rpc.printed_form import form_lines, printed_form, published_arguments
+from serve_bench.report import FORMATS
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -18,15 +18,16 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.checks import checks
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.published import NIGHTLY, published_notes, reference
+from serve_bench.benchmarks.scale.joined import scale_page
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
 from serve_bench.benchmarks.scale.request import Workload
 from serve_bench.benchmarks.scale.summary import GRAPH_NAMES
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
-from serve_bench.report import FORMATS, render
-from serve_bench.report.perf_metrics import perf_metrics
-from serve_bench.report.published import NIGHTLY, published_notes, reference
-from serve_bench.report.scale.joined import scale_page
+from serve_bench.report import FORMATS
 from serve_bench.store import parse, to_line
 from tests.records import AT, failure_of, launch
 from tests.scale_records import (

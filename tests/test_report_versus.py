@@ -19,9 +19,10 @@ import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, result_of
-from serve_bench.report import COMPARED, FORMATS, render, render_comparing
+from serve_bench.report import COMPARED, FORMATS
 from tests.records import AT, ROWS, cell
 from tests.versus_records import (
     micro_result,

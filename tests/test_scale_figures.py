@@ -20,9 +20,9 @@ from serve_bench.benchmarks.scale.summary import (
     scale_lines,
     scale_sizes,
 )
+from serve_bench.benchmarks.scale.tables import figure_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric
-from serve_bench.report.scale.tables import figure_text
 from tests.scale_records import (
     MS,
     curve_trials,

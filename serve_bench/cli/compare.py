@@ -49,8 +49,9 @@ def compare(
     from serve_bench.analysis.comparing.parts import GATE
     from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.cli.report import place_of_page, write_comparison
+    from serve_bench.cli.show import render_comparing
     from serve_bench.core.errors import BadInput
-    from serve_bench.report import COMPARED, render_comparing
+    from serve_bench.report import COMPARED
     from serve_bench.store import read
 
     html = format == "html"

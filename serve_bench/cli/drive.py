@@ -12,6 +12,7 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
+from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.measure import place_of
 from serve_bench.cli.progress import PLAIN_EVERY_S, clock
 from serve_bench.cli.record import draw_profiles
@@ -30,7 +31,6 @@ from serve_bench.load.external import ExternalError
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import Profiling, parse_targets, to_profile
 from serve_bench.observing.pyspy import check_process, py_spy
-from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.runner.load_place import LoadOn
 from serve_bench.runner.url import Driven, drive_profiled, drive_url
 from serve_bench.serving.ports import port_owner

@@ -72,8 +72,8 @@ def history(
     from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.analysis.history import FAIL_ON, history_of
     from serve_bench.analysis.history.parts import Chosen
+    from serve_bench.benchmarks.history.forms import FORMS, render_history
     from serve_bench.core.errors import BadInput
-    from serve_bench.report.history.forms import FORMS, render_history
 
     if format not in FORMS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
@@ -107,7 +107,7 @@ def history(
     else:
         _write(to, text)
     if plot is not None:
-        from serve_bench.report.history.plot import plot_history
+        from serve_bench.benchmarks.history.plot import plot_history
 
         _write(plot, plot_history(told, plot.suffix[1:]))
     return _close(told, fail_on)
@@ -226,8 +226,8 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
 
 def _check_plot(plot: Path) -> None:
     """BadInput where another file than an earlier plot stands."""
+    from serve_bench.benchmarks.history.plot import MADE_BY
     from serve_bench.core.errors import BadInput
-    from serve_bench.report.history.plot import MADE_BY
     from serve_bench.report.plot_file import is_made_by
     from serve_bench.store.files import check_reachable, why
 
@@ -262,8 +262,8 @@ def _close(told: History, fail_on: str | None) -> int:
     """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     import sys
 
+    from serve_bench.benchmarks.history.words import gap_lines, news_lines
     from serve_bench.core.errors import visible
-    from serve_bench.report.history.words import gap_lines, news_lines
 
     if fail_on is None:
         return 0

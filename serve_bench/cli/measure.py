@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.say import say
@@ -38,7 +39,6 @@ from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.profiler import parse_targets
 from serve_bench.observing.pyspy import py_spy, why_not_allowed
-from serve_bench.report.inside import facts, profiling_costs
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device

@@ -132,7 +132,7 @@ def latency_text(trial: Trial) -> str:
         latency_figures,
         merged,
     )
-    from serve_bench.report.texts import bound_sign
+    from serve_bench.benchmarks.parts.texts import bound_sign
 
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
 from serve_bench.analysis.statistics import latency_figures
+from serve_bench.benchmarks.parts.texts import bound_sign
 from serve_bench.core.errors import visible
 from serve_bench.core.kept import kept_text
 from serve_bench.core.plan import label_of
 from serve_bench.core.result import Failure, Trial
-from serve_bench.report.texts import bound_sign
 from serve_bench.runner.observer import Observer, Step
 
 if TYPE_CHECKING:

@@ -184,7 +184,8 @@ def write_page(
     `output`: a file, - for stdout, None for report.html in the run's folder, of several runs in the
     present one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
-    from serve_bench.report.html import sheet_of
+    from serve_bench.benchmarks.registry import benchmark_of
+    from serve_bench.core.document import ReportOptions
     from serve_bench.report.html.blocks import LIMIT, bytes_said
     from serve_bench.report.html.frame import bundle, html_text
 
@@ -194,7 +195,10 @@ def write_page(
     for _, result in runs:
         for warning in result.warnings:
             print(f"warning: {warning.message}", file=sys.stderr)
-    sheets = [sheet_of(result, str(place), published) for place, result in runs]
+    sheets = [
+        benchmark_of(result.run).telling.document(result, ReportOptions(str(place), published))
+        for place, result in runs
+    ]
     base = Path() if to is None else to.parent
     folders = [
         _folder(home, sheet, base, place.name if place.is_file() else None)
@@ -222,8 +226,8 @@ def _home(place: Path) -> Path:
 
 def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
     """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
+    from serve_bench.benchmarks.versus.document import comparison_document
     from serve_bench.report.html.frame import bundle, html_text
-    from serve_bench.report.versus.page import comparison_document
 
     text = html_text([comparison_document(comparing, where)], bundle=bundle())
     if to is None:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from serve_bench.benchmarks.rpc.json_form import rpc_json
+from serve_bench.benchmarks.rpc.plot import plot_rpc
+from serve_bench.benchmarks.rpc.printed_form import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
     RpcLaunch,
@@ -34,9 +37,6 @@ from serve_bench.cli.sitting import (
 )
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.result import Result
-from serve_bench.report.rpc.json_form import rpc_json
-from serve_bench.report.rpc.plot import plot_rpc
-from serve_bench.report.rpc.printed_form import REPORT_FILE
 from serve_bench.store import check_new, read
 from serve_bench.store.files import why, write_whole
 

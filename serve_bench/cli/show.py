@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.analysis.comparing import VERSUS, of_versus
+from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.core.document import Document, ReportOptions
+from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.result import Result
-from serve_bench.report import FORMATS, render
+from serve_bench.report import COMPARED, FORMATS
 from serve_bench.store.files import check_reachable, why, write_whole
 
 if TYPE_CHECKING:
@@ -114,12 +118,135 @@ def report_text(
 
 def write_perf_metrics(result: Result, path: Path) -> None:
     """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
-    from serve_bench.report.perf_metrics import perf_metrics
+    from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 
     try:
         write_whole(path, perf_metrics(result))
     except OSError as error:
         raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
+
+
+# --------------------------------------------------------------------------------------------------
+# A run, or a comparison, as text in one of the forms.
+
+
+def render(
+    result: Result,
+    format: str = "table",
+    *,
+    published: bool = False,
+    where: str | None = None,
+    width: int = 80,
+    color: bool = False,
+    exclude_connect: bool = False,
+) -> str:
+    """A run as text that ends with a newline; see ReportOptions.
+
+    `width` (characters) and `color` are for the table alone; see `table.terminal()`. Raises
+    BadInput for an unknown format, FormatError for damaged records. Control characters in names are
+    written out.
+    """
+    if format not in FORMATS:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    options = ReportOptions(where, published, exclude_connect)
+    if result.run.command == VERSUS and format in COMPARED:
+        places = (where,) if where else ()
+        return render_comparing(of_versus(result), format, places, width, color)
+    benchmark = benchmark_of(result.run)
+    if format == "json":
+        return visible(benchmark.forms.json_text(result, options))
+    if format == "csv":
+        return visible(benchmark.forms.csv_text(result, options))
+    if format == "classic":
+        return visible(benchmark.forms.classic_text(result, options))
+    text = _before(result, format, options, width, color)
+    if text is not None:
+        return text
+    return document_text(benchmark.telling.document(result, options), format, width, color)
+
+
+def document_text(document: Document, format: str, width: int, color: bool) -> str:
+    """A document for a terminal (`table`) or as Markdown."""
+    if format == "markdown":
+        from serve_bench.report.comment import document_comment
+
+        return visible(document_comment(document))
+    from serve_bench.report.terminal import terminal_text
+
+    return terminal_text(document, width, color)
+
+
+def render_comparing(
+    comparing: Comparing,
+    format: str = "table",
+    where: Sequence[str] = (),
+    width: int = 80,
+    color: bool = False,
+) -> str:
+    """A comparison as text that ends with a newline. `where`: the folders of its records.
+
+    Raises BadInput for a form that it does not have.
+    """
+    from serve_bench.benchmarks.versus import forms
+    from serve_bench.benchmarks.versus.document import comparison_document
+    from serve_bench.benchmarks.versus.json_form import versus_json
+
+    if format not in COMPARED:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
+    if format == "json":
+        return visible(versus_json(comparing, where))
+    if format == "csv":
+        return visible(forms.versus_csv(comparing))
+    return document_text(comparison_document(comparing, where), format, width, color)
+
+
+def _before(
+    result: Result, format: str, options: ReportOptions, width: int, color: bool
+) -> str | None:
+    """Terminal and Markdown of the kinds that have builders of their own for them still; None for
+    those that are told by their document."""
+    from serve_bench.benchmarks.ladder.comment import ladder_comment
+    from serve_bench.benchmarks.ladder.text import ladder_text
+    from serve_bench.benchmarks.load.text import load_text
+    from serve_bench.benchmarks.micro.comment import rows_comment
+    from serve_bench.benchmarks.micro.own_app_text import own_text
+    from serve_bench.benchmarks.parts.page import page_of
+    from serve_bench.benchmarks.press.comment import press_comment
+    from serve_bench.benchmarks.press.text import press_text
+    from serve_bench.benchmarks.ranker.comment import ranker_comment
+    from serve_bench.benchmarks.ranker.text import ranker_text
+    from serve_bench.benchmarks.rpc.comment import rpc_comment
+    from serve_bench.benchmarks.rpc.text import rpc_text
+    from serve_bench.benchmarks.scale.comment import scale_comment
+    from serve_bench.benchmarks.scale.text import scale_text
+    from serve_bench.report.table import table
+
+    where, published, exclude = options.where, options.published, options.exclude_connect
+    markdown = format == "markdown"
+    command, about = result.run.command, (published, where)
+    if markdown:
+        comments = {
+            "press": lambda: press_comment(result, published, where, exclude),
+            "sweep": lambda: ladder_comment(result, published, where),
+            "recsys": lambda: ladder_comment(result, published, where),
+            "ranker": lambda: ranker_comment(result, where),
+            "rpc": lambda: rpc_comment(result, published, where),
+            "scale": lambda: scale_comment(result, published, where),
+        }
+        return visible(comments.get(command, lambda: rows_comment(result, published, where))())
+    if command in ("micro", "noop"):
+        return table(page_of(result, published=published, where=where), width=width, color=color)
+    tables = {
+        "run": lambda: own_text(result, where, width),
+        "load": lambda: load_text(result, where, width),
+        "press": lambda: press_text(result, *about, width, exclude),
+        "sweep": lambda: ladder_text(result, *about, width),
+        "recsys": lambda: ladder_text(result, *about, width),
+        "ranker": lambda: ranker_text(result, where, width),
+        "rpc": lambda: rpc_text(result, *about, width),
+        "scale": lambda: scale_text(result, *about, width),
+    }
+    return visible(tables[command]())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -186,20 +313,20 @@ def _draw_of(result: Result, published: bool) -> Callable[[str], bytes]:
 
 
 def _ladders(result: Result, published: bool) -> Callable[[str], bytes]:
-    from serve_bench.report.ladder.plot import plot_ladders
+    from serve_bench.benchmarks.ladder.plot import plot_ladders
 
     return lambda kind: plot_ladders(result, kind, published=published)
 
 
 def _rpc(result: Result, published: bool) -> Callable[[str], bytes]:
-    from serve_bench.report.rpc.json_form import benchmark_report
-    from serve_bench.report.rpc.plot import plot_rpc
+    from serve_bench.benchmarks.rpc.json_form import benchmark_report
+    from serve_bench.benchmarks.rpc.plot import plot_rpc
 
     report = benchmark_report(result)
     return lambda kind: plot_rpc(report, kind, published=published)
 
 
 def _curve(result: Result) -> Callable[[str], bytes]:
-    from serve_bench.report.scale.plot import plot_scale
+    from serve_bench.benchmarks.scale.plot import plot_scale
 
     return lambda kind: plot_scale(result, kind)

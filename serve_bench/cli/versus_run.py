@@ -153,7 +153,7 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     """Prints the report, and what breaks the gate: of one and the same comparison. Returns the exit
     code of the gate."""
     from serve_bench.analysis.comparing import of_versus
-    from serve_bench.report import render_comparing
+    from serve_bench.cli.show import render_comparing
     from serve_bench.report.table import terminal
 
     for warning in result.warnings:

@@ -1,8 +1,7 @@
 """What a run says: sections of prose, figures, tables, charts and pictures.
 
-Rule: whoever fills a part says what it means and never how it looks; report/html/frame.py lays it
-out and escapes every text, report/html/charts.py knows the charts. So each kind of run is a list of
-sections, and looks like the others.
+Rule: a part says what it means and never how it looks. A form in report/ lays it out and escapes
+every text. Each kind of run is a list of sections, and looks like the others.
 """
 
 from __future__ import annotations
@@ -148,6 +147,17 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     detail: Detail = "further"
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows beside the run. `where`: the folder of the run, as it is shown;
+    `published`: published figures beside the measured ones; `exclude_connect`: of press, figures
+    without the time to connect beside."""
+
+    where: str | None = None
+    published: bool = False
+    exclude_connect: bool = False
 
 
 @dataclass(frozen=True)

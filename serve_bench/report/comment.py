@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from serve_bench.analysis.checks import Warning
+from serve_bench.benchmarks.parts.pieces import doubted
 from serve_bench.core.document import Block, Cell, Document, Facts, Folded, Prose, Table, cell_text
 from serve_bench.core.result import Result, Trial
 from serve_bench.report.columns import Texts, inline, markdown_table
-from serve_bench.report.html.pieces import doubted
 
 # --------------------------------------------------------------------------------------------------
 # A run as a comment on a pull request: a line of verdict, one table, all else folded away.

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
+from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.report.columns import wrapped
-from serve_bench.report.texts import host_line
 
 _SGR: Final[dict[Status, str]] = {
     "ok": "32",

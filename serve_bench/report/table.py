@@ -13,12 +13,19 @@ from typing import Final, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from serve_bench.benchmarks.parts.inside import UsageTable
+from serve_bench.benchmarks.parts.page import Entry, Page, VariantPart
+from serve_bench.benchmarks.parts.texts import (
+    cell_title,
+    latency,
+    mean_and_std,
+    number,
+    ratio,
+    remark,
+)
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Failure
 from serve_bench.report.columns import Fitted, fitted
-from serve_bench.report.inside import UsageTable
-from serve_bench.report.page import Entry, Page, VariantPart
-from serve_bench.report.texts import cell_title, latency, mean_and_std, number, ratio, remark
 from serve_bench.report.widths import padded, width_of, wrapped
 
 #: Columns that may go when there is no room, the first first.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.versus.duet import halves
+from serve_bench.cli.show import render
 from serve_bench.core.result import Result
-from serve_bench.report import render
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 from tests.integration.test_ci_example import HANDLER, SPIN

@@ -1,0 +1,447 @@
+"""What the pages of all kinds of run have: what was asked, the machine, the method.
+
+Rule: figures come from the records and from analysis/statistics.py, as in every other form of
+report; what is not recorded is left out, never guessed. Rows stand below, launches in pieces.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from serve_bench.analysis.checks import checks
+from serve_bench.analysis.statistics import MAIN, Line, summarize
+from serve_bench.benchmarks.parts.pieces import proofs, remarks_once, whole_proofs
+from serve_bench.benchmarks.parts.texts import cell_title, number
+from serve_bench.core.document import Block, Cell, Column, Facts, Number, Row, Section, Table, Text
+from serve_bench.core.result import JsonObject, Result, Run, Trial
+
+# --------------------------------------------------------------------------------------------------
+# How the rows of a run were executed, beside what was asked of them.
+#
+# Rule: what differs from what was asked is marked where it stands, and said in words under the row.
+
+MISSING: Final = Number("-", None)
+
+
+def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
+    """Each row: asked and executed connections, rates and windows, the warm-up, and what was
+    answered."""
+    opened = any(line.row.loop == "open" for line in lines)
+    rates = (Column("rate", "asked, requests/s"), Column("sent", "requests/s")) if opened else ()
+    columns = (
+        Column("row", number=False),
+        Column("connections", "asked"),
+        Column("used"),
+        Column("processes"),
+        *rates,
+        Column("episodes" if suite.get("steps") else _thing(lines), "asked"),
+        Column("measured"),
+        Column("warm-up", "s"),
+        Column("steady"),
+        Column("completed", "requests"),
+        Column("failed", "requests"),
+    )
+    alike = _alike([line.cell for line in lines])
+    clients = {_client(line) for line in lines}
+    rows = []
+    for line in lines:
+        own = {name: value for name, value in line.cell.items() if name not in alike}
+        cells = (
+            _name(line, len(clients) > 1),
+            *_load_cells(line, opened),
+            _asked_cell(line, suite),
+            _measured(line.trials) if line.trials else Text("not measured", "bad"),
+            *_outcome(line),
+        )
+        group = f"{line.variant}: {cell_title(own)}" if own else line.variant
+        rows.append(Row(cells, doubts=tuple(_differences(line)), group=group))
+    notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
+    notes += [f"every cell: {cell_title(alike)}"] if alike else []
+    if any(line.trials for line in lines) and not any(_warmed(line) for line in lines):
+        notes.append("no warm-up before a row")
+    whole = Table("Declared and executed", columns, tuple(_apart(rows)))
+    return replace(_filled(whole), notes=(*notes, *_notes(lines, suite)))
+
+
+def _warmed(line: Line) -> bool:
+    return any(trial.warmup.seconds for trial in line.trials)
+
+
+def _apart(rows: Sequence[Row]) -> list[Row]:
+    """Where each of several rows has a heading of its own, that is its name."""
+    if len(rows) < 2 or len({row.group for row in rows}) < len(rows):
+        return list(rows)
+    out = []
+    for row in rows:
+        first, *rest = row.cells
+        name = first if isinstance(first, Text) else Text(str(first))
+        named = Text(row.group, name.tone, (name.text, *name.below))
+        out.append(replace(row, cells=(named, *rest), group=""))
+    return out
+
+
+def _filled(table: Table) -> Table:
+    """The table without the columns that hold nothing but dashes."""
+    if not table.rows:
+        return table
+    kept = [
+        at
+        for at in range(len(table.columns))
+        if any(_text(row.cells[at]) != MISSING.text for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=tuple(replace(row, cells=tuple(row.cells[at] for at in kept)) for row in table.rows),
+    )
+
+
+def _text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _client(line: Line) -> str:
+    return f"{line.row.client}, {line.row.loop} loop"
+
+
+def _notes(lines: Sequence[Line], suite: JsonObject) -> Iterator[str]:
+    launches = [len(line.keys) for line in lines if line.status != "profiled"]
+    if max(launches, default=0) > 1:
+        each = _span(launches, "{}")
+        yield f"launches of a row: {each}; requests of all, the mean of their warm-ups"
+    least, most = suite.get("warmup_min_s"), suite.get("warmup_max_s")
+    timed = any(line.row.requests_each is None for line in lines)
+    if timed and least is not None and most is not None:
+        yield (
+            f"warm-up asked: {least:g} to {most:g} s, until the rate is steady; it is not counted, "
+            "and the load goes on into the first window"
+        )
+    if any(line.status == "profiled" for line in lines):
+        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
+
+
+def _alike(cells: Sequence[JsonObject]) -> dict[str, Any]:
+    """The axes that every cell has with one value: said once, not with each row."""
+    return {
+        name: value
+        for name, value in cells[0].items()
+        if all(name in cell and cell[name] == value for cell in cells)
+    }
+
+
+def _thing(lines: Sequence[Line]) -> str:
+    """What is asked of rows: windows of time, so many requests, or either."""
+    counted = {line.row.requests_each is not None for line in lines}
+    return (
+        "windows or requests" if len(counted) > 1 else "requests" if True in counted else "windows"
+    )
+
+
+def _name(line: Line, named: bool) -> Text:
+    label = f"{line.row.label} (profiled)" if line.status == "profiled" else line.row.label
+    return Text(label, below=(_client(line),) if named else ())
+
+
+def _load_cells(line: Line, opened: bool) -> Iterator[Cell]:
+    """Connections, load workers and, where a row has one, the rate."""
+    row = line.row
+    yield Number(f"{row.connections:,}", row.connections)
+    yield _connections(line)
+    yield _processes(line)
+    if opened:
+        yield Number(number(row.rate_per_s), row.rate_per_s)
+        yield _sent(line.trials) if row.loop == "open" else MISSING
+
+
+def _outcome(line: Line) -> Iterator[Cell]:
+    """The warm-up, and the requests that the windows counted."""
+    yield _warmup(line.trials)
+    yield _steady(line.trials)
+    if not line.trials:
+        yield from (MISSING, MISSING)
+        return
+    yield Number(f"{line.completed:,}", line.completed)
+    yield Number(f"{line.errors:,}", line.errors, "bad" if line.errors else "plain")
+
+
+def _connections(line: Line) -> Number:
+    """Those that the load workers had; a dash where the client does not tell."""
+    used = [
+        sum(int(one["connections"]) for one in trial.client["workers"])
+        for trial in line.trials
+        if trial.client.get("workers")
+    ]
+    if not used:
+        return MISSING
+    text = _span(used, "{:,.0f}")
+    # An open loop may do with fewer; from several nodes there are more: so many on each.
+    off = line.row.loop == "closed" and any(one < line.row.connections for one in used)
+    return Number(text, statistics.fmean(used), "doubt" if off else "plain")
+
+
+def _processes(line: Line) -> Number:
+    used = [len(trial.client["workers"]) for trial in line.trials if trial.client.get("workers")]
+    used = used or ([] if line.row.processes is None else [line.row.processes])
+    return Number(_span(used, "{:,.0f}"), statistics.fmean(used)) if used else MISSING
+
+
+def _sent(trials: Sequence[Trial]) -> Number:
+    """Requests sent a second, in the mean of the launches."""
+    rates = [
+        trial.counts.sent / trial.seconds["measured"]
+        for trial in trials
+        if trial.seconds.get("measured")
+    ]
+    mean = statistics.fmean(rates) if rates else None
+    return Number(number(mean), mean)
+
+
+def _asked_cell(line: Line, suite: JsonObject) -> str:
+    """`10 x 1 s`, so many requests, the seconds of a side of versus, or the episodes of rpc with
+    the calls of each observer in one (or as many as begin in so long)."""
+    if line.row.requests is not None:
+        return f"{line.row.requests:,}"
+    count, length, side = (suite.get(name) for name in ("windows", "window_s", "side_s"))
+    if count is not None and length is not None:
+        return f"{count} x {length:g} s"
+    if side is not None:
+        return f"{side:g} s"
+    episodes, calls, most = (suite.get(name) for name in ("episodes", "steps", "seconds"))
+    if calls is None or (episodes is None and most is None):
+        return "-"
+    return f"{episodes:,} x {calls:,} calls" if most is None else f"{most:g} s"
+
+
+def _measured(trials: Sequence[Trial]) -> str:
+    """The windows of the launches; one window is as long as it took."""
+    metrics = [(trial, trial.metrics.get(MAIN)) for trial in trials]
+    found = [(len(m.windows), t.window_s) for t, m in metrics if m is not None and m.windows]
+    if not found:
+        return "-"
+    lengths = _span([length for _, length in found], "{:.3g}")
+    counts = [count for count, _ in found]
+    return f"{lengths} s" if set(counts) == {1} else f"{_span(counts, '{:,}')} x {lengths} s"
+
+
+def _warmup(trials: Sequence[Trial]) -> Number:
+    """Its mean over launches; a dash where there was none."""
+    found = [trial.warmup.seconds for trial in trials if trial.warmup.seconds]
+    mean = statistics.fmean(found) if found else None
+    return Number(number(mean, 3), mean)
+
+
+def _steady(trials: Sequence[Trial]) -> Text:
+    """Whether the rate had settled when the first window began."""
+    warmed = [trial.warmup for trial in trials if trial.warmup.seconds]
+    if not warmed:
+        return Text("-")
+    steady = sum(one.steady for one in warmed)
+    word = "yes" if steady == len(warmed) else "no" if not steady else f"{steady} of {len(warmed)}"
+    if all(one.judged is False for one in warmed):
+        word = "not judged"
+    return Text(word, "plain" if steady == len(warmed) else "doubt")
+
+
+def _differences(line: Line) -> Iterator[str]:
+    """In what the row was executed otherwise than it was asked for, and in which launches."""
+    done, planned = len(line.trials), len(line.keys)
+    if 0 < done < planned:
+        yield f"{done} of {planned} launches measured"
+    told: dict[str, list[int]] = {}
+    for trial in line.trials:
+        for words in _differs(trial):
+            told.setdefault(words, []).append(trial.round)
+    for words, rounds in told.items():
+        if len(rounds) == planned:
+            yield words
+        else:
+            yield f"launch{'es' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}: {words}"
+
+
+def _differs(trial: Trial) -> Iterator[str]:
+    why = (trial.client.get("slices") or {}).get("why")
+    if why:
+        yield str(why)
+    if trial.flags.get("cut"):
+        ended = trial.ended_in_windows
+        yield f"time ended it after {ended:,} of {trial.row.requests or 0:,} requests"
+    if trial.flags.get("interrupted"):
+        yield "broken off before its end"
+    if trial.flags.get("unsettled"):
+        yield "begun before what the row before it left behind was worked off"
+    yield from map(str, trial.client.get("notes") or ())
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    """`3`, or `3 to 5` where the values differ as they are written."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+# --------------------------------------------------------------------------------------------------
+
+Formula: TypeAlias = tuple[str, str, str]
+"""Name, formula in plain text, source."""
+
+COMMIT: Final = 12
+"""Characters of a commit that tell it from all others; the records have the whole."""
+
+GENERAL_FORMULAS: Final[tuple[Formula, ...]] = (
+    (
+        "mean ± std of a row",
+        "mean = sum(w) / n, std = sqrt(sum((w - mean)^2) / n), w: its n windows (ddof 0); over "
+        "launches the mean of their means, and the root of the mean of their variances",
+        "as the published benchmark computes it; serve_bench/analysis/statistics.py",
+    ),
+    (
+        "std over launches",
+        "sqrt(sum((m - mean)^2) / (k - 1)), m: the means of k launches (ddof 1)",
+        "GLOSSARY.md; serve_bench/analysis/statistics.py",
+    ),
+    (
+        "p50, p90, p99",
+        "the smallest value that 50, 90, 99 % of all values do not exceed (nearest rank), in a "
+        "histogram with 1,024 slots for each power of two: at most 0.05 % off; histograms of "
+        "launches are added up",
+        "GLOSSARY.md; serve_bench/core/histogram.py",
+    ),
+    (
+        "latency",
+        "time at which the response was whole - time at which the request was due; in a closed "
+        "loop it is due when it is sent",
+        "GLOSSARY.md",
+    ),
+    (
+        "requests",
+        "carried in + sent = completed + failed + in flight; failed requests are no samples of "
+        "throughput or latency",
+        "GLOSSARY.md",
+    ),
+)
+"""What holds for every run with windows and latencies."""
+
+
+def asked(run: Run) -> Facts:
+    """What was asked for: the command as it was typed, the suite, what the plan holds, when."""
+    return Facts(tuple(_asked(run)))
+
+
+def _asked(run: Run) -> Iterator[tuple[str, str]]:
+    yield "command", command_line(run)
+    name = run.suite.get("name")
+    if name and name != run.command:
+        yield "suite", str(name)
+    app = run.suite.get("app")
+    if app:
+        named = app.get("target") or app.get("name") if isinstance(app, dict) else app
+        yield "app", str(named)
+    if run.plan:
+        yield "planned", _planned(run)
+    yield "begun", moment(run.started_at)
+    yield "run", run.id
+
+
+def moment(text: str) -> str:
+    """`2026-01-02 03:04:05 UTC`; a time of another zone as it is recorded."""
+    day, _, time = text.removesuffix("+00:00").partition("T")
+    return f"{day} {time.partition('.')[0]} UTC" if text.endswith("+00:00") and time else text
+
+
+def command_line(run: Run) -> str:
+    """The command as it can be typed again; of headers it has the names alone."""
+    words = run.argv[1:] if run.argv[:1] == ("serve-bench",) else run.argv
+    return shlex.join(("serve-bench", *words))
+
+
+def _planned(run: Run) -> str:
+    """`1 variant, 6 cells, 3 rows, 1 launch of each: 18 trials`."""
+    variants = len({one.variant for one in run.plan})
+    cells = len({json.dumps(dict(one.cell), sort_keys=True) for one in run.plan})
+    rows = len({one.row for one in run.plan})
+    launches = len({one.round for one in run.plan})
+    return (
+        f"{_count(variants, 'variant')}, {_count(cells, 'cell')}, {_count(rows, 'row')}, "
+        f"{_count(launches, 'launch', 'launches')} of each: {_count(len(run.plan), 'trial')}"
+    )
+
+
+def _count(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def machine(run: Run) -> Facts:
+    """The host, as far as it is recorded, and the versions on it."""
+    return Facts(tuple(_machine(run)))
+
+
+def _machine(run: Run) -> Iterator[tuple[str, str]]:
+    host = run.host
+    commit, mark, changes = (run.git_commit or "").partition("+")
+    short = f", commit {commit[:COMMIT]}{mark}{changes}" if commit else ""
+    for name, text in (
+        ("CPU", host.get("cpu")),
+        ("cores", _cores(host)),
+        ("memory", _memory(host)),
+        ("kernel", " ".join(str(host[key]) for key in ("kernel", "machine") if host.get(key))),
+        ("governor", host.get("governor")),
+        ("load before the start", _load(host)),
+        ("Python", host.get("python")),
+        ("Ray", host.get("ray")),
+        ("serve-bench", f"{run.tool_version}{short}"),
+        ("host", host.get("id")),
+    ):
+        if text:
+            yield name, str(text)
+
+
+def _cores(host: JsonObject) -> str:
+    usable, logical = host.get("usable_cores"), host.get("logical_cores")
+    physical, quota = host.get("physical_cores"), host.get("cpu_quota_cores")
+    words = [
+        None if usable is None else f"{usable} usable",
+        None if logical is None else f"{logical} logical",
+        None if physical is None else f"{physical} physical",
+        None if quota is None else f"quota {quota:g}",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _memory(host: JsonObject) -> str:
+    whole, limit = host.get("memory_bytes"), host.get("memory_limit_bytes")
+    words = [
+        f"{whole / 2**30:.1f} GiB" if whole else "",
+        f"limit {limit / 2**30:.1f} GiB" if limit else "",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _load(host: JsonObject) -> str:
+    spans = [span for span in (1, 5, 15) if host.get(f"load_{span}m") is not None]
+    loads = ", ".join(f"{host[f'load_{span}m']:.2f}" for span in spans)
+    return f"{loads} (mean over {', '.join(map(str, spans))} min)" if spans else ""
+
+
+def whole_doubts(result: Result) -> tuple[str, ...]:
+    """The warnings about the whole run, one line each."""
+    return tuple(
+        remarks_once([one for one in checks(result) if one.key is None and one.variant is None])
+    )
+
+
+def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
+    """How it was measured: each row as declared and as executed, the proof of each launch, the
+    formulas with their sources. What the run has none of is left out."""
+    blocks: list[Block] = []
+    if lines := summarize(result):
+        blocks.append(executed(lines, result.run.suite))
+    if result.launches:
+        blocks += [proofs(result.launches), *whole_proofs(result.launches)]
+    if formulas:
+        columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
+        blocks.append(Table("Formulas", columns, tuple(Row(one) for one in formulas)))
+    return Section("method", "Method", tuple(blocks))

@@ -1,0 +1,75 @@
+"""The `perf_metrics` JSON that Ray's release tooling collects.
+
+Rule: its form is {"perf_metrics": [{perf_metric_name, perf_metric_value, perf_metric_type}]}, the
+type THROUGHPUT or LATENCY. A name carries variant, cell, row, metric and unit. What was planned
+and not measured is listed under `not_measured`, rows whose figures are of what was broken under
+`broken`, without a figure, and the names of figures that are only known to be higher under
+`lower_bounds`: keys that the tooling does not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from serve_bench.analysis.statistics import Line, summarize
+from serve_bench.benchmarks.scale.json_form import scale_perf_metrics
+from serve_bench.core.load_result import HISTOGRAMS
+from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.usage import BATCH_SIZE
+
+#: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
+#: batches that Serve formed, are evidence.
+_EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
+
+
+def perf_metrics(result: Result) -> str:
+    """The figures of a run, profiled rows left out, as the text of that JSON file.
+
+    A run of scale has the published names: benchmarks/scale/json_form.py.
+    """
+    if result.run.command == "scale":
+        return scale_perf_metrics(result)
+    lines = [line for line in summarize(result) if line.status != "profiled"]
+    named = [pair for line in lines if not line.broken for pair in _metrics(line)]
+    content = {
+        "perf_metrics": [metric for metric, _ in named],
+        "not_measured": [key for line in lines for key in line.keys if not line.trials],
+        "broken": [key for line in lines for key in line.keys if line.broken],
+        "lower_bounds": [metric["perf_metric_name"] for metric, lower in named if lower],
+    }
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _metrics(line: Line) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each figure, and whether it is only a lower bound."""
+    row = (
+        line.row.label
+        if line.row.data_size == "small"
+        else f"{line.row.label} {line.row.data_size}"
+    )
+    place = f"{line.variant}_{cell_slug(line.cell)}_{row}"
+    for name, spread in line.spreads.items():
+        kind = "THROUGHPUT" if spread.better == "higher" else "LATENCY"
+        yield (
+            _metric(f"{place}_{name}_{spread.unit.replace('/', '_per_')}", spread.mean, kind),
+            False,
+        )
+    for name, figures in line.distributions.items():
+        if name in _EVIDENCE:
+            continue
+        unit, per = ("ms", 1e6) if figures.unit == "ns" else (figures.unit, 1.0)
+        for share in ("p50", "p99"):
+            value = float(getattr(figures, share)) / per
+            lower = share in figures.lower_bounds
+            yield _metric(f"{place}_{name}_{share}_{unit}", value, "LATENCY"), lower
+
+
+def _metric(name: str, value: float, kind: str) -> dict[str, Any]:
+    return {
+        "perf_metric_name": re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_"),
+        "perf_metric_value": value,
+        "perf_metric_type": kind,
+    }

@@ -1,0 +1,430 @@
+"""Small pieces that the pages of several kinds of runs are made of: figures, doubts, curves.
+
+Rule: the value of a Number is the number that `--format json` has, in its unit (ns, seconds), while
+its text is in the unit of the column. What JSON does not hold is either made of what it holds (a
+sum over classes of errors, a mean over launches) or stands as plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
+from serve_bench.analysis.verdict import Verdict
+from serve_bench.benchmarks.parts.charts import Share
+from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
+from serve_bench.benchmarks.parts.page import Page, engaged_of
+from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number, remark
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Folded,
+    Number,
+    Row,
+    Section,
+    Table,
+    Text,
+    Tone,
+)
+from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.proof import contradictions
+from serve_bench.core.result import Failure, Launch, Trial
+
+NOTHING: Final = Number("-", None)
+
+NS_PER_MS: Final = 1e6
+
+MOST_LINES: Final = 8
+"""Of one chart: more colours than that are not told apart."""
+
+# --------------------------------------------------------------------------------- figures
+
+
+def plain(value: float | None, digits: int = 4, tone: Tone = "plain") -> Number:
+    """A figure with about so many digits; `-` where there is none."""
+    return Number(number(value, digits), value, tone)
+
+
+def count(value: int | None, tone: Tone = "plain") -> Number:
+    """A whole number with its thousands apart."""
+    return NOTHING if value is None else Number(f"{value:,}", value, tone)
+
+
+def percent(value: float | None) -> Number:
+    """CPU or GPU: whole per cents."""
+    return NOTHING if value is None else Number(f"{value:,.0f}", value)
+
+
+def milliseconds(value_ns: float | None) -> Number:
+    """Nanoseconds, shown in ms."""
+    return NOTHING if value_ns is None else Number(latency(value_ns / NS_PER_MS), value_ns)
+
+
+def share(found: Distribution | None, name: str) -> Number:
+    """A percentile (or mean, max) of a latency in ns, shown in ms."""
+    return NOTHING if found is None else milliseconds(getattr(found, name))
+
+
+def rate(spread: Spread | None, tone: Tone = "plain") -> Number:
+    """A mean with its std; the mean alone where each launch has one window."""
+    if spread is None:
+        return NOTHING
+    alone = spread.windows == spread.launches
+    text = number(spread.mean) if alone else mean_and_std(spread)
+    return Number(text, spread.mean, tone)
+
+
+def errors(failed: Mapping[str, int]) -> Number:
+    """Failed requests of all classes."""
+    return count(sum(failed.values()), "bad" if any(failed.values()) else "plain")
+
+
+def padded(cells: Sequence[Cell], columns: int) -> tuple[Cell, ...]:
+    """The cells of a row of which the rest is not known."""
+    return (*cells, *(NOTHING for _ in range(columns - len(cells))))
+
+
+def section(name: str, title: str, blocks: Iterable[Block]) -> Iterator[Section]:
+    """The section; none where it would be empty."""
+    every = tuple(blocks)
+    if every:
+        yield Section(name, title, every)
+
+
+# ---------------------------------------------------------------------------------- doubts
+
+
+def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Iterator[str]:
+    """What failed and what is doubted of a whole run, or of a variant, one line each."""
+    for one in failures:
+        where = "" if one.variant is None else f" of {one.variant}"
+        yield f"failed: {one.what}{where}: {one.message}"
+    yield from remarks_once(list(warnings))
+
+
+def remarks_once(warnings: Sequence[Warning]) -> Iterator[str]:
+    """Each kind of warning once, by its first, with how many more there are: a run that was resumed
+    is warned about at each start."""
+    for code in dict.fromkeys(one.code for one in warnings):
+        first, *more = dict.fromkeys(remark(one) for one in warnings if one.code == code)
+        yield f"{first}; {len(more)} more like it" if more else first
+
+
+def page_doubts(page: Page) -> Iterator[str]:
+    """Failures and doubts of a whole page, then of each variant and its cells."""
+    yield from whole_run(page.warnings, page.failures)
+    for part in page.variants:
+        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
+        yield from whole_run(part.warnings, struck)
+
+
+def gaps(missing: int, planned: int, failed: Sequence[str], noun: str) -> Iterator[str]:
+    """The sentence that comes first where rows are missing or something failed."""
+    words = []
+    if missing:
+        verb = "was" if missing == 1 else "were"
+        which = f"{missing} of {planned} {noun}s" if planned > 1 else f"The {noun}"
+        words.append(f"{which} {verb} not measured in full")
+    told = list(dict.fromkeys(failed))
+    if told:
+        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        words.append(f"{'something' if words else 'Something'} failed: {told[0]}{more}")
+    if words:
+        yield sentence("; ".join(words))
+
+
+def doubted(
+    rows: Sequence[Sequence[Warning]],
+    run: Sequence[Warning] = (),
+    noun: str = "row",
+    further: Sequence[str] = (),
+) -> Iterator[str]:
+    """The sentence about doubts: of how many rows each kind is said, then what is `further` to be
+    said, then those of the run."""
+    found: dict[str, int] = {}
+    for own in rows:
+        for code in dict.fromkeys(one.code for one in own):
+            found[code] = found.get(code, 0) + 1
+    several = len(rows) > 1
+    words = [
+        f"{_words(code)} ({n} of {len(rows)} {noun}s)" if several else _words(code)
+        for code, n in found.items()
+    ]
+    words += further
+    words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
+    if words:
+        yield sentence(f"To be doubted: {', '.join(words)}")
+
+
+def _words(code: str) -> str:
+    return code.replace("-", " ")
+
+
+def sentence(text: str) -> str:
+    """The text with one full stop. A name that it begins with stays as it is written."""
+    return f"{text.rstrip('.')}."
+
+
+def limit_words(limit: Verdict | None) -> str:
+    """`limited by replica CPU 98 % of a core (sure)`; that it is unclear, or was not sampled."""
+    if limit is None:
+        return "CPU was not sampled"
+    return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
+
+
+def limit_clause(limit: Verdict) -> str:
+    """The same as a part of a sentence."""
+    return (
+        f"it is {limit_words(limit)}" if limit.cause != "unclear" else f"its {limit_words(limit)}"
+    )
+
+
+def limit_note(limit: Verdict | None) -> str:
+    """The same in two or three words, for a bar of a chart."""
+    if limit is None:
+        return ""
+    return "limit unclear" if limit.cause == "unclear" else f"limited by {limit.cause}"
+
+
+# ---------------------------------------------------------------------------------- curves
+
+#: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
+_SHARES: Final = (
+    *(0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98),
+    *(0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99995, 0.99999),
+)
+
+
+def curve_of(histogram: Histogram) -> list[tuple[float, float]]:
+    """(share, ms) of a histogram of ns, up to the last share that one of its values lies beyond."""
+    return _curve(histogram, Histogram(unit=histogram.unit))
+
+
+def latency_curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """The same of the latency of all requests of the windows. It ends where those without an answer
+    leave it open."""
+    return _curve(merged(trials, LATENCY), merged(trials, CENSORED))
+
+
+def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]]:
+    n = answered.count + censored.count
+    shown = [one for one in _SHARES if (1 - one) * n >= 1 - 1e-9]
+    pairs = zip(shown, bounded(answered, censored, shown), strict=True)
+    return [(one, ns / NS_PER_MS) for one, (ns, open_) in pairs if ns is not None and not open_]
+
+
+def curve_words(name: str, points: Sequence[tuple[float, float]]) -> str:
+    """A percentile curve for whoever cannot see it: its middle and its end."""
+    _, middle = min(points, key=lambda one: abs(one[0] - 0.5))
+    share, last = points[-1]
+    return f"{name}: median {latency(middle)} ms, {100 * share:g} % within {latency(last)} ms"
+
+
+def span_words(name: str, points: Sequence[tuple[float, float]]) -> str:
+    """A course over time for whoever cannot see it: its lowest and highest value."""
+    values = [value for _, value in points]
+    return f"{name}: {number(min(values))} to {number(max(values))}"
+
+
+def over_windows(trial: Trial, name: str = MAIN) -> list[tuple[float, float]]:
+    """(seconds, value) of a metric kept by windows, each at the middle of its window."""
+    metric = trial.metrics.get(name)
+    windows = () if metric is None else metric.windows or ()
+    return [((at + 0.5) * trial.window_s, value) for at, value in enumerate(windows)]
+
+
+def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float, float]]]:
+    """The windows of each launch under a name of its own; one window alone is no course."""
+    several = len(trials) > 1
+    found = {
+        f"{name}, launch {one.round}" if several else name: over_windows(one) for one in trials
+    }
+    return {key: values for key, values in found.items() if len(values) > 1}
+
+
+def in_parts(
+    series: Mapping[str, list[tuple[float, float]]],
+) -> Iterator[tuple[str, dict[str, list[tuple[float, float]]]]]:
+    """The series in charts of as many lines as are told apart, with what their titles say of it."""
+    names = list(series)
+    count = -(-len(names) // MOST_LINES)
+    for at in range(count):
+        part = f", part {at + 1} of {count}" if count > 1 else ""
+        own = names[at * MOST_LINES : (at + 1) * MOST_LINES]
+        yield part, {name: series[name] for name in own}
+
+
+# ------------------------------------------------------------------------------------- CPU
+
+
+def cpu_shares(rows: Sequence[tuple[str, Sequence[Trial], str]]) -> list[Share]:
+    """CPU by process of rows given as (label, trials, note), mean over launches; roles below 1 % of
+    a core in all of them, and beyond the largest that are told apart, are one part. Rows that were
+    not sampled have none."""
+    used = [(label, mean_by_role(trials), note) for label, trials, note in rows]
+    most: dict[str, float] = {}
+    for _, roles, _ in used:
+        for role, one in roles.items():
+            most[role] = max(most.get(role, 0.0), one.cpu_percent)
+    large = sorted((role for role in most if most[role] >= SHOWN_PERCENT), key=lambda r: -most[r])
+    # One part is left for the rest.
+    shown = set(large if len(large) <= MOST_LINES - 1 else large[: MOST_LINES - 1])
+    out = []
+    for label, roles, note in used:
+        for role, one in roles.items():
+            if role in shown:
+                out.append(Share(label, role.replace("_", " "), one.cpu_percent, note))
+        rest = [one.cpu_percent for role, one in roles.items() if role not in shown]
+        out += [Share(label, REST, sum(rest), note)] if sum(rest) > 0 else []
+    return out
+
+
+def busiest_words(shares: Sequence[Share]) -> str:
+    """What a chart of CPU shows, for whoever cannot see it: of each bar the sum and its parts."""
+    bars: dict[str, list[Share]] = {}
+    for one in shares:
+        bars.setdefault(one.label, []).append(one)
+    told = []
+    for label, parts in bars.items():
+        top = sorted(parts, key=lambda one: -one.value)[:3]
+        parts_text = ", ".join(f"{one.part} {one.value:.0f}" for one in top)
+        note = f"; {top[0].note}" if top[0].note else ""
+        told.append(f"{label}: {sum(one.value for one in parts):.0f} % ({parts_text}{note})")
+    return "CPU in % of a core. " + "; ".join(told) + "."
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names of the form `a, b, c` without what is the same in all: what they are told apart by."""
+    parts = [name.split(", ") for name in names]
+    if len(names) < 2 or len({len(one) for one in parts}) > 1:
+        return list(names)
+    kept = [at for at, found in enumerate(zip(*parts, strict=True)) if len(set(found)) > 1]
+    short = [", ".join(one[at] for at in kept) for one in parts]
+    return short if len(set(short)) == len(set(names)) and all(short) else list(names)
+
+
+# --------------------------------------------------------------------------------------------------
+# What the launches of a run prove: in few words, and in full.
+#
+# Rule: what contradicts the variant stands where it was found; a launch that serves no HTTP proves
+# nothing about who answers it.
+
+
+def proofs(launches: Sequence[Launch]) -> Table:
+    """What is in force in the launches, in few words; those that prove the same stand together."""
+    alike: dict[tuple[str, tuple[str, ...], str, bool, tuple[str, ...]], list[Launch]] = {}
+    for one in launches:
+        wrong = tuple(contradictions(one.variant, one.proof))
+        told = "port_owner" in one.proof  # else nothing of it serves HTTP
+        key = (one.variant.name, _flags(one), engaged_of([one]), told, wrong)
+        alike.setdefault(key, []).append(one)
+    rows = tuple(
+        Row(
+            (
+                Text(", ".join(one.id for one in found), below=(_rounds(found),)),
+                Text(name, below=flags or ("no flags",)),
+                engaged or "-",
+                Text("no", "bad", wrong) if wrong else Text("yes", "good") if told else "-",
+            )
+        )
+        for (name, flags, engaged, told, wrong), found in alike.items()
+    )
+    names = ("launches", "variant", "in force", "as asked")
+    columns = tuple(Column(name, number=False) for name in names)
+    return Table("What the launches prove", columns, rows)
+
+
+def _rounds(launches: Sequence[Launch]) -> str:
+    rounds = sorted({one.round for one in launches})
+    if len(rounds) > 2 and rounds[-1] - rounds[0] == len(rounds) - 1:
+        return f"rounds {rounds[0]} to {rounds[-1]}"
+    return f"round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
+
+
+def _flags(launch: Launch) -> tuple[str, ...]:
+    """The flags, HTTP options and interpreter of a variant."""
+    used = launch.variant
+    return (
+        *(f"{name}={value}" for name, value in used.env.items()),
+        *(f"{name} {value}" for name, value in used.http_options.items()),
+        *(() if used.python is None else (f"python {used.python}",)),
+    )
+
+
+def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
+    """All that was found in the first launch of each variant."""
+    first: dict[str, Launch] = {}
+    for one in launches:
+        if one.proof:
+            first.setdefault(one.variant.name, one)
+    for name, one in first.items():
+        rest = tuple(
+            (key, _flat(value))
+            for key, value in one.proof.items()
+            if key not in _TABLES and value is not None  # the port of a store that none has
+        )
+        blocks: list[Block] = [Facts(rest)] if rest else []
+        blocks += [table(one.proof[key]) for key, table in _TABLES.items() if one.proof.get(key)]
+        yield Folded(f"All that launch {one.id} proves ({name})", tuple(blocks))
+
+
+def _resolved(flags: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The flags as each process resolved them: a line for each flag, a column for each role."""
+    names = dict.fromkeys(name for found in flags.values() for name in found)
+    columns = ("flag", *(role.replace("_", " ") for role in flags))
+    rows = tuple(
+        Row((name, *(_flat(found[name]) if name in found else "-" for found in flags.values())))
+        for name in names
+    )
+    shown = tuple(Column(name, number=False) for name in columns)
+    return Table("Flags as Serve resolved them", shown, rows)
+
+
+def _set(environment: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Variables of the environment that begin like Serve's flags, by role."""
+    return Table(
+        "Flags in the environment of the processes",
+        tuple(Column(name, number=False) for name in ("process", "variable", "value")),
+        tuple(
+            Row((role.replace("_", " "), name, _flat(value)))
+            for role, found in environment.items()
+            for name, value in sorted(found.items())
+        ),
+    )
+
+
+def _listed(caption: str, keys: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Table:
+    columns = tuple(Column(key, number=False) for key in keys)
+    rows = tuple(Row(tuple(_flat(one.get(key, "-")) for key in keys)) for one in found)
+    return Table(caption, columns, rows)
+
+
+_TABLES: Final[Mapping[str, Callable[[Any], Table]]] = {
+    "processes": lambda found: _listed("Processes", ("role", "pid", "title"), found),
+    "open_to_network": lambda found: _listed(
+        "Ports that the network can reach", ("role", "address", "port"), found
+    ),
+    "flags": _resolved,
+    "environment": _set,
+}
+"""Parts of a proof that are tables; the rest are pairs of a name and a value."""
+
+
+def _flat(value: Any) -> str:
+    """A value of a record in words."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_flat(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "; ".join(_flat(one) for one in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)

@@ -1,0 +1,85 @@
+"""The kinds of run, one line each: the folder of its modules by the command that makes it.
+
+A folder has `document.py` with `document(result, options)`, which says what a run says to people,
+and `forms.py` with `json_text`, `csv_text` and `classic_text`, which machines read. Both are
+imported when they are needed. Nothing else in the package compares the command of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from serve_bench.core.document import Document, ReportOptions
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result, Run
+
+
+class DocumentModule(Protocol):
+    """A `document.py`. Its function raises FormatError for damaged records."""
+
+    def document(self, result: Result, options: ReportOptions) -> Document:
+        """What the run says."""
+
+
+class FormsModule(Protocol):
+    """A `forms.py`. Each text ends with a newline; the functions raise FormatError for damaged
+    records."""
+
+    def json_text(self, result: Result, options: ReportOptions) -> str:
+        """The figures of the run."""
+
+    def csv_text(self, result: Result, options: ReportOptions) -> str:
+        """A line for each row, a header first."""
+
+    def classic_text(self, result: Result, options: ReportOptions) -> str:
+        """The form in which such figures were published, or a line that says there is none."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A kind of run. `folder`: of its modules, below benchmarks/."""
+
+    folder: str
+
+    @property
+    def telling(self) -> DocumentModule:
+        """Its module `document`."""
+        return cast(DocumentModule, self._module("document"))
+
+    @property
+    def forms(self) -> FormsModule:
+        """Its module `forms`."""
+        return cast(FormsModule, self._module("forms"))
+
+    def _module(self, name: str) -> object:
+        return import_module(f"serve_bench.benchmarks.{self.folder}.{name}")
+
+
+ROWS: Final = Benchmark("micro")
+"""A matrix of cells, each with some rows."""
+
+BENCHMARKS: Final[dict[str, Benchmark]] = {
+    "micro": ROWS,
+    "noop": ROWS,
+    "run": ROWS,
+    "load": Benchmark("load"),
+    "sweep": Benchmark("ladder"),
+    "recsys": Benchmark("ladder"),
+    "press": Benchmark("press"),
+    "ranker": Benchmark("ranker"),
+    "rpc": Benchmark("rpc"),
+    "scale": Benchmark("scale"),
+    "versus": Benchmark("versus"),
+}
+"""By command."""
+
+
+def benchmark_of(run: Run) -> Benchmark:
+    """The kind of a run. Raises BadInput for a command that this version does not know."""
+    if run.command not in BENCHMARKS:
+        raise BadInput(
+            f"a run of {run.command!r} cannot be shown; those of {', '.join(BENCHMARKS)} can"
+        )
+    return BENCHMARKS[run.command]
