@@ -1,9 +1,11 @@
-# Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it.
+# Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it; for
+# tests and checks also requirements-test.lock.
 
 .PHONY: help setup micro test test-all check clean
 .DEFAULT_GOAL := help
 
 READY := .venv/.ready
+TESTS := .venv/.ready-test
 
 help:
 	@echo "make micro     the main job: the whole matrix on a real Ray Serve, quick"
@@ -18,19 +20,22 @@ setup: $(READY)
 $(READY): requirements.lock pyproject.toml scripts/setup
 	scripts/setup
 
+$(TESTS): $(READY) requirements-test.lock
+	scripts/setup --test
+
 micro: $(READY)
 	.venv/bin/serve-bench micro --quick
 
-test: $(READY)
+test: $(TESTS)
 	scripts/apt
 	scripts/test
 
-test-all: $(READY)
+test-all: $(TESTS)
 	scripts/apt --all
 	scripts/setup --torch
 	scripts/test --all
 
-check: $(READY)
+check: $(TESTS)
 	scripts/check
 
 clean:
