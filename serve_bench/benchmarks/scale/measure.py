@@ -83,8 +83,9 @@ class Rows:
                 trial = self._from_nodes(cell, put, planned)
         except (LoadError, RunFailed) as error:
             self.note("trial", str(error), self.launch, planned)
-            if not self.cluster.alive() or (why := self.cluster.broken()):
-                self._ended = RunFailed(f"{why or 'the cluster ended'}: it can do nothing more")
+            why = self.cluster.broken() if self.cluster.alive() else "the cluster ended"
+            if why is not None:
+                self._ended = RunFailed(f"{why}: it can do nothing more")
             return None
         if isinstance(self.cluster, OwnCluster):
             for one in self.cluster.casualties():

@@ -1,0 +1,470 @@
+"""Stands in for what runs start: clusters, backends, loads, nodes and the clock.
+
+A Script says what fails and when; it notes each call, each record, each step of progress.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from serve_bench.benchmarks.rpc.backend import People, RpcBackend
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
+from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.nodes import Lost, Node
+from serve_bench.core.result import Failure, Record, Trial
+from serve_bench.nodes import NodesInterrupted, NodesResult
+from serve_bench.observing import inside, sampler
+from serve_bench.runner.load_place import Here
+from serve_bench.serving.server import Deployed, Serving
+from serve_bench.serving.strays import Reaped
+from serve_bench.store import RunFolder, StoreError, to_line
+from tests import rounds
+
+COSTS_S = {"start": 4.0, "deploy": 2.0, "prove": 0.5, "close": 1.0, "load": 3.0, "world": 2.0}
+
+Change = Callable[[Any], Any]
+"""What becomes of the result of a call."""
+
+
+@dataclass
+class Script:
+    """`faults`: by call and its number, such as "deploy 2": an exception that it raises, or what
+    becomes of its result. `dead`, `broken` and `gone` are set by faults."""
+
+    faults: Mapping[str, BaseException | Change] = field(default_factory=dict)
+    now_s: float = 100.0
+    events: list[str] = field(default_factory=list)
+    dead: bool = False
+    broken: str | None = None
+    gone: list[str] = field(default_factory=list)
+    leftovers: tuple[str, ...] = ()
+    costs_s: Mapping[str, float] = field(default_factory=lambda: COSTS_S)
+    folder: Path = Path()
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def note(self, text: str) -> None:
+        """Adds an event."""
+        self.events.append(text.replace(str(self.folder), "FOLDER"))
+
+    def call(self, name: str, who: object, result: Any = None) -> Any:
+        """A call: noted, as long as it takes, with what is to come of it."""
+        self._counts[name] += 1
+        if threading.current_thread() is threading.main_thread():
+            self.note(f"call {name} {who}".strip())
+            self.now_s += self.costs_s.get(name, 0.0)
+        fault = self.faults.get(f"{name} {self._counts[name]}")
+        if isinstance(fault, BaseException):
+            raise fault
+        return result if fault is None else fault(result)
+
+    @property
+    def unused(self) -> list[str]:
+        """Faults that never came."""
+        every = (name.split() for name in self.faults)
+        return [name for name, number in every if self._counts[name] < int(number)]
+
+    def kill(self, result: Any) -> Any:
+        """A fault: the cluster ends."""
+        self.dead = True
+        return result
+
+    def lose(self, *gone: str, broken: str | None = None) -> Change:
+        """A fault: these processes end, and the cluster is `broken`."""
+
+        def change(result: Any) -> Any:
+            self.gone, self.broken = list(gone), broken
+            return result
+
+        return change
+
+    # ------------------------------------------------------------------------------ loads
+
+    def drive(
+        self,
+        load: Load,
+        timing: Timing,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        mark: object = None,
+        log: object = None,
+    ) -> LoadResult:
+        """In the place of `drive_load`."""
+        if on_progress is not None:
+            on_progress(Progress("warmup", 0.0, 3.0, 90.0, 9, 0))
+        result = rounds.round_of(load, 2.0, done=load.total or 100)
+        found: LoadResult = self.call("load", f"{load.connections} of {load.request.url}", result)
+        if on_progress is not None:
+            on_progress(Progress("measure", 3.0, 0.0, 50.0, 100, 0))
+        return found
+
+    def slices(
+        self, loads: tuple[Load, Load], plan: Slices, *, on_progress: Any, mark: object
+    ) -> SlicedResult:
+        """In the place of `drive_slices`."""
+        sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
+        every = [
+            Slice(side, pair, 0.1 * pair + 0.05 * side, 0.05, 10, 0, 0.01)
+            for pair in range(plan.pairs)
+            for side in (0, 1)
+        ]
+        found: SlicedResult = self.call(
+            "slices", plan.pairs, SlicedResult((sides[0], sides[1]), tuple(every))
+        )
+        return found
+
+    # --------------------------------------------------------------------------- observers
+
+    def step(self, step: Any) -> None:
+        """A step of progress as one line."""
+        about = "~" if step.about else ""
+        who = f"{step.launch.variant.name} r{step.launch.round}"
+        cell = "" if step.cell is None else json.dumps(dict(step.cell), sort_keys=True)
+        row = "" if step.row is None else step.row.label
+        rate = "" if step.rate is None else f" {step.rate:g}"
+        place = f"[{step.number}/{about}{step.of}] {step.left_s:.1f} s"
+        self.note(f"step {place} | {who} | {_short(cell)} | {row} | {step.phase}{rate}")
+
+    def trial(self, trial: Trial, number: int, of: int) -> None:
+        """A trial that is told."""
+        self.note(f"told [{number}/{of}] {trial.key}")
+
+    def failure(self, failure: Failure) -> None:
+        """A failure that is told."""
+        self.note(f"told {failure.what}: {failure.message}")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6] if text else ""
+
+
+#: What tells a record from others; the hash behind it is of all of it.
+_TOLD = ("id", "launch", "key", "what", "message", "variant", "round", "row", "flags", "detail")
+
+
+def record_text(record: Record, folder: Path) -> str:
+    """A record as one line."""
+    line = re.sub('"started_at":"[^"]*",', "", to_line(record).strip())
+    line = line.replace(str(folder), "FOLDER")
+    told = {name: value for name, value in json.loads(line).items() if name in _TOLD and value}
+    for name, part in (("variant", "name"), ("row", "label")):
+        if isinstance(told.get(name), dict):
+            told[name] = told[name][part]
+    words = " ".join(f"{name}={value}" for name, value in told.items())
+    return f"record {record.KIND} {words} {hashlib.sha256(line.encode()).hexdigest()[:10]}"
+
+
+class Sampling:
+    """In the place of a Sampler."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def summary(self, began_ns: int, seconds: float) -> dict[str, Any]:
+        """What was used, which is nothing."""
+        return {"processes": [], "of": [began_ns, seconds]}
+
+    def samples(self, key: str) -> list[Any]:
+        """No samples."""
+        return []
+
+
+@dataclass
+class Looking:
+    """In the place of an Inside."""
+
+    script: Script
+    sample: bool = True
+    metrics: bool = False
+
+    def deployed(self, serving: object) -> None:
+        """Told of each deploy."""
+        self.script.note("inside deployed")
+
+    def loaded_between(self) -> None:
+        """Told of loads of no trial."""
+        self.script.note("inside loaded between")
+
+    @contextmanager
+    def around(self, serving: object, planned: object, *, profiled: bool = False) -> Iterator[Any]:
+        """Marks what is profiled."""
+
+        def add_to(trial: Trial, result: LoadResult) -> Trial:
+            return replace(trial, flags={**trial.flags, "profiled": True}) if profiled else trial
+
+        yield SimpleNamespace(add_to=add_to)
+
+
+class Crew:
+    """In the place of a NodeCrew: two nodes."""
+
+    script: Script
+
+    def __init__(self, *_: object) -> None:
+        self.nodes = [Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"]
+
+    def start(self) -> None:
+        """The actors."""
+        self.script.call("crew", "")
+
+    def look(self) -> list[Node]:
+        """The nodes."""
+        return self.nodes
+
+    def close(self) -> None:
+        """Ends them."""
+        self.script.note("call crew close")
+
+    def drive(
+        self, loads: Mapping[str, Load], timing: Timing, *, on_progress: Any, sample: bool = False
+    ) -> NodesResult:
+        """A part from each node."""
+        parts: dict[str, Any] = {
+            name: self.script.drive(load, timing, on_progress=on_progress)
+            for name, load in loads.items()
+        }
+        began = dict.fromkeys(loads, int(1e9 * self.script.now_s))
+        result = NodesResult(parts, {}, 0.1, began)
+        found: NodesResult = self.script.call("nodes", len(parts), result)
+        return found
+
+
+def lose_node(result: NodesResult) -> NodesResult:
+    """A fault of `nodes`: the second is lost."""
+    return replace(result, parts={**result.parts, "2": Lost("the actor died", 10, 1)})
+
+
+def interrupt_nodes(result: NodesResult) -> NodesResult:
+    """A fault of `nodes`: Ctrl-C."""
+    raise NodesInterrupted(result)
+
+
+PROXIES: list[dict[str, Any]] = [
+    {
+        "node_id": name,
+        "node_ip": f"127.0.0.{name}",
+        "hostname": name,
+        "status": "HEALTHY",
+        "host": "0.0.0.0",
+        "port": 8000 + int(name),
+        "pid": 7,
+        "why": None,
+        "shared_with": [],
+    }
+    for name in "12"
+]
+
+
+def _answer(script: Script, command: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the program of a cluster tells."""
+    answers: dict[str, dict[str, Any]] = {
+        "put": {"seconds": 2.0, "replicas": [_replica(at) for at in (11, 12)]},
+        "remove": {"seconds": 0.5},
+        "proxies": {"proxies": PROXIES},
+        "controller": {"controller": {"control_loop_ms": 3.0}},
+        "proof": {"flags": {}, "environment": {}},
+        "handle_load": {
+            "seconds": 2.0,
+            "drained_s": 0.1,
+            "windows": [3, 2],
+            "latencies_ns": [10, 20, 30],
+            "failed": {},
+            "censored_ns": [],
+            "late": 0,
+            "late_failed": 0,
+            "flown_ns": 0,
+            "warmup_completed": 4,
+            "warmup_failed": 0,
+            "examples": [],
+        },
+    }
+    found: dict[str, Any] = script.call(command, "", answers[command])
+    return found
+
+
+def _replica(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "node_id": "1", "app": "a", "deployment": "Echo"}
+
+
+def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts everything of `script` in place."""
+    monkeypatch.setattr(time, "monotonic", lambda: script.now_s)
+    monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * script.now_s))
+    _everywhere(
+        monkeypatch,
+        drive_load=script.drive,
+        drive_slices=script.slices,
+        now_iso=lambda: f"at {script.now_s:g}",
+        sampler_of=Sampling,
+        Sampler=Sampling,
+        Gpus=lambda: None,
+        NodeCrew=type("OwnCrew", (Crew,), {"script": script}),
+        pss_bytes=lambda pid: 90_000_000,
+        keep_samples=lambda folder, samples: script.call("samples", len(samples)),
+        worth_a_look=lambda trial, front: trial.row.connections == 8,
+    )
+    append = RunFolder.append
+
+    def note_and_append(self: RunFolder, record: Record) -> None:
+        script.call(f"append-{record.KIND}", "")
+        script.events.pop()
+        script.note(record_text(record, script.folder))
+        append(self, record)
+
+    monkeypatch.setattr(RunFolder, "append", note_and_append)
+    monkeypatch.setattr(Here, "drive", lambda self, cluster=None: script.drive)
+    monkeypatch.setattr(Here, "close", lambda self: script.note("call place close"))
+    _clusters(script, monkeypatch)
+    _backends(script, monkeypatch)
+
+
+def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
+    """Replaces names wherever a module of ours knows them."""
+    keep = (inside.__name__, sampler.__name__, "serve_bench.store")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("serve_bench.") and not name.startswith(keep):
+            for word, value in others.items():
+                if word in vars(module):
+                    monkeypatch.setattr(module, word, value)
+
+
+def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = {"1": threading.Event()}
+
+    def begin(self: Serving, apart_from: range = range(0)) -> None:
+        self.port, ended[self.spec.name] = 1000 * int(self.spec.name), threading.Event()
+        script.call("begin", self.spec.name)
+
+    def await_up(self: Serving, report: Callable[[str], None] = lambda phase: None) -> None:
+        # Of two at once the second waits for the first, so that the order is always the same.
+        name = self.spec.name
+        before = ended.get(str(int(name) - 1))
+        if threading.current_thread() is not threading.main_thread() and before is not None:
+            before.wait(5.0)
+            if any(text.startswith(("start ", "import ")) for text in script.faults):
+                time.sleep(0.3)  # until the fault of the first has ended this one
+        try:
+            script.call("import", name)
+            for phase in ("import", "ray_init", "serve_start"):
+                self.seconds[phase] = 1.0
+                report(phase)
+            script.call("start", name)
+        finally:
+            ended[name].set()
+
+    def deploy(self: Serving, app: Any, cell: Any) -> Deployed:
+        replica = {"deployment": "Echo", "max_ongoing_requests": 5}
+        what = f"{self.spec.name} {_short(json.dumps(dict(cell), sort_keys=True))}"
+        found: Deployed = script.call("deploy", what, Deployed(2.0, False, {"replicas": [replica]}))
+        return found
+
+    def own_prove(self: Serving) -> Any:
+        return script.call("prove", self.spec.name, {"port": self.port})
+
+    def close(self: Serving) -> Reaped:
+        if self._closed is None:
+            script.call("close", self.spec.name)
+            self._closed = Reaped(3, 1.0, script.leftovers)
+        return self._closed
+
+    def casualties(self: Serving) -> list[str]:
+        gone, script.gone = script.gone, []
+        return gone
+
+    def ask(self: Any, command: str, body: Any, timeout_s: float, report: Any = print) -> Any:
+        if command == "put":
+            report("1 of 2 replicas")
+        return _answer(script, command, body)
+
+    for name, fake in (
+        ("begin", begin),
+        ("await_up", await_up),
+        ("deploy", deploy),
+        ("prove", own_prove),
+        ("close", close),
+        ("casualties", casualties),
+        ("processes", lambda self: []),
+        ("alive", lambda self: not script.dead),
+        ("broken", lambda self: script.broken),
+        ("begin_look", lambda self: script.call("look", "")),
+        ("end_look", lambda self, from_ns, to_ns: [{"queued": 1.23456}]),
+    ):
+        monkeypatch.setattr(Serving, name, fake)
+    for cluster in (OwnCluster, AttachedCluster):
+        monkeypatch.setattr(cluster, "_ask", ask)
+
+    def attach(self: AttachedCluster, report: Callable[[str], None] = print) -> None:
+        script.call("start", f"attached {','.join(self.names)}")
+        self.seconds["attach"] = 1.0
+        report("attach")
+        self.found = {"nodes": [{"memory_bytes": 8e9}], "versions": {"ray": "2"}}
+
+    monkeypatch.setattr(OwnCluster, "_changed", lambda self: None)
+    monkeypatch.setattr(AttachedCluster, "start", attach)
+    monkeypatch.setattr(AttachedCluster, "alive", lambda self: not script.dead)
+    monkeypatch.setattr(AttachedCluster, "close", lambda self: Reaped(0, 1.0, script.leftovers))
+
+
+def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: RpcBackend) -> None:
+        script.call("start", f"{self.name} {self.backend}")
+        self.start_s, self.versions, self.port = 1.5, {"torch": "2"}, 29500
+
+    def world(self: RpcBackend, world: Any) -> People:
+        found: People = script.call(
+            "world", f"{self.name} {world.world_size}", People(21, (22,), 0.7)
+        )
+        return found
+
+    def episode(self: RpcBackend) -> Mapping[str, Any]:
+        began = int(1e9 * script.now_s)
+        script.now_s += 1.0
+        told = {
+            "agent_ns": [10, 20],
+            "observer_ns": [[30, 40]],
+            "began_ns": began,
+            "ended_ns": began + 10**9,
+        }
+        found: Mapping[str, Any] = script.call("episode", self.name, told)
+        return found
+
+    def close(self: RpcBackend) -> Reaped:
+        script.call("close", self.name)
+        return Reaped(2, 1.0, script.leftovers)
+
+    for name, fake in (
+        ("start", start),
+        ("world", world),
+        ("episode", episode),
+        ("end_world", lambda self: script.call("end", self.name)),
+        ("processes", lambda self: []),
+        ("memory_bytes", lambda self: 5),
+        ("open_to_network", lambda self: []),
+        ("alive", lambda self: not script.dead),
+        ("close", close),
+    ):
+        monkeypatch.setattr(RpcBackend, name, fake)
+
+
+def full(result: Any) -> Any:
+    """A fault: the disk is full."""
+    raise StoreError("FOLDER: cannot write: no space left")
