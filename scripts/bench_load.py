@@ -30,8 +30,8 @@ from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Slices, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_slices
 from serve_bench.load.external import program_version
-from serve_bench.load.in_turn import drive_slices
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"
@@ -312,7 +312,7 @@ def recording(args: argparse.Namespace, folder: Path) -> Rows:
     """One value into a histogram in shared memory, as the inner loop does it."""
     code = "e=v.bit_length()-11\nif e>0: s[(e<<10)+(v>>e)]+=1\nelse: s[v]+=1"
     setup = (
-        "from serve_bench.load.shared import Shared\n"
+        "from serve_bench.load.tally import Shared\n"
         "s=Shared.create(1).histogram(0,'measured','equal')[1:]; v=1234567"
     )
     import timeit

@@ -45,7 +45,7 @@ from serve_bench.core.load_spec import Load, Slices
 from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
 from serve_bench.load import drive_load
-from serve_bench.load.in_turn import drive_slices
+from serve_bench.load.driver import drive_slices
 from serve_bench.observing.host import cpu_ns, fingerprint
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving

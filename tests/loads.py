@@ -11,12 +11,11 @@ from typing import Any
 
 from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.load.connect import choose_address
-from serve_bench.load.merge import result_of
-from serve_bench.load.share import shares
-from serve_bench.load.shared import KINDS, MEASURE, Shared
-from serve_bench.load.tally import Tally
+from serve_bench.load.connection import choose_address
+from serve_bench.load.merge import judged, result_of
+from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
+from serve_bench.load.workers import shares
 
 TIMING = Timing(windows=1, window_s=3600.0)
 
@@ -56,7 +55,6 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
         report = engine.tally.report()
     finally:
         engine.close()
-    histograms = {kind: shared.read(0, "measured", kind) for kind in KINDS}
-    result = result_of(load, TIMING, Warmup(0.0, False, 0), [report], histograms, ())
+    result = judged(result_of(load, TIMING, Warmup(0.0, False, 0), report, shared.measured(0)))
     shared.close()
     return result

@@ -18,9 +18,9 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.aiohttp_client import AiohttpEngine
-from serve_bench.load.connect import Address
+from serve_bench.load.connection import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
-from serve_bench.load.share import Share
+from serve_bench.load.pacing import Share
 from tests import servers
 from tests.loads import run_here
 

@@ -396,7 +396,7 @@ def test_a_low_limit_of_open_files(hard: int, said: str) -> None:
 def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    from serve_bench.load.connect import allow_descriptors
+    from serve_bench.load.connection import allow_descriptors
 
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1000))

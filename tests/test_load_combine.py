@@ -121,7 +121,7 @@ def test_an_interrupted_node_counts_up_to_its_last_window() -> None:
 def test_an_account_that_does_not_balance_is_refused() -> None:
     good = a_result([MS] * 6, (6,))
     bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
-    with pytest.raises(BrokenAccount, match="account of all nodes"):
+    with pytest.raises(BrokenAccount, match="account does not balance"):
         combine(LOAD, [good, bad])
     with pytest.raises(BrokenAccount, match="latencies"):
         combine(LOAD, [good, replace(good, latency=Histogram.of([MS]))])

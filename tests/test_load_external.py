@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -89,29 +89,29 @@ def test_ab_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "value"),
+    ("units", "text", "value"),
     [
-        (external.parse_time_ns, "250.00us", 250e3),
-        (external.parse_time_ns, "1.20ms", 1.2e6),
-        (external.parse_time_ns, "2.00s", 2e9),
-        (external.parse_time_ns, "1.50m", 90e9),
-        (external.parse_time_ns, "1.00h", 3600e9),
-        (external.parse_count, "512.10", 512.1),
-        (external.parse_count, "3.46k", 3460),
-        (external.parse_count, "1.50M", 1.5e6),
-        (external.parse_size, "100.00B", 100),
-        (external.parse_size, "1.50KB", 1536),
-        (external.parse_size, "2.00GB", 2 << 30),
+        (external.TIME_UNITS, "250.00us", 250e3),
+        (external.TIME_UNITS, "1.20ms", 1.2e6),
+        (external.TIME_UNITS, "2.00s", 2e9),
+        (external.TIME_UNITS, "1.50m", 90e9),
+        (external.TIME_UNITS, "1.00h", 3600e9),
+        (external.COUNT_UNITS, "512.10", 512.1),
+        (external.COUNT_UNITS, "3.46k", 3460),
+        (external.COUNT_UNITS, "1.50M", 1.5e6),
+        (external.SIZE_UNITS, "100.00B", 100),
+        (external.SIZE_UNITS, "1.50KB", 1536),
+        (external.SIZE_UNITS, "2.00GB", 2 << 30),
     ],
 )
-def test_units(parse: Callable[[str], float], text: str, value: float) -> None:
-    assert parse(text) == pytest.approx(value)
+def test_units(units: Mapping[str, float], text: str, value: float) -> None:
+    assert external.scaled(text, units) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "1.5 parsec", "ms"])
 def test_unknown_units_are_refused(text: str) -> None:
     with pytest.raises(ExternalError, match="cannot read"):
-        external.parse_time_ns(text)
+        external.scaled(text, external.TIME_UNITS)
 
 
 @pytest.mark.parametrize("parse", [external.parse_wrk, external.parse_ab])

@@ -11,7 +11,7 @@ from serve_bench.core.load_result import Warmup
 from serve_bench.core.load_spec import Load, Slices
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError
-from serve_bench.load.in_turn import drive_windows, joined
+from serve_bench.load.driver import drive_windows, joined
 from tests.servers import serving
 
 

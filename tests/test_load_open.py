@@ -14,12 +14,11 @@ from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load.connect import choose_address
-from serve_bench.load.evidence import added_share
-from serve_bench.load.share import shares
-from serve_bench.load.shared import MEASURE, PARTS, Shared
-from serve_bench.load.tally import Tally
+from serve_bench.load.connection import choose_address
+from serve_bench.load.merge import added_share
+from serve_bench.load.tally import MEASURE, PARTS, Shared, Tally
 from serve_bench.load.worker import make_engine
+from serve_bench.load.workers import shares
 from tests.loads import Ends, run_here
 from tests.servers import KnownServer, serving
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any
 
@@ -13,13 +14,20 @@ from serve_bench.core.load_result import Warmup, WorkerReport
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import is_steady
-from serve_bench.load.evidence import Usage, client_verdict, shares_between
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.merge import result_of
-from serve_bench.load.pacing import ArrivalClock
-from serve_bench.load.share import divide, enough_processes, next_turn, shares
-from serve_bench.load.shared import COMPLETED, KINDS, MEASURE, Shared
-from serve_bench.load.tally import NEVER, PUBLISH_AHEAD_NS, TICK_NS, Tally
+from serve_bench.load.merge import client_verdict, judged, result_of
+from serve_bench.load.pacing import ArrivalClock, next_turn
+from serve_bench.load.tally import (
+    COMPLETED,
+    MEASURE,
+    NEVER,
+    PUBLISH_AHEAD_NS,
+    TICK_NS,
+    Shared,
+    Tally,
+)
+from serve_bench.load.worker import Usage, used_between
+from serve_bench.load.workers import divide, enough_processes, shares
 
 # -- warm-up --------------------------------------------------------------------------------------
 
@@ -105,8 +113,11 @@ def test_the_client_verdict(
 
 def test_shares_come_from_the_scheduler() -> None:
     begin, end = Usage(0, 0, 100, 50), Usage(1000, 300, 500, 350)
-    assert shares_between(begin, end) == (0.7, 0.3)
-    assert shares_between(Usage(0, 0, None, None), end) == (None, None)
+    used = {"cpu_s": 300 / 1e9, "non_idle": 0.7, "run_queue_wait": 0.3}
+    assert used_between(begin, end) == used
+    unknown = used | {"non_idle": None, "run_queue_wait": None}
+    assert used_between(Usage(0, 0, None, None), end) == unknown
+    assert used_between(begin, None) == unknown | {"cpu_s": 0.0}
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -296,11 +307,12 @@ def test_the_client_is_not_blamed_for_a_server_that_stops_answering() -> None:
     for now in (start + 100 * MS, start + 2100 * MS):
         bench.tally.advance(now)
     report = bench.tally.report()
-    histograms = {kind: bench.shared.read(0, "measured", kind) for kind in KINDS}
-    lag = histograms["send_lag"] = Histogram.of([60_000] * 90)
+    lag = Histogram.of([60_000] * 90)
+    histograms = bench.shared.measured(0) | {"send_lag": lag}
     load = Load(Request(URL), connections=8, rate=1000.0)
     timing, warmup = Timing(windows=1, window_s=0.1), Warmup(0.0, False, 0)
-    result = result_of(load, timing, warmup, [report], histograms, (worker(0.1),))
+    report["worker"] = asdict(worker(0.1))
+    result = judged(result_of(load, timing, warmup, report, histograms))
     assert (result.latency.count, result.measured.in_flight) == (60, 30)
     assert not result.verdict.client_bound, result.verdict.reasons
     # Beside the answered ones alone that is 42 % of the latency.
@@ -390,7 +402,7 @@ def dues(clock: ArrivalClock, n: int) -> list[int]:
 
 def test_the_schedule_starts_anew_with_the_first_window() -> None:
     load = Load(Request("http://h/"), stages=(Stage(100.0, 0.02), Stage(1000.0, 0.003)))
-    clock = ArrivalClock(load, start=7, worker=0, workers=1)
+    clock = ArrivalClock(load, 7, shares(load, 1)[0])
     assert dues(clock, 3) == [7, 7 + 10 * MS, 7 + 20 * MS]
     clock.measure_from(7 + 43 * MS)
     assert dues(clock, 2) == [7 + 30 * MS, 7 + 40 * MS]  # due before it, so still sent
@@ -400,5 +412,5 @@ def test_the_schedule_starts_anew_with_the_first_window() -> None:
 
 def test_a_load_without_warmup_starts_with_the_schedule() -> None:
     load = Load(Request("http://h/"), rate=100.0)
-    clock = ArrivalClock(load, start=5, worker=1, workers=2, measure=5)
+    clock = ArrivalClock(load, 5, shares(load, 2)[1], measure=5)
     assert dues(clock, 3) == [5 + 10 * MS, 5 + 30 * MS, 5 + 50 * MS]

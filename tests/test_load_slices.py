@@ -11,9 +11,9 @@ import pytest
 from serve_bench.core.load_result import SlicedResult
 from serve_bench.core.load_spec import Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.load.in_turn import drive_slices
+from serve_bench.load.driver import drive_slices
 from serve_bench.load.tally import LATE_NS
-from serve_bench.load.worker import Alternation
+from serve_bench.load.worker import run_slices
 from tests import servers
 from tests.servers import serving
 
@@ -95,7 +95,8 @@ def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() ->
 
     for drain_s, waited_s in ((None, 3), (1.0, 1)):
         plan = Slices(pairs=1, warmup_s=0.0, drain_s=drain_s)
-        Alternation([Engine(2.0), Engine(3.0)], plan).run(0)
+        engines: Any = [Engine(2.0), Engine(3.0)]
+        run_slices(engines, plan, 0)
         assert drains == [waited_s * 1_000_000_000 + LATE_NS] * 2
         drains.clear()
 

@@ -33,7 +33,7 @@ from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load import drive_load
-from serve_bench.load.in_turn import drive_slices
+from serve_bench.load.driver import drive_slices
 from tests.servers import serving
 from tests.test_load_combine import a_result
 

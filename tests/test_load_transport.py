@@ -20,13 +20,18 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load import exchanges as reactions
-from serve_bench.load.connect import choose_address
-from serve_bench.load.connection import ERROR, READ, WRITE, SelectorsPoller, make_poller
-from serve_bench.load.pacing import PollTimer
-from serve_bench.load.share import shares
-from serve_bench.load.shared import MEASURE, Shared
-from serve_bench.load.tally import Tally
+from serve_bench.load.connection import (
+    ERROR,
+    READ,
+    WRITE,
+    SelectorsPoller,
+    choose_address,
+    make_poller,
+)
+from serve_bench.load.pacing import Timer
+from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
+from serve_bench.load.workers import shares
 from tests import servers
 from tests.loads import TIMING, run_here
 from tests.servers import serving
@@ -359,7 +364,7 @@ def test_a_load_on_selectors_and_the_pollers_own_timeout(monkeypatch: pytest.Mon
     monkeypatch.delattr(select, "epoll", raising=False)
 
     def plain_timer(engine: Any) -> None:
-        engine.timer = PollTimer()
+        engine.timer = Timer()
 
     with serving(servers.every(5, "close_before")) as server:
         closed = run(Request(server.url), "raw")

@@ -220,10 +220,10 @@ def _check_together(*wrong: tuple[bool, str]) -> None:
 def _check_here(asked: Load, timing: Timing) -> None:
     """What this machine lacks for the load is found before anything is started. BadInput."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.load.connect import lacking_descriptors, tls_context
+    from serve_bench.load.connection import lacking_descriptors, tls_context
     from serve_bench.load.external import ExternalError, program_path
     from serve_bench.load.failures import LoadError
-    from serve_bench.load.share import enough_processes, usable_cores
+    from serve_bench.load.workers import enough_processes, usable_cores
 
     if asked.client in ("wrk", "ab"):
         try:

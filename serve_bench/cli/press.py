@@ -170,7 +170,7 @@ def press(
 def check_reach(ladder: Ladder | None, flag: str) -> None:
     """BadInput when this host has too few ports or open files for the most clients of a ladder."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.load.connect import lacking_descriptors, lacking_ports
+    from serve_bench.load.connection import lacking_descriptors, lacking_ports
 
     assert ladder is not None, "a press test climbs a ladder"
     most = max(ladder.steps or (ladder.ceiling,))
@@ -211,7 +211,7 @@ def _overrides(given: dict[str, object]) -> Overrides:
     from serve_bench.core.axes import parse_env
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
-    from serve_bench.load.share import usable_cores
+    from serve_bench.load.workers import usable_cores
 
     if given["app"] not in (None, "ranker", "noop"):
         raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")

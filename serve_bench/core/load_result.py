@@ -1,7 +1,7 @@
 """What a load gave back: progress while it runs, and the result when it ended. Pure words.
 
 Rule: plain, frozen content that turns into JSON and back without loss. Nothing here measures or
-judges; the client's verdict is made in `load/evidence.py`, statistics in `analysis/statistics.py`.
+judges; the client's verdict is made in `load/merge.py`, statistics in `analysis/statistics.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from serve_bench.analysis.checks import Finding, Status
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.doctor.cpu_checks import Ticks
 from serve_bench.doctor.place import GIB, Place, plural, size
-from serve_bench.load.connect import SPARE_FDS
+from serve_bench.load.connection import SPARE_FDS
 from serve_bench.observing import host
 from serve_bench.serving.launch_spec import lacking_open_files
 from serve_bench.serving.ports import BLOCKS

@@ -1,6 +1,6 @@
 """The aiohttp client: a ClientSession for each connection, as in the published benchmark.
 
-Rule: the session is used as any user of aiohttp would use it, and watched through `aiohttp_wire`.
+Rule: the session is used as any user of aiohttp would use it, and watched through `Wire`.
 A closed loop is one task for each connection; in an open loop those tasks wait for due requests.
 """
 
@@ -13,19 +13,21 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
-from serve_bench.load.aiohttp_wire import FixedResolver, NotedHandler, Wire, classify, judge
-from serve_bench.load.connect import Address, tls_context
+from serve_bench.load.connection import Address, tls_context
 from serve_bench.load.failures import reason_of
-from serve_bench.load.http1 import MAX_HEAD
-from serve_bench.load.pacing import IDLE_S, ArrivalClock, Timer, make_timer
-from serve_bench.load.share import Share, next_turn
+from serve_bench.load.http1 import MAX_HEAD, response_class
+from serve_bench.load.pacing import IDLE_S, ArrivalClock, Share, Timer, make_timer, next_turn
 from serve_bench.load.tally import NEVER, Tally
 
 PAUSE_S = 0.05
@@ -41,17 +43,134 @@ if "max_headers" in inspect.signature(aiohttp.ClientSession).parameters:  # aioh
 perf = time.perf_counter_ns
 
 
+# --------------------------------------------------------------------------------------------------
+# What aiohttp does not tell: bytes on the wire, how a connection ended, what an error means.
+#
+# Rule: aiohttp is watched here, not steered.
+
+
+class Wire:
+    """What happened on the wire of one client during its request."""
+
+    __slots__ = ("awaited", "bytes", "ended", "error", "handler", "messages", "opened", "started")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.opened = 0
+        self.handler: NotedHandler | None = None
+        self.clear()
+        self.awaited = False
+
+    def clear(self) -> None:
+        """A new request begins."""
+        self.started = self.ended = False
+        self.awaited = True
+        self.messages = 0
+        self.error: BaseException | None = None
+
+    def surplus(self) -> bool:
+        """Whether more came than the one whole response that was taken; its connection is then
+        closed, and bytes that come before the next request end it too."""
+        self.awaited = False
+        more = self.messages > 1 or (self.handler is not None and self.handler.within())
+        if more and self.handler is not None:
+            self.handler.close()
+        return more
+
+
+class NotedHandler(ResponseHandler):
+    """aiohttp's protocol, noting what arrives and how the connection ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wire: Wire) -> None:
+        super().__init__(loop)
+        self._wire = wire
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire.opened += 1
+        self._wire.handler = self
+        super().connection_made(transport)
+
+    def within(self) -> bool:
+        """Whether the parser is behind the beginning of a message. aiohttp would drop what that is
+        of with its next request; between messages empty lines mean nothing (RFC 9112, 2.2)."""
+        parser: Any = self._parser
+        if parser is None or not self.is_connected():
+            return False
+        try:
+            messages, _, _ = parser.feed_data(b"\r\n\r\n")
+        except HttpProcessingError:  # what is there already is no whole, sound message
+            return True
+        return bool(messages)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._wire.awaited:
+            self.close()  # as the raw client does with bytes on an idle connection
+            return
+        self._wire.bytes += len(data)
+        self._wire.started = True
+        super().data_received(data)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        status = data[0].code
+        if status >= 200 or status == 101:
+            self._wire.messages += 1  # final responses: more than one is a surplus
+        super().feed_data(data, size)
+
+    def eof_received(self) -> None:
+        self._wire.ended = True
+        super().eof_received()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._wire.error = exc
+        super().connection_lost(exc)
+
+
+class FixedResolver(AbstractResolver):
+    """Gives the address that the parent has found to answer."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        ip, port = self._address.sockaddr[:2]
+        kind, flags = self._address.family, socket.AI_NUMERICHOST
+        return [ResolveResult(hostname=host, host=ip, port=port, family=kind, proto=0, flags=flags)]
+
+    async def close(self) -> None:
+        return None
+
+
+def classify(error: BaseException, wire: Wire) -> str:
+    """The class of what aiohttp raised."""
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+        return "connect"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(wire.error, OSError):
+        return "reset"
+    if isinstance(error, aiohttp.ClientOSError):
+        return "reset"
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
+        if not wire.started:
+            return "reset"
+        return "truncated" if wire.ended else "malformed"
+    return "malformed"
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
 class Client:
     """One session, its connection, and whether it has a request in flight."""
 
-    __slots__ = ("busy", "due", "session", "task", "wire")
-
-    def __init__(self, session: aiohttp.ClientSession, wire: Wire) -> None:
-        self.session = session
-        self.wire = wire
-        self.busy = False
-        self.due = 0
-        self.task: asyncio.Task[None] | None = None
+    session: aiohttp.ClientSession
+    wire: Wire
+    busy: bool = False
+    due: int = 0
+    task: asyncio.Task[None] | None = None
 
 
 class AiohttpEngine:
@@ -200,13 +319,14 @@ class AiohttpEngine:
             async with client.session.request(
                 request.method, url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
-                got = await response.read()
+                body_read = await response.read()
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             return classify(error, client.wire), 0
         if client.wire.surplus():
             return "malformed", status
-        return judge(request, status, got), status
+        expected = request.expect_body is None or body_read == request.expect_body
+        return response_class(request, status, expected), status
 
     def try_once(self) -> tuple[str | None, int]:
         """Send one request outside any load: (class of failure or None, status or 0)."""
@@ -237,8 +357,7 @@ class AiohttpEngine:
     async def _run(self, start: int) -> None:
         self._turn(perf())
         if self.load.open_loop:
-            share, known = self.share, self.tally.measure_known
-            self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
+            self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
             for client in self._clients:
                 client.task = self._loop.create_task(self._serve(client, None))
             await asyncio.sleep(0)

@@ -1,26 +1,139 @@
-"""One connection of the raw client: its socket, its framer, and the request that it carries.
+"""One connection of the raw client, and what opening connections needs: addresses, sockets, TLS,
+descriptors, ports, a poller.
 
 Rule: a connection acts when it is told to and decides nothing; when to connect, send or give up
-is the engine's affair (`raw.py`). All sockets are non-blocking.
+is the engine's affair (`raw.py`). All sockets of a load are non-blocking.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import selectors
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from serve_bench.load import http1
-from serve_bench.load.connect import Address, new_socket
+from serve_bench.core.request_spec import Request
+from serve_bench.load.failures import LoadError, reason_of
 
 if TYPE_CHECKING:
     import ssl
-from collections.abc import Sequence
+
+    from serve_bench.load import http1
+
+SO_TIMESTAMPNS = 35
+"""Linux's option for kernel receive timestamps (asm-generic/socket.h), unnamed in Python."""
+
+SPARE_FDS = 32
+"""Descriptors a worker needs beside its connections."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to connect: an address family and what `socket.connect` takes."""
+
+    family: int
+    sockaddr: Any
+
+
+def resolve(request: Request) -> list[Address]:
+    """The addresses of a request's host, in the resolver's order. Raises LoadError."""
+    if request.unix_socket is not None:
+        return [Address(socket.AF_UNIX, request.unix_socket)]
+    try:
+        infos = socket.getaddrinfo(request.host, request.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise LoadError("connect", request.host, request.port, reason_of(error)) from None
+    return [Address(family, sockaddr) for family, _, _, _, sockaddr in infos]
+
+
+def choose_address(request: Request, timeout_s: float) -> Address:
+    """The first address that takes a connection; that connection is closed again at once.
+
+    Raises LoadError with the last reason when none does.
+    """
+    reason = "no address"
+    for address in resolve(request):
+        with socket.socket(address.family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(timeout_s)
+            try:
+                probe.connect(address.sockaddr)
+            except OSError as error:
+                reason = reason_of(error)
+                continue
+            return address
+    where = request.unix_socket or request.host
+    raise LoadError("connect", where, 0 if request.unix_socket else request.port, reason)
+
+
+def tls_context(request: Request) -> ssl.SSLContext:
+    """The TLS settings of an https request. Raises LoadError for a bad CA file."""
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=request.ca_file)
+    except OSError as error:
+        reason = f"CA file {request.ca_file}: {reason_of(error)}"
+        raise LoadError("connect", request.host, request.port, reason) from None
+    if not request.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def lacking_descriptors(connections: int) -> str | None:
+    """One line that names the hard limit of open files when it is too low, else None."""
+    need = connections + SPARE_FDS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (soft, hard) or max(soft, hard) >= need:
+        return None
+    return (
+        f"{connections} connections need {need} open files, and the hard limit is {hard}: "
+        f"raise it (ulimit -Hn {need}), or use fewer connections or more processes"
+    )
+
+
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""Linux's range of ports for outgoing connections, of IPv6 too."""
+
+
+def lacking_ports(connections: int) -> str | None:
+    """One line when this system has fewer ports than so many connections to one address need.
+
+    Each needs a port of its own (not on a unix socket). None too where the ports are not known.
+    """
+    if not EPHEMERAL_PORTS.exists():
+        return None
+    first, last = map(int, EPHEMERAL_PORTS.read_text(encoding="ascii").split())
+    if connections <= last - first + 1:
+        return None
+    return (
+        f"{connections:,} connections to one address need a local port each, and there are "
+        f"{last - first + 1:,} ({first} to {last}): widen the range "
+        "(sysctl net.ipv4.ip_local_port_range), or use fewer connections"
+    )
+
+
+def allow_descriptors(connections: int) -> str | None:
+    """Raise the soft limit of open files when it is too low for so many connections.
+
+    Returns one line that names the limit when the hard one is too low as well, else None.
+    """
+    lacking = lacking_descriptors(connections)
+    need = connections + SPARE_FDS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if lacking is None and soft != resource.RLIM_INFINITY and soft < need:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+    return lacking
+
 
 # --------------------------------------------------------------------------------------------------
 # Waiting for sockets: epoll where there is one, else `selectors`, behind the same four methods.
@@ -49,8 +162,7 @@ class SelectorsPoller:
 
     @staticmethod
     def _events(mask: int) -> int:
-        read = selectors.EVENT_READ if mask & READ else 0
-        return read | (selectors.EVENT_WRITE if mask & WRITE else 0)
+        return selectors.EVENT_READ * bool(mask & READ) | selectors.EVENT_WRITE * bool(mask & WRITE)
 
     def register(self, fd: int, eventmask: int, /) -> None:
         """Watch a descriptor."""
@@ -67,14 +179,8 @@ class SelectorsPoller:
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
         """Wait at most `timeout` seconds; returns (descriptor, mask) of at most `maxevents`."""
         ready = self._selector.select(timeout)[:maxevents]
-        return [
-            (
-                key.fd,
-                (READ if events & selectors.EVENT_READ else 0)
-                | (WRITE if events & selectors.EVENT_WRITE else 0),
-            )
-            for key, events in ready
-        ]
+        masks = (READ, selectors.EVENT_READ), (WRITE, selectors.EVENT_WRITE)
+        return [(key.fd, sum(m for m, event in masks if events & event)) for key, events in ready]
 
     def close(self) -> None:
         """Release the system's poller."""
@@ -83,10 +189,7 @@ class SelectorsPoller:
 
 def make_poller() -> Poller:
     """epoll where the system has it."""
-    if hasattr(select, "epoll"):
-        poller: Poller = select.epoll()
-        return poller
-    return SelectorsPoller()
+    return select.epoll() if hasattr(select, "epoll") else SelectorsPoller()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -100,6 +203,7 @@ READ_SIZE = 65536
 _timespec = struct.Struct("qq")
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """A connection that is opened again and again.
 
@@ -109,57 +213,25 @@ class Connection:
     `ended_well`: how many were completed on it, kept where the rates of connections are asked for.
     """
 
-    __slots__ = (
-        "address",
-        "attempts",
-        "due",
-        "ended_well",
-        "fd",
-        "framer",
-        "left",
-        "number",
-        "pending",
-        "poller",
-        "request",
-        "sent_at",
-        "since",
-        "sock",
-        "state",
-        "timestamps",
-        "tls",
-        "tls_name",
-        "waiting",
-    )
-
-    sock: socket.socket | None
-
-    def __init__(
-        self,
-        address: Address,
-        framer: http1.ResponseFramer,
-        poller: Poller,
-        timestamps: bool,
-        tls: ssl.SSLContext | None = None,
-        tls_name: str = "",
-        *,
-        number: int,
-        left: int,
-    ) -> None:
-        self.address = address
-        self.framer = framer
-        self.poller = poller
-        self.timestamps = timestamps
-        self.tls = tls
-        self.tls_name = tls_name
-        self.number = number
-        self.left = left
-        self.sock = None
-        self.fd = -1
-        self.state = CLOSED
-        self.request = b""
-        self.pending: memoryview | None = None
-        self.waiting = False
-        self.attempts = self.due = self.sent_at = self.since = self.ended_well = 0
+    address: Address
+    framer: http1.ResponseFramer
+    poller: Poller
+    timestamps: bool
+    tls: ssl.SSLContext | None
+    tls_name: str
+    number: int
+    left: int
+    sock: socket.socket | None = None
+    fd: int = -1
+    state: int = CLOSED
+    request: bytes = b""
+    pending: memoryview | None = None
+    waiting: bool = False
+    attempts: int = 0
+    due: int = 0
+    sent_at: int = 0
+    since: int = 0
+    ended_well: int = 0
 
     @property
     def in_flight(self) -> bool:
@@ -168,8 +240,12 @@ class Connection:
 
     def open(self, now: int) -> None:
         """Begin to connect; the poller says when it is done. Raises OSError."""
-        sock = new_socket(self.address, self.timestamps)
-        self.sock = sock
+        sock = self.sock = socket.socket(self.address.family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        if self.address.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small requests at once
+        if self.timestamps:
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.fd = sock.fileno()
         self.since = now
         self.state = CONNECTING

@@ -7,25 +7,46 @@ the first window), looks at shared counters, and adds up what the workers report
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import add
+from typing import Any
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import REQUESTS_EACH, Counts, LoadResult, Phase, Progress, Warmup
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_result import (
+    REQUESTS_EACH,
+    LoadResult,
+    Phase,
+    Progress,
+    Slice,
+    SlicedResult,
+    Warmup,
+)
+from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.request_spec import SpecError
-from serve_bench.load.connect import choose_address
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted
-from serve_bench.load.merge import losses, merge
+from serve_bench.load.merge import combine, judged, losses, merge, result_of
 from serve_bench.load.request_log import RequestLog
-from serve_bench.load.share import enough_processes, shares, usable_cores
-from serve_bench.load.shared import ABORT, COMPLETED, FAILED, LEFT, MEASURE, SENT, START, Shared
-from serve_bench.load.tally import PUBLISH_AHEAD_NS
-from serve_bench.load.workers import STUCK_S, Crew, await_ready, connecting_s, orders_for
+from serve_bench.load.tally import (
+    ABORT,
+    COMPLETED,
+    FAILED,
+    LEFT,
+    MEASURE,
+    PUBLISH_AHEAD_NS,
+    SENT,
+    START,
+    Shared,
+)
+from serve_bench.load.workers import Crew, enough_processes, shares, usable_cores
+
+OnProgress = Callable[[Progress], None]
+
+perf = time.perf_counter_ns
 
 # --------------------------------------------------------------------------------------------------
 # When a warm-up may end. Pure: counts in, yes or no out.
@@ -69,57 +90,53 @@ def is_steady(completed: Sequence[int]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The live view of a load: what the parent reads from shared memory and tells its caller.
+# The live view of a load: what the parent reads from shared memory and passes on to its caller.
 
 INTERVAL_NS = 250_000_000
 """Four times a second. Reading the histograms costs the parent 0.6 ms with one worker."""
 
-perf = time.perf_counter_ns
 
-
+@dataclass
 class Watch:
-    """Calls `on_progress` when it is time to, and not at all when there is none."""
+    """Calls `on_progress` when it is time to, and not at all when there is none.
 
-    def __init__(
-        self, shared: Shared, timing: Timing, on_progress: Callable[[Progress], None] | None
-    ) -> None:
-        self._shared = shared
-        self._timing = timing
-        self._call = on_progress
-        self._begun = self._last = perf()
-        self._last_completed = 0
-        self._end = 0
-        self._drained = 0
-        self._base = (0, 0)
-        self._measure = 0
+    `warmup_s`: the least. `measure_ns`, `end_ns`, `drained_ns`: the first window's start, the last
+    one's end, the latest end of the drain, once they are known (perf_counter_ns).
+    """
 
-    def measure_from(self, measure: int, end: int, drained: int = 0) -> None:
-        """The first window's start and the last one's end are known now, and the latest end of the
-        drain."""
-        self._measure = measure
-        self._end = end
-        self._drained = drained
+    shared: Shared
+    warmup_s: float
+    measured_s: float
+    on_progress: OnProgress | None
+    measure_ns: int = 0
+    end_ns: int = 0
+    drained_ns: int = 0
+    _begun: int = field(default_factory=perf)
+    _last: int = field(default_factory=perf)
+    _last_completed: int = 0
+    _base: tuple[int, int] = (0, 0)
 
     def look(self, phase: Phase) -> None:
-        """Tell the caller how the load stands, if a quarter of a second has passed."""
+        """Report how the load stands, if a quarter of a second has passed."""
         now = perf()
-        if self._call is None or now - self._last < INTERVAL_NS:
+        if self.on_progress is None or now - self._last < INTERVAL_NS:
             return
-        completed, failed = self._shared.total(COMPLETED), self._shared.total(FAILED)
+        completed, failed = self.shared.total(COMPLETED), self.shared.total(FAILED)
         rate = (completed - self._last_completed) / ((now - self._last) / 1e9)
         self._last, self._last_completed = now, completed
-        if phase == "warmup" or now < self._measure:
+        if phase == "warmup" or now < self.measure_ns:
             self._base = (completed, failed)
             phase = "warmup" if phase != "connect" else phase
-        latency = self._latency("measured" if phase in ("measure", "drain") else "rest")
+        measuring = phase in ("measure", "drain")
+        latency = self._latency("measured" if measuring else "rest")
         p50, p99 = latency.percentiles((0.5, 0.99))
-        base = self._base if phase in ("measure", "drain") else (0, 0)
-        self._call(
+        base = self._base if measuring else (0, 0)
+        self.on_progress(
             Progress(
                 phase=phase,
                 elapsed_s=(now - self._begun) / 1e9,
                 remaining_s=self._remaining_s(now, phase),
-                left=self._shared.total(LEFT) if phase == "drain" else 0,
+                left=self.shared.total(LEFT) if phase == "drain" else 0,
                 rate=rate,
                 completed=completed - base[0],
                 failed=failed - base[1],
@@ -129,17 +146,15 @@ class Watch:
         )
 
     def _remaining_s(self, now: int, phase: Phase) -> float:
-        if self._end:
-            until = self._drained if phase == "drain" else self._end
-            return max(0.0, (until - now) / 1e9)
-        warmup_left = max(0.0, self._timing.warmup_min_s - (now - self._begun) / 1e9)
-        return warmup_left + self._timing.measured_s
+        if self.end_ns:
+            return max(0.0, ((self.drained_ns if phase == "drain" else self.end_ns) - now) / 1e9)
+        return max(0.0, self.warmup_s - (now - self._begun) / 1e9) + self.measured_s
 
     def _latency(self, part: str) -> Histogram:
         counts: list[int] | None = None
-        for board in range(self._shared.boards):
+        for board in range(self.shared.boards):
             for kind in ("equal", "latency"):
-                words = self._shared.histogram(board, part, kind)
+                words = self.shared.histogram(board, part, kind)
                 if kind == "latency" and not words[0]:
                     continue  # nothing recorded: its maximum is written with the first value
                 slots = words[1:].tolist()
@@ -148,14 +163,13 @@ class Watch:
 
 
 # --------------------------------------------------------------------------------------------------
+# One load.
 
 START_AHEAD_NS = 5_000_000
 """The first request is named so long before it, so that every worker can be there."""
 
 CALL_OFF_S = 1.0
 """How long an interrupted load waits for what its workers have measured. A drain ends at once."""
-
-OnProgress = Callable[[Progress], None]
 
 
 def drive_load(
@@ -188,49 +202,35 @@ def drive_load(
         raise SpecError(f"a log of the requests needs the client raw, not {load.client}")
     if load.total is not None:
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
-    address = choose_address(load.request, load.connect_timeout_s)
     processes = enough_processes(load, usable_cores())
     shared = Shared.create(processes)
     try:
-        sides = [{"load": load.to_json(), "address": [int(address.family), address.sockaddr]}]
-        files = log.open(processes) if log is not None else [None] * processes
-        orders = [
-            orders_for(share, sides, timing, shared, log_fd=fd)
-            for share, fd in zip(shares(load, processes), files, strict=True)
-        ]
-        with Crew(orders, mark or {}) as crew:
-            return _Drive(load, timing, shared, crew, on_progress, log, may_measure).run()
+        fds = log.open(processes) if log is not None else ()
+        with Crew([load], shares(load, processes), timing, shared, mark, log_fds=fds) as crew:
+            watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
+            return _Drive(load, timing, shared, crew, watch, log, may_measure).run()
     finally:
         shared.close()
         if log is not None:
             log.close()
 
 
+@dataclass
 class _Drive:
     """One load in progress."""
 
-    def __init__(
-        self,
-        load: Load,
-        timing: Timing,
-        shared: Shared,
-        crew: Crew,
-        on_progress: OnProgress | None,
-        log: RequestLog | None,
-        may_measure: Callable[[], bool] | None = None,
-    ) -> None:
-        self.load = load
-        self.timing = timing
-        self.shared = shared
-        self.crew = crew
-        self.log = log
-        self.may_measure = may_measure or (lambda: True)
-        self.watch = Watch(shared, timing, on_progress)
-        self.begun = perf()
+    load: Load
+    timing: Timing
+    shared: Shared
+    crew: Crew
+    watch: Watch
+    log: RequestLog | None
+    may_measure: Callable[[], bool] | None
+    begun: int = field(default_factory=perf)
 
     def run(self) -> LoadResult:
         """Connect, warm up, measure, drain, merge."""
-        notes = await_ready(self.crew, [self.load], lambda: self.watch.look("connect"))
+        notes = self.crew.connect(lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
         if self.load.total is not None:
             self._wait_at_gate()
@@ -249,47 +249,58 @@ class _Drive:
             if not self._called_off():
                 raise
             interrupt = pressed
+        reports = self._reports()
+        failures = tuple(
+            worker.failure(self.shared.live(worker.index)[COMPLETED])
+            for worker in self.crew.workers
+            if worker.index not in reports
+        )
+        if not reports:
+            raise self.crew.all_lost(failures)
         result = replace(
-            merge(self.load, self.timing, self.shared, self.crew.workers, warmup),
+            merge(self.load, self.timing, warmup, self.shared, reports),
+            failures=failures,
+            notes=notes + losses(failures),
             started_at_ns=started_at_ns,
             time_to_connect_s=connected_s,
-            connecting_s=connecting_s(self.crew),
+            connecting_s=self.crew.connecting_s,
         )
-        result = replace(result, notes=notes + losses(result.failures))
         if self.log is not None:
-            self._take_log(self.log, result.measured, measure)
+            self.log.take({k: one["logged"] for k, one in reports.items()}, measure)
+            counts = result.measured
+            if len(self.log) != counts.completed + counts.failed_total + counts.in_flight:
+                raise BrokenAccount(f"{len(self.log)} requests in the log of {counts}")
         if interrupt is not None:
             raise LoadInterrupted(result) from interrupt
         return result
 
-    def _take_log(self, log: RequestLog, measured: Counts, measure: int) -> None:
-        """The log of all workers that reported. Raises BrokenAccount when it lacks a request."""
-        done = [worker for worker in self.crew.workers if "done" in worker.said]
-        log.take({worker.index: worker.said["done"]["logged"] for worker in done}, measure)
-        if len(log) != measured.completed + measured.failed_total + measured.in_flight:
-            raise BrokenAccount(f"{len(log)} requests in the log of {measured}")
+    def _reports(self) -> dict[int, dict[str, Any]]:
+        """What the workers that are done have measured, by their number."""
+        done = ((worker.index, worker.report) for worker in self.crew.workers)
+        return {index: report for index, report in done if report is not None}
 
     def _called_off(self) -> bool:
         """Ask the workers for what they have; whether all had begun to measure, and answered."""
         self.shared.words[ABORT] = 1
         deadline = perf() + int(CALL_OFF_S * 1e9)
-        while any("done" not in w.said for w in self.crew.alive) and perf() < deadline:
+        while any(worker.report is None for worker in self.crew.alive) and perf() < deadline:
             self.crew.listen(0.05)
-        reports = [
-            r for w in self.crew.workers if "done" in w.said for r in w.said["done"]["reports"]
-        ]
-        return bool(reports) and all("end" in report["snapshots"] for report in reports)
+        sides = [side for one in self._reports().values() for side in one["reports"]]
+        return bool(sides) and all("end" in side["snapshots"] for side in sides)
+
+    def _may_measure(self) -> bool:
+        return self.may_measure is None or self.may_measure()
 
     def _wait_at_gate(self) -> None:
         """A load without a warm-up: its connections are open, and its start waits."""
-        while self.crew.alive and not self.may_measure():
+        while self.crew.alive and not self._may_measure():
             self.crew.listen(SAMPLE_S)
             self.watch.look("warmup")
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` says yes; returns the warm-up and the
         first window's start."""
-        counts, warm, steady, judged = [0], False, False, False
+        counts, warm, steady, enough = [0], False, False, False
         sample = int(SAMPLE_S * 1e9)
         due = start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
@@ -302,14 +313,14 @@ class _Drive:
             counts.append(self.shared.total(COMPLETED))
             self.watch.look("warmup")
             if not warm:
-                judged = enough_to_judge(counts[-1], self._at_once())
-                steady = judged and is_steady(counts)
+                enough = enough_to_judge(counts[-1], self._at_once())
+                steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
-            if not self.crew.alive or (warm and self.may_measure()):
+            if not self.crew.alive or (warm and self._may_measure()):
                 break
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure
-        return Warmup((measure - start) / 1e9, steady, 0, judged), measure
+        return Warmup((measure - start) / 1e9, steady, 0, enough), measure
 
     def _at_once(self) -> float:
         """Requests that are served at one time: of an open loop those in flight."""
@@ -320,14 +331,148 @@ class _Drive:
 
     def _measure(self, measure: int) -> None:
         """Wait for the workers' reports; kills one that is silent long after its end."""
+        watch = self.watch
         end = measure + int(self.timing.measured_s * 1e9)
         drained = end + int(self.timing.drain_at_most_s(self.load) * 1e9)
-        self.watch.measure_from(measure, end, drained)
-        deadline = drained + int(STUCK_S * 1e9)
-        while pending := [w for w in self.crew.alive if "done" not in w.said]:
-            self.crew.listen(0.25)
-            self.watch.look("measure" if perf() < end else "drain")
-            if perf() > deadline:
-                for worker in pending:
-                    worker.give_up()
-                deadline += int(STUCK_S * 1e9)
+        watch.measure_ns, watch.end_ns, watch.drained_ns = measure, end, drained
+        look = lambda: watch.look("measure" if perf() < end else "drain")  # noqa: E731
+        self.crew.wait_for("done", (drained - perf()) / 1e9, look)
+
+
+# --------------------------------------------------------------------------------------------------
+# Two targets in turn, in slices of time: the least noisy way to compare them.
+#
+# Rule: one worker holds the connections of both, so that both are treated alike; which slice comes
+# first is drawn for each pair. Comparing the rates is `statistics`'s affair.
+
+
+def drive_slices(
+    loads: tuple[Load, Load],
+    plan: Slices,
+    *,
+    on_progress: OnProgress | None = None,
+    mark: Mapping[str, str] | None = None,
+) -> SlicedResult:
+    """Load the two targets in turn and return both results and every slice.
+
+    Both loads must be closed loops of one client with the same number of connections, without a
+    count; SpecError says which is not. Raises LoadError as `drive_load` does.
+    """
+    first, second = loads
+    for load in loads:
+        if load.open_loop or load.total is not None or load.client not in ("raw", "aiohttp"):
+            raise SpecError("slices need a closed loop of the raw or aiohttp client, and no count")
+    if (first.client, first.connections) != (second.client, second.connections):
+        raise SpecError("slices need the same client and number of connections on both sides")
+    # No windows: the slices take their place. The timing only carries what a worker needs to know.
+    timing = Timing(warmup_min_s=0.0, warmup_max_s=0.0, windows=1, drain_s=plan.drain_s)
+    shared = Shared.create(2)
+    try:
+        with Crew(loads, shares(first, 1), timing, shared, mark, plan) as crew:
+            seconds = plan.warmup_s + 2 * plan.pairs * plan.slice_s
+            watch = Watch(shared, 0.0, max(0.01, seconds), on_progress)
+            notes = crew.connect(lambda: watch.look("connect"))
+            start = perf() + START_AHEAD_NS
+            started_at_ns = time.time_ns() + START_AHEAD_NS + int(plan.warmup_s * 1e9)
+            shared.words[START] = start
+            watch.measure_ns = start + int(plan.warmup_s * 1e9)
+            watch.end_ns = start + int(seconds * 1e9)
+            _await_slices(loads, seconds, shared, crew, watch)
+            result = _sliced_result(loads, plan, timing, shared, crew)
+    finally:
+        shared.close()
+    known: Any = {"started_at_ns": started_at_ns, "connecting_s": crew.connecting_s, "notes": notes}
+    sides = (replace(result.sides[0], **known), replace(result.sides[1], **known))
+    return replace(result, sides=sides)
+
+
+def _await_slices(
+    loads: tuple[Load, Load], seconds: float, shared: Shared, crew: Crew, watch: Watch
+) -> None:
+    """Wait for the worker's report. Each slice may take its drain on top: it may go on while it
+    makes progress, and a request lasts no longer than its time-out."""
+    longest_s = max(load.timeout_s for load in loads)
+    completed = 0
+
+    def look() -> float | None:
+        nonlocal completed
+        watch.look("measure")
+        before, completed = completed, shared.total(COMPLETED)
+        return longest_s if completed != before else None
+
+    crew.wait_for("done", 2 * seconds + longest_s, look)
+
+
+def _sliced_result(
+    loads: tuple[Load, Load], plan: Slices, timing: Timing, shared: Shared, crew: Crew
+) -> SlicedResult:
+    report = crew.workers[0].report
+    if report is None:
+        raise crew.all_lost([crew.workers[0].failure(0)])
+    slices = tuple(Slice(**one) for one in report["slices"])
+    sides = []
+    for k, load in enumerate(loads):
+        mine = [one for one in slices if one.side == k]
+        windows = {"windows": [one.completed for one in mine], "worker": report["worker"]}
+        warmup = Warmup(plan.warmup_s, False, 0)
+        side = result_of(load, timing, warmup, report["reports"][k] | windows, shared.measured(k))
+        lasted_s = sum(one.length_s for one in mine)
+        sides.append(judged(replace(side, window_s=plan.slice_s, duration_s=lasted_s)))
+    return SlicedResult((sides[0], sides[1]), slices)
+
+
+# --------------------------------------------------------------------------------------------------
+# Two targets in turn, in windows: for loads that cannot be sliced.
+#
+# An open loop has no slices, and a slice of requests that take seconds would be as long as a
+# window. Each window is a load of its own, with its own connections and a short warm-up, so that
+# only one target is ever loaded. The result has the form of that of slices, a window for a slice.
+
+
+def drive_windows(
+    loads: tuple[Load, Load],
+    plan: Slices,
+    *,
+    on_progress: OnProgress | None = None,
+    mark: Mapping[str, str] | None = None,
+) -> SlicedResult:
+    """Load the two targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
+    before each. Raises LoadError as `drive_load` does; a KeyboardInterrupt leaves nothing."""
+    draw = random.Random(f"{plan.seed}/slices")
+    timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
+    results: tuple[list[LoadResult], list[LoadResult]] = ([], [])
+    slices: list[Slice] = []
+    began_ns = 0
+    for pair in range(plan.pairs):
+        order = [0, 1]
+        draw.shuffle(order)
+        for side in order:
+            result = drive_load(loads[side], timing, on_progress=on_progress, mark=mark)
+            began_ns = began_ns or result.started_at_ns
+            results[side].append(result)
+            slices.append(as_slice(result, side, pair, began_ns))
+    return SlicedResult((joined(loads[0], results[0]), joined(loads[1], results[1])), tuple(slices))
+
+
+def as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
+    """A load of one window in the form of a slice."""
+    return Slice(
+        side=side,
+        pair=pair,
+        begun_s=(result.started_at_ns - began_ns) / 1e9,
+        length_s=result.duration_s,
+        completed=result.completed_in_windows,
+        failed=result.measured.failed_total,
+        cpu_s=result.cpu_s,
+    )
+
+
+def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
+    """The results of one load that was driven several times, as one that lasted as long as all."""
+    return replace(
+        combine(load, results),
+        warmup=results[0].warmup,  # each window has one of its own, all alike
+        windows=tuple(count for one in results for count in one.windows),
+        duration_s=sum(one.duration_s for one in results),
+        mean_in_flight=None,  # the sum over windows that came one after the other is none
+    )

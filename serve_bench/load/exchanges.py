@@ -7,6 +7,8 @@ socket is told by the functions at the end; waiting for it is `raw.RawEngine`'s 
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +17,6 @@ from httptools import HttpParserError, HttpParserUpgrade
 
 from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
-from serve_bench.load.connect import Address, can_timestamp, tls_context
 from serve_bench.load.connection import (
     BUSY,
     CLOSED,
@@ -26,14 +27,16 @@ from serve_bench.load.connection import (
     PAUSED,
     READ,
     WRITE,
+    Address,
     Connection,
     ConnectionRates,
     make_poller,
+    tls_context,
     would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
+from serve_bench.load.pacing import Share, next_turn
 from serve_bench.load.request_log import Notes
-from serve_bench.load.share import Share, next_turn
 from serve_bench.load.tally import NEVER, Tally
 
 PAUSE_NS = 50_000_000
@@ -59,7 +62,8 @@ class Exchanges:
         self.requests = http1.request_bytes(load.request, load.keepalive)
         self._draw = next_turn(load, share, self.requests)
         self._tls = tls_context(load.request) if load.request.scheme == "https" else None
-        self.timestamps = bool(load.pickup_every) and can_timestamp(address)
+        stamped = sys.platform == "linux" and address.family != socket.AF_UNIX
+        self.timestamps = stamped and load.pickup_every > 0
         self._every = load.pickup_every if self.timestamps else NEVER
         self._countdown = self._every
         self.connections: list[Connection] = []

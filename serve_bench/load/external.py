@@ -30,12 +30,8 @@ from serve_bench.load.http1 import request_headers
 TIME_UNITS: Mapping[str, float] = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 COUNT_UNITS: Mapping[str, float] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 SIZE_UNITS: Mapping[str, float] = {
-    "B": 1,
-    "KB": 1 << 10,
-    "MB": 1 << 20,
-    "GB": 1 << 30,
-    "TB": 1 << 40,
-    "PB": 1 << 50,
+    **{"B": 1, "KB": 1 << 10, "MB": 1 << 20},
+    **{"GB": 1 << 30, "TB": 1 << 40, "PB": 1 << 50},
 }
 """wrk's units (its units.c): times in us, ms, s, m, h; counts by 1000; sizes by 1024."""
 
@@ -43,15 +39,15 @@ EXTRA_S = 30.0
 """How much longer than asked the program may run, beyond a request's time-out."""
 
 LOOK_S = 0.2
-"""How often it is looked at whether the load is called off."""
+"""How often the program checks whether the load is called off."""
 
 CALL_OFF_S = 5.0
-"""How long a program that was called off may take to say what it has."""
+"""How long a program that was called off may take to print what it has."""
 
 
 @dataclass(frozen=True)
 class ExternalResult:
-    """What the other program said. Times in ns; None where it does not tell.
+    """What the other program measured. Times in ns; None where it does not tell.
 
     `percentiles_ns`: share (0 to 1) -> latency. `errors`: its own classes, by its own names.
     `thread_rate_mean`, `thread_rate_max`: requests/s of one thread in intervals of 100 ms (wrk),
@@ -100,26 +96,12 @@ class ExternalError(Exception):
     """The program is not there, or what it printed cannot be read. One line."""
 
 
-def _scaled(text: str, units: Mapping[str, float]) -> float:
+def scaled(text: str, units: Mapping[str, float]) -> float:
+    """`1.50ms` with TIME_UNITS -> 1.5e6 ns; `12.34k`, `20.00MB` likewise. Raises ExternalError."""
     match = re.fullmatch(r"\s*(-?[\d.]+)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2] not in units:
         raise ExternalError(f"cannot read {text!r}; known units: {', '.join(units)}")
     return float(match[1]) * units[match[2]]
-
-
-def parse_time_ns(text: str) -> float:
-    """`250.00us`, `1.20ms`, `2.00s`, `1.5m` -> nanoseconds."""
-    return _scaled(text, TIME_UNITS)
-
-
-def parse_count(text: str) -> float:
-    """`512`, `12.34k`, `1.50M` -> a number."""
-    return _scaled(text, COUNT_UNITS)
-
-
-def parse_size(text: str) -> float:
-    """`100.00B`, `1.50KB`, `20.00MB` -> bytes."""
-    return _scaled(text, SIZE_UNITS)
 
 
 def _find(pattern: str, text: str, what: str) -> re.Match[str]:
@@ -135,7 +117,7 @@ def parse_wrk(text: str, argv: tuple[str, ...] = (), version: str = "") -> Exter
     stats = _find(r"^\s*Latency\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+%", text, "latency line")
     threads = re.search(r"^\s*Req/Sec\s+(\S+)\s+(\S+)\s+(\S+)\s+\S+%", text, re.MULTILINE)
     percentiles = {
-        float(share) / 100: parse_time_ns(value)
+        float(share) / 100: scaled(value, TIME_UNITS)
         for share, value in re.findall(r"^\s+([\d.]+)%\s+([\d.]+\w+)\s*$", text, re.MULTILINE)
     }
     errors: dict[str, int] = {}
@@ -148,18 +130,18 @@ def parse_wrk(text: str, argv: tuple[str, ...] = (), version: str = "") -> Exter
         program="wrk",
         version=version,
         argv=argv,
-        seconds=parse_time_ns(summary[2]) / 1e9,
+        seconds=scaled(summary[2], TIME_UNITS) / 1e9,
         completed=int(summary[1]),
         rate=float(_find(r"^Requests/sec:\s+([\d.]+)", text, "rate")[1]),
         errors={name: n for name, n in errors.items() if n},
         non_2xx=int(bad[1]) if bad else 0,
-        bytes_received=int(parse_size(summary[3])),
-        latency_mean_ns=parse_time_ns(stats[1]),
-        latency_std_ns=parse_time_ns(stats[2]),
-        latency_max_ns=parse_time_ns(stats[3]),
+        bytes_received=int(scaled(summary[3], SIZE_UNITS)),
+        latency_mean_ns=scaled(stats[1], TIME_UNITS),
+        latency_std_ns=scaled(stats[2], TIME_UNITS),
+        latency_max_ns=scaled(stats[3], TIME_UNITS),
         percentiles_ns=percentiles,
-        thread_rate_mean=parse_count(threads[1]) if threads else None,
-        thread_rate_max=parse_count(threads[3]) if threads else None,
+        thread_rate_mean=scaled(threads[1], COUNT_UNITS) if threads else None,
+        thread_rate_max=scaled(threads[3], COUNT_UNITS) if threads else None,
     )
 
 
@@ -212,15 +194,11 @@ def wrk_argv(load: Load, timing: Timing, script: str | None = None) -> list[str]
     argv += ["-d", f"{max(1, round(timing.measured_s))}s", "--timeout", f"{load.timeout_s:g}s"]
     if script is not None:
         argv += ["-s", script]
-    for name, value in _headers(load).items():
-        argv += ["-H", f"{name}: {value}"]
+    own = {"Connection", *(name for name, _ in load.request.headers)}
+    headers = request_headers(load.request, load.request.headers, load.keepalive)
+    for name, value in headers.items():
+        argv += ["-H", f"{name}: {value}"] if name in own else []
     return [*argv, load.request.url]
-
-
-def _headers(load: Load) -> dict[str, str]:
-    own = {name for name, _ in load.request.headers}
-    every = request_headers(load.request, load.request.headers, load.keepalive)
-    return {name: value for name, value in every.items() if name in own or name == "Connection"}
 
 
 def ab_argv(load: Load, timing: Timing, body: str | None = None) -> list[str]:
@@ -259,10 +237,10 @@ def drive_external(
     place: Path | None = None,
     called_off: Callable[[], bool] = lambda: False,
 ) -> ExternalResult:
-    """Run the program that `load.client` names and return what it said.
+    """Run the program that `load.client` names and return its result.
 
     `place`: a folder for its files, a body among them, that goes with the run however that ends.
-    `called_off` is asked about 5 times a second; once it says yes, wrk is told to end and to say
+    `called_off` is called about 5 times a second; once it is true, wrk is told to end, and prints
     what it has by then. The program ends with the thread that drives it, however that ends (Linux).
     Raises ExternalError when it is not on PATH or fails, LoadError when it cannot reach the target.
     """
@@ -276,8 +254,8 @@ def drive_external(
         limit_s = min(limit_s, 24 * 3600) + load.timeout_s + EXTRA_S
         ran = _run(argv, limit_s, mark or {}, called_off)
     if ran.returncode != 0:
-        said = (ran.stderr or ran.stdout).strip().splitlines()
-        reason = said[-1] if said else f"exit code {ran.returncode}"
+        lines = (ran.stderr or ran.stdout).strip().splitlines()
+        reason = lines[-1] if lines else f"exit code {ran.returncode}"
         if re.search(r"unable to connect|refused|could not resolve|unable to resolve", reason):
             raise LoadError("connect", load.request.host, load.request.port, reason)
         raise ExternalError(f"{program} failed: {reason}")
@@ -292,22 +270,18 @@ def _run(
     env = finding_ours({**os.environ, **mark})
     tied = [sys.executable, *own_module("load.tied"), str(os.getpid()), *argv]
     deadline = time.monotonic() + limit_s
-    told = False
+    interrupted = False
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(
-        tied,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=env,
+        tied, stdin=nothing, stdout=pipe, stderr=pipe, text=True, env=env
     ) as process:
         try:
             while True:
                 try:
                     out, err = process.communicate(timeout=LOOK_S)
                 except subprocess.TimeoutExpired:
-                    if called_off() and not told:
-                        told = True
+                    if called_off() and not interrupted:
+                        interrupted = True
                         process.send_signal(signal.SIGINT)
                         deadline = time.monotonic() + CALL_OFF_S
                     if time.monotonic() > deadline:

@@ -30,26 +30,16 @@ MAX_HEAD = 1 << 20
 tell at its end what its head said, and aiohttp takes lines of this length (8,190 by itself)."""
 
 
-def host_header(request: Request) -> str:
-    """The value of Host: the port only when it is not the scheme's own."""
-    parts = urlsplit(request.url)
-    host = request.host
-    shown = f"[{host}]" if ":" in host else host
-    return shown if parts.port is None else f"{shown}:{parts.port}"
-
-
-def request_target(url: str) -> str:
-    """Path and query, as the request line gives them."""
-    parts = urlsplit(url)
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
 def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[str, str]:
     """The headers that are sent beside those of the body, defaults first.
 
-    A header that is `named` replaces a default of the same name.
+    A header that is `named` replaces a default of the same name. Host has the port only when it is
+    not the scheme's own.
     """
-    headers = {"Host": host_header(request), "User-Agent": "serve-bench", "Accept": "*/*"}
+    port = urlsplit(request.url).port
+    host = f"[{request.host}]" if ":" in request.host else request.host
+    host = host if port is None else f"{host}:{port}"
+    headers = {"Host": host, "User-Agent": "serve-bench", "Accept": "*/*"}
     if not keepalive:
         headers["Connection"] = "close"
     for name, value in named:
@@ -69,7 +59,9 @@ def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
             every = request_headers(request, named, keepalive)
             made[named] = [f"{k}: {v}" for k, v in every.items()]
         headers = made[named]
-        lines = [f"{request.method} {request_target(url)} HTTP/1.1", *headers]
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{request.method} {target} HTTP/1.1", *headers]
         wants_length = bool(body) or request.method in ("POST", "PUT", "PATCH")
         if wants_length and "content-length" not in names:
             lines.append(f"Content-Length: {len(body)}")
@@ -299,17 +291,15 @@ def status_allowed(status: int, request: Request) -> bool:
     return 200 <= status < 300
 
 
-def status_class(status: int) -> str:
-    """The class of failure of a whole response whose status was not expected."""
-    return "rejected" if status == 503 else "status"
-
-
 def judge(framer: ResponseFramer, request: Request) -> str | None:
-    """The class of failure of a whole response; None when it is as expected."""
+    """The class of failure of the whole response in a framer; None when it is as expected."""
     if framer.done == SURPLUS:
         return "malformed"
-    if framer.done == PLAIN:
-        return None if status_allowed(200, request) else "status"
-    if not status_allowed(framer.status, request):
-        return status_class(framer.status)
-    return None if framer.body_ok else "body"
+    return response_class(request, framer.status, framer.done == PLAIN or framer.body_ok)
+
+
+def response_class(request: Request, status: int, body_ok: bool) -> str | None:
+    """The class of failure of a response with this status; None when it is as expected."""
+    if not status_allowed(status, request):
+        return "rejected" if status == 503 else "status"
+    return None if body_ok else "body"

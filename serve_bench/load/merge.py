@@ -1,7 +1,8 @@
-"""The workers' reports and histograms, added up to one result.
+"""The workers' reports and histograms, and the results of nodes, added up to one result.
 
 Rule: only adds and checks. A result whose accounting does not balance raises BrokenAccount:
-it is a defect of the engine and must not be printed as a measurement.
+it is a defect of the engine and must not be printed as a measurement. Whether the client was the
+bottleneck is judged here too, and nowhere else in the engine.
 """
 
 from __future__ import annotations
@@ -23,137 +24,63 @@ from serve_bench.core.load_result import (
     WorkerReport,
 )
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.load.evidence import client_verdict
-from serve_bench.load.failures import BrokenAccount, LoadError
-from serve_bench.load.shared import COMPLETED, KINDS, Shared
-from serve_bench.load.workers import Worker
+from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.tally import Shared
 
-Snapshot = dict[str, Any]
+NO_VERDICT = ClientVerdict(False, (), None, None, None, None)
 
-
-def merge(
-    load: Load, timing: Timing, shared: Shared, workers: Sequence[Worker], warmup: Warmup
-) -> LoadResult:
-    """The result of all workers that reported. Raises LoadError when none did."""
-    done = [worker for worker in workers if "done" in worker.said]
-    failures = tuple(
-        worker.failure(shared.live(worker.index)[COMPLETED])
-        for worker in workers
-        if "done" not in worker.said
-    )
-    if not done:
-        reason = "; ".join(f"worker {f.pid}: {f.reason}" for f in failures)
-        request = load.request
-        raise LoadError("worker", request.host, request.port, f"no worker is left: {reason}")
-    boards = [worker.index for worker in done]
-    result = result_of(
-        load,
-        timing,
-        warmup,
-        [worker.said["done"]["reports"][0] for worker in done],
-        {kind: merged(shared, boards, kind) for kind in KINDS},
-        tuple(worker_report(worker) for worker in done),
-    )
-    return replace(result, failures=failures)
-
-
-def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
-    """One line for each worker that was lost: the figures lack its share of the load."""
-    return tuple(
-        f"{lost.who} was lost ({lost.reason}): its {lost.completed:,} completed "
-        "requests are in no figure"
-        for lost in failures
-    )
-
-
-def worker_report(worker: Worker) -> WorkerReport:
-    said = worker.said["done"]
-    names = ("connections", "cpu_s", "non_idle", "run_queue_wait", "max_rss_mb", "timer")
-    return WorkerReport(pid=worker.pid, **{name: said[name] for name in names})
-
-
-def merged(shared: Shared, boards: Iterable[int], kind: str) -> Histogram:
-    out = Histogram()
-    for board in boards:
-        out.merge(shared.read(board, "measured", kind))
-    return out
+K = TypeVar("K")
 
 
 def result_of(
     load: Load,
     timing: Timing,
     warmup: Warmup,
-    reports: Sequence[dict[str, Any]],
-    histograms: dict[str, Histogram],
-    workers: tuple[WorkerReport, ...],
+    report: dict[str, Any],
+    histograms: Mapping[str, Histogram],
 ) -> LoadResult:
-    """Put reports (of whole workers, or of one side of a sliced load) together."""
-    begin = _sum_of([r["snapshots"]["begin"] for r in reports])
-    end = _sum_of([r["snapshots"]["end"] for r in reports])
-    final = _sum_of([r["snapshots"]["final"] for r in reports])
-    cohort = _sum_of([r["cohort"] for r in reports])
-    measured, total, in_windows = _counts(None, cohort), _counts(None, final), _counts(begin, end)
-    latency, service_time = Histogram(), Histogram()
-    for whole, part in ((latency, "latency"), (service_time, "service_time")):
-        whole.merge(histograms["equal"])
-        whole.merge(histograms[part])
-    _check((measured, total, in_windows), latency, histograms)
-    measure_ns = min(r["measure_ns"] for r in reports)
-    duration_s = (max(r["end_ns"] for r in reports) - measure_ns) / 1e9
-    by_count = load.total is not None and len(reports[0]["windows"]) == 1
-    lag, pickup = histograms["send_lag"], histograms["pickup"]
-    sent_late = lag.without_highest(cohort["waited"])
-    flying = [r["mean_in_flight"] for r in reports]
-    return LoadResult(
-        windows=_windows(reports),
-        window_s=duration_s if by_count else timing.window_s,
+    """The result of one worker from the report of its tally. It has no verdict on the client yet.
+
+    Raises BrokenAccount.
+    """
+    begin, end, final = (report["snapshots"][name] for name in ("begin", "end", "final"))
+    cohort = report["cohort"]
+    duration_s = (report["end_ns"] - report["measure_ns"]) / 1e9
+    worker = report.get("worker")
+    result = LoadResult(
+        windows=tuple(report["windows"]),
+        window_s=duration_s if _by_count(load, report["windows"]) else timing.window_s,
         duration_s=duration_s,
         warmup=replace(warmup, completed=begin["completed"]),
-        latency=latency,
-        service_time=service_time,
-        send_lag=lag,
-        pickup=pickup,
+        latency=histograms["equal"].joined(histograms["latency"]),
+        service_time=histograms["equal"].joined(histograms["service_time"]),
+        send_lag=histograms["send_lag"],
+        pickup=histograms["pickup"],
         failed_latency=histograms["failed_latency"],
-        measured=measured,
-        total=total,
+        measured=_counts(cohort),
+        total=_counts(final),
         status_codes={int(code): n for code, n in sorted(cohort["codes"].items())},
         bytes_received=end["bytes"] - begin["bytes"],
         retried=end["retried"] - begin["retried"],
         reconnects=end["reconnects"] - begin["reconnects"],
-        workers=workers,
+        workers=(WorkerReport(**worker),) if worker is not None else (),
         waited=cohort["waited"],
-        verdict=client_verdict(workers, pickup, latency.joined(histograms["censored"]), sent_late),
-        connection_rate_max=highest(r["connection_rate_max"] for r in reports),
-        in_windows=in_windows,
-        mean_in_flight=None if None in flying else sum(flying),
+        verdict=NO_VERDICT,
+        connection_rate_max=report["connection_rate_max"],
+        in_windows=_counts(end, begin),
+        mean_in_flight=report["mean_in_flight"],
         censored=histograms["censored"],
     )
+    _check(result)
+    return result
 
 
-def highest(rates: Iterable[float | None]) -> float | None:
-    """The highest of the known; None where none is known."""
-    return max((rate for rate in rates if rate is not None), default=None)
+def _by_count(load: Load, windows: Sequence[int]) -> bool:
+    """Whether the last response closed the one window there is, not time."""
+    return load.total is not None and len(windows) == 1
 
 
-def _windows(reports: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Completed requests per window. Workers that were interrupted may differ by a window."""
-    interrupted = any(report["aborted"] for report in reports)
-    each = zip(*(report["windows"] for report in reports), strict=not interrupted)
-    return tuple(map(sum, each))
-
-
-def _sum_of(snapshots: Sequence[Snapshot]) -> Snapshot:
-    out: Snapshot = {"failed": Counter(), "codes": Counter()}
-    for snapshot in snapshots:
-        for key, value in snapshot.items():
-            if isinstance(value, dict):
-                out[key].update(value)
-            else:
-                out[key] = out.get(key, 0) + value
-    return out
-
-
-def _counts(begin: Snapshot | None, end: Snapshot) -> Counts:
+def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> Counts:
     start = begin or {"sent": 0, "completed": 0, "failed": {}, "in_flight": 0}
     failed = {c: end["failed"][c] - start["failed"].get(c, 0) for c in ERROR_CLASSES}
     return Counts(
@@ -166,66 +93,83 @@ def _counts(begin: Snapshot | None, end: Snapshot) -> Counts:
     )
 
 
-def _check(
-    accounts: tuple[Counts, ...], latency: Histogram, histograms: Mapping[str, Histogram]
-) -> None:
-    """`accounts`: of the requests of the windows, then all others."""
-    measured = accounts[0]
-    for counts in accounts:
+def _check(result: LoadResult) -> None:
+    """Raises BrokenAccount unless every account balances and every request of the windows has its
+    one time."""
+    measured = result.measured
+    for counts in (measured, result.total, result.in_windows or measured):
         if not counts.balanced:
             raise BrokenAccount(f"an account does not balance: {counts}")
-    check_counts(measured, latency, histograms["failed_latency"], histograms["censored"])
-
-
-def check_counts(
-    measured: Counts, latency: Histogram, failed: Histogram, censored: Histogram
-) -> None:
-    """Raises BrokenAccount unless every request of the windows has its one time."""
     given_up = measured.failed.get("timeout", 0) + measured.in_flight + measured.unsent
-    if (latency.count, failed.count, censored.count) != (
-        *(measured.completed, measured.failed_total),
-        given_up,
-    ):
+    latencies, failed, censored = (
+        histogram.count for histogram in (result.latency, result.failed_latency, result.censored)
+    )
+    if (latencies, failed, censored) != (measured.completed, measured.failed_total, given_up):
         raise BrokenAccount(
-            f"{latency.count} latencies, {failed.count} of failures and {censored.count} of what "
-            f"was given up, for {measured}"
+            f"{latencies} latencies, {failed} of failures and {censored} of what was given up, "
+            f"for {measured}"
         )
 
 
-# --------------------------------------------------------------------------------------------------
-# Results of one load that several nodes drove, each its share, added up to one result.
-#
-# Rule: only adds and checks, as is done above with the workers of one node. A node that was
-# interrupted may have fewer windows than another: what is there up to the shortest is added up.
-
-K = TypeVar("K")
+def merge(
+    load: Load,
+    timing: Timing,
+    warmup: Warmup,
+    shared: Shared,
+    reports: Mapping[int, dict[str, Any]],
+) -> LoadResult:
+    """The result of the workers of one node: their number -> what each reported."""
+    sides = {index: one["reports"][0] | {"worker": one["worker"]} for index, one in reports.items()}
+    if not any(side["aborted"] for side in sides.values()):
+        lengths = {len(side["windows"]) for side in sides.values()}
+        if len(lengths) > 1:
+            raise BrokenAccount(f"workers report {sorted(lengths)} windows of one load")
+    results = [
+        result_of(load, timing, warmup, side, shared.measured(index))
+        for index, side in sides.items()
+    ]
+    return judged(_added_up(load, results))
 
 
 def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
-    """The results of all nodes as one. Raises BrokenAccount when the sum does not balance.
+    """The results of one load that several nodes drove, each its share. Raises BrokenAccount.
 
-    The windows of all nodes began together, so they are summed by index and `duration_s` is that of
-    the longest; `started_at_ns` is the first node's, since clocks of nodes cannot be compared.
+    The windows of all nodes began together, so they are summed by index, up to the shortest: a node
+    that was interrupted may have fewer. `duration_s` is that of the longest; `started_at_ns` is the
+    first node's, since clocks of nodes cannot be compared. The client set the figures when it did
+    on any node.
     Raises ValueError without results, or with windows of different lengths in a load by time.
     """
     if not results:
         raise ValueError("no results to combine")
-    first = results[0]
-    timed = load.total is None
-    if timed and len({result.window_s for result in results}) > 1:
+    if load.total is None and len({result.window_s for result in results}) > 1:
         raise ValueError("results with windows of different lengths cannot be combined")
-    merged = {name: _merged(getattr(one, name) for one in results) for name in HISTOGRAMS}
-    measured = _summed([one.measured for one in results])
-    total = _summed([one.total for one in results])
-    _check_sum((measured, total), merged)
+    whole = _added_up(load, results)
+    verdicts = [one.verdict for one in results]
+    verdict = ClientVerdict(
+        client_bound=any(one.client_bound for one in verdicts),
+        reasons=_unique(reason for one in verdicts for reason in one.reasons),
+        non_idle=highest(one.non_idle for one in verdicts),
+        run_queue_wait=highest(one.run_queue_wait for one in verdicts),
+        pickup_p50_ns=whole.pickup.percentile(0.5),
+        latency_p50_ns=whole.latency.joined(whole.censored).percentile(0.5),
+    )
+    return replace(whole, verdict=verdict)
+
+
+def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
+    first = results[0]
     within = [one.in_windows for one in results if one.in_windows is not None]
     flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
-    shortest = min(len(one.windows) for one in results)
-    return replace(
+    histograms: dict[str, Any] = {name: Histogram() for name in HISTOGRAMS}
+    for name, histogram in histograms.items():
+        for one in results:
+            histogram.merge(getattr(one, name))
+    whole = replace(
         first,
-        windows=tuple(sum(one.windows[k] for one in results) for k in range(shortest)),
-        window_s=first.window_s if timed else duration_s,
+        windows=tuple(map(sum, zip(*(one.windows for one in results), strict=False))),
+        window_s=duration_s if _by_count(load, first.windows) else first.window_s,
         duration_s=duration_s,
         warmup=Warmup(
             max(one.warmup.seconds for one in results),
@@ -233,36 +177,25 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
             sum(one.warmup.completed for one in results),
             None if first.warmup.judged is None else all(one.warmup.judged for one in results),
         ),
-        latency=merged["latency"],
-        service_time=merged["service_time"],
-        send_lag=merged["send_lag"],
-        pickup=merged["pickup"],
-        failed_latency=merged["failed_latency"],
-        censored=merged["censored"],
+        **histograms,
         in_windows=_summed(within) if len(within) == len(results) else None,
         mean_in_flight=sum(flying) if len(flying) == len(results) else None,
-        measured=measured,
-        total=total,
+        measured=_summed([one.measured for one in results]),
+        total=_summed([one.total for one in results]),
         status_codes=dict(sorted(_added(one.status_codes for one in results).items())),
         bytes_received=sum(one.bytes_received for one in results),
         retried=sum(one.retried for one in results),
         reconnects=sum(one.reconnects for one in results),
         waited=sum(one.waited for one in results),
         workers=tuple(worker for one in results for worker in one.workers),
-        verdict=_verdict(results, merged),
         failures=tuple(failure for one in results for failure in one.failures),
         time_to_connect_s=max(one.time_to_connect_s for one in results),
         connecting_s=max(one.connecting_s for one in results),
         notes=_unique(note for one in results for note in one.notes),
         connection_rate_max=highest(one.connection_rate_max for one in results),
     )
-
-
-def _merged(histograms: Iterable[Histogram]) -> Histogram:
-    out = Histogram()
-    for one in histograms:
-        out.merge(one)
-    return out
+    _check(whole)
+    return whole
 
 
 def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
@@ -273,36 +206,113 @@ def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
 
 
 def _summed(every: Sequence[Counts]) -> Counts:
+    failed = _added(one.failed for one in every)
     return Counts(
         sent=sum(one.sent for one in every),
         completed=sum(one.completed for one in every),
-        failed=dict(_added(one.failed for one in every)),
+        failed={name: failed[name] for name in ERROR_CLASSES if name in failed},
         in_flight=sum(one.in_flight for one in every),
         carried_in=sum(one.carried_in for one in every),
         unsent=sum(one.unsent for one in every),
     )
 
 
-def _check_sum(accounts: tuple[Counts, Counts], merged: Mapping[str, Histogram]) -> None:
-    for counts in accounts:
-        if not counts.balanced:
-            raise BrokenAccount(f"an account of all nodes does not balance: {counts}")
-    measured, _ = accounts
-    check_counts(measured, merged["latency"], merged["failed_latency"], merged["censored"])
-
-
-def _verdict(results: Sequence[LoadResult], merged: Mapping[str, Histogram]) -> ClientVerdict:
-    """The client set the figures when it did on any node."""
-    verdicts = [one.verdict for one in results]
-    return ClientVerdict(
-        client_bound=any(one.client_bound for one in verdicts),
-        reasons=_unique(reason for one in verdicts for reason in one.reasons),
-        non_idle=highest(one.non_idle for one in verdicts),
-        run_queue_wait=highest(one.run_queue_wait for one in verdicts),
-        pickup_p50_ns=merged["pickup"].percentile(0.5),
-        latency_p50_ns=merged["latency"].joined(merged["censored"]).percentile(0.5),
-    )
+def highest(rates: Iterable[float | None]) -> float | None:
+    """The highest of the known; None where none is known."""
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
+
+
+def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
+    """One line for each worker that was lost: the figures lack its share of the load."""
+    return tuple(
+        f"{lost.who} was lost ({lost.reason}): its {lost.completed:,} completed "
+        "requests are in no figure"
+        for lost in failures
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Is the client the bottleneck? All thresholds stand here, with their reasons.
+
+NON_IDLE_LIMIT = 0.85
+"""A thread that ran or waited for a CPU for more of the time had no slack left. CPU time alone
+misses it: with two hogs on its core a saturated client shows 0.33 of a core (measured)."""
+
+ADDED_SHARE = 0.10
+"""The client adds to the latency what responses lie in the kernel before it reads them, and what it
+sends late. It is a limit when that is more than this share of the whole latency: of the sums over
+all requests, so that a tail that the server made weighs as much as it took. With one connection
+there is nothing to wait behind in the kernel, so that does not count there."""
+
+ADDED_P50_NS = 200_000
+ADDED_P99_SHARE = 0.01
+"""What is added is no limit while its median is less than the first and its p99 less than this
+share of the latency's p99, however short the latency: a timer is late by 50 us on an idle host."""
+
+RUN_QUEUE_LIMIT = 0.05
+"""For a spinning client, which is never idle: waiting for a CPU so much of the time delays its
+sends; its non-idle share says nothing."""
+
+
+def added_share(added: Histogram, latency: Histogram) -> float | None:
+    """Which share of the latency the client added, in the mean; None where that is no limit."""
+    (p50, p99), whole = added.percentiles((0.5, 0.99)), latency.percentile(0.99)
+    if p50 is None or p99 is None or not whole or not latency.mean:
+        return None
+    if p50 < ADDED_P50_NS and p99 < ADDED_P99_SHARE * whole:
+        return None
+    share = (added.mean or 0.0) / latency.mean
+    return share if share > ADDED_SHARE else None
+
+
+def judged(result: LoadResult) -> LoadResult:
+    """The result with the verdict on its client: each request without an answer counts as long as
+    it was waited for, and those that had to wait for a free connection were not sent late."""
+    return replace(
+        result,
+        verdict=client_verdict(
+            result.workers,
+            result.pickup,
+            result.latency.joined(result.censored),
+            result.send_lag.without_highest(result.waited),
+        ),
+    )
+
+
+def client_verdict(
+    workers: Sequence[WorkerReport], pickup: Histogram, latency: Histogram, lag: Histogram
+) -> ClientVerdict:
+    """Whether the client set the figures, and why.
+
+    `latency`: of all requests, each without an answer as long as it was waited for: what the client
+    adds is no limit beside a server that answers no more. `lag`: how late requests were sent,
+    without those that had to wait for a free connection, which is the server's doing.
+    """
+    reasons = []
+    spinning = any(worker.timer == "spin" for worker in workers)
+    non_idle = highest(worker.non_idle for worker in workers)
+    wait = highest(worker.run_queue_wait for worker in workers)
+    if not spinning and non_idle is not None and non_idle > NON_IDLE_LIMIT:
+        reasons.append(
+            f"a load worker ran or waited for a CPU {100 * non_idle:.0f} % of the time "
+            f"(limit {100 * NON_IDLE_LIMIT:.0f} %)"
+        )
+    if spinning and wait is not None and wait > RUN_QUEUE_LIMIT:
+        reasons.append(f"a spinning load worker waited for a CPU {100 * wait:.0f} % of the time")
+    several = sum(worker.connections for worker in workers) > 1
+    if several and (share := added_share(pickup, latency)) is not None:
+        reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
+    if (share := added_share(lag, latency)) is not None:
+        reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
+    return ClientVerdict(
+        client_bound=bool(reasons),
+        reasons=tuple(reasons),
+        non_idle=non_idle,
+        run_queue_wait=wait,
+        pickup_p50_ns=pickup.percentile(0.5),
+        latency_p50_ns=latency.percentile(0.5),
+    )

@@ -1,4 +1,4 @@
-"""When the next request of an open loop is due, on which worker, and how its time is waited for."""
+"""Which request a worker sends next, when it is due in an open loop, and how that is waited for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,54 @@ import math
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import cycle
+from typing import TypeVar
 
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.tally import NEVER
+
+# --------------------------------------------------------------------------------------------------
+# A worker's share of a load, and which of the load's requests it sends next: in turn, or drawn.
+#
+# Rule: what follows depends on the load, its seed and the worker's number alone, so a load can be
+# repeated. What the requests are is `Request.turns`.
+
+
+@dataclass(frozen=True)
+class Share:
+    """Worker `worker` of `workers`: its connections, how far they may grow, its part of a count.
+
+    `each`: of each connection so many requests, and no more. `first`: the number of its first
+    connection, when those of all workers are counted through from 0.
+    """
+
+    worker: int
+    workers: int
+    connections: int
+    limit: int
+    count: int | None
+    each: int | None = None
+    first: int = 0
+
+
+_R = TypeVar("_R")
+
+
+def next_turn(load: Load, share: Share, requests: Sequence[_R]) -> Callable[[], _R]:
+    """A function that gives the next of `requests`, which stand for `load.request.turns`.
+
+    Workers that cycle through paths or headers begin as far from one another as they can: one that
+    follows close behind another would find in the server's caches what that one has just asked for.
+    """
+    if load.request.draw == "random":
+        draw = random.Random(f"{load.seed}/body/{share.worker}").choice
+        return lambda: draw(requests)
+    apart = load.request.paths or load.request.header_sets
+    first = len(requests) * share.worker // share.workers if apart else 0
+    return cycle([*requests[first:], *requests[:first]]).__next__
+
 
 # --------------------------------------------------------------------------------------------------
 # When the next request of an open loop is due. Pure: numbers in, numbers out.
@@ -72,14 +114,6 @@ def segments(stages: Sequence[Stage], ramp: bool = False) -> list[Segment]:
     return out
 
 
-def rate_at(stages: Sequence[Stage], ramp: bool, t: float) -> float:
-    """The rate (requests/s) at time `t` (s) since the start; 0 after the last stage."""
-    for segment in segments(stages, ramp):
-        if t < segment.begin + segment.duration:
-            return segment.rate + segment.slope * (t - segment.begin)
-    return 0.0
-
-
 def _steps(arrivals: Arrivals, seed: int, worker: int, workers: int) -> Iterator[float]:
     """The values of N at which one of several workers sends, for ever."""
     if arrivals == "constant":
@@ -107,11 +141,9 @@ def due_times(
     The workers share the rate: constant arrivals are dealt out in turn, and a Poisson process is
     the sum of independent ones of a smaller rate. The same seed gives the same times.
     """
-    course = segments(stages, ramp)
     steps = _steps(arrivals, seed, worker, workers)
     n = next(steps)
-    for segment in course:
-        last = segment is course[-1]
+    for segment in segments(stages, ramp):
         limit = segment.expected + segment.gain
         if segment.slope == 0:
             # The usual case, kept cheap: it runs once for each request.
@@ -123,8 +155,6 @@ def due_times(
             while n < limit:
                 yield int(segment.when(n) * 1e9)
                 n = next(steps)
-        if last:
-            return
 
 
 # --------------------------------------------------------------------------------------------------
@@ -138,21 +168,19 @@ def due_times(
 class ArrivalClock:
     """`due` is the next due time (perf_counter_ns), NEVER after the last one."""
 
-    def __init__(self, load: Load, start: int, worker: int, workers: int, measure: int = 0) -> None:
+    def __init__(self, load: Load, start: int, share: Share, measure: int = 0) -> None:
         self._load = load
-        self._worker = worker
-        self._workers = workers
+        self._share = share
         self._measure = measure
         self._base = start
-        first = Stage(load.schedule[0].rate, 1e9)
-        self._times = self._schedule((first,), load.seed)
+        self._times = self._schedule((Stage(load.schedule[0].rate, 1e9),), load.seed)
         self._warm = True
         self.due = start + next(self._times)
         self._settle()
 
     def _schedule(self, stages: tuple[Stage, ...], seed: int) -> Iterator[int]:
-        load = self._load
-        return due_times(stages, load.arrivals, load.ramp, seed, self._worker, self._workers)
+        load, share = self._load, self._share
+        return due_times(stages, load.arrivals, load.ramp, seed, share.worker, share.workers)
 
     def measure_from(self, measure: int) -> None:
         """The first window starts at `measure`; from then on the schedule says what is due."""
@@ -191,14 +219,15 @@ CLOCK_MONOTONIC = 1
 PR_SET_TIMERSLACK = 29
 
 
-class Timer(Protocol):
-    """One way to wait."""
+class Timer:
+    """The poller's own timeout, rounded down to where it is sure not to be late by its step."""
 
-    name: str
-    fd: int
+    name = "poll"
+    fd = -1
 
     def sleep_s(self, due: int, now: int) -> float:
         """How long the poller may sleep when the next request is due at `due` (ns)."""
+        return min(IDLE_S, max(0.0, (due - now) / 1e9 - 0.001))
 
     def clear(self) -> None:
         """The descriptor was readable: read it."""
@@ -207,39 +236,16 @@ class Timer(Protocol):
         """Release the descriptor."""
 
 
-class SpinTimer:
+class SpinTimer(Timer):
     """Never sleeps: the least lag, at the price of a whole core."""
 
     name = "spin"
-    fd = -1
 
     def sleep_s(self, due: int, now: int) -> float:
         return 0.0
 
-    def clear(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
-
-
-class PollTimer:
-    """The poller's own timeout, rounded down to where it is sure not to be late by its step."""
-
-    name = "poll"
-    fd = -1
-
-    def sleep_s(self, due: int, now: int) -> float:
-        return min(IDLE_S, max(0.0, (due - now) / 1e9 - 0.001))
-
-    def clear(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class TimerFd:
+class TimerFd(Timer):
     """Linux's timer as a descriptor, armed with absolute times on CLOCK_MONOTONIC.
 
     Python has `os.timerfd_create` only from 3.13 on, so libc is called. Timer slack, 50 us by
@@ -283,4 +289,4 @@ def make_timer(spin: bool) -> Timer:
         return SpinTimer()
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
         return TimerFd()
-    return PollTimer()
+    return Timer()

@@ -14,12 +14,18 @@ from httptools import HttpParserError, HttpParserUpgrade
 
 from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
-from serve_bench.load.connect import Address
-from serve_bench.load.connection import CONNECTING, FAST, HANDSHAKE, IDLE, READ, READ_SIZE
+from serve_bench.load.connection import (
+    CONNECTING,
+    FAST,
+    HANDSHAKE,
+    IDLE,
+    READ,
+    READ_SIZE,
+    Address,
+)
 from serve_bench.load.exchanges import Reactions
-from serve_bench.load.pacing import IDLE_S, ArrivalClock, Timer, make_timer
+from serve_bench.load.pacing import IDLE_S, ArrivalClock, Share, Timer, make_timer
 from serve_bench.load.request_log import Notes
-from serve_bench.load.share import Share
 from serve_bench.load.tally import NEVER
 
 CONNECT_BATCH = 256
@@ -92,8 +98,7 @@ class RawEngine(Reactions):
         self._running = True
         self._drain_ns = drain_ns
         if self.load.open_loop:
-            share, known = self.share, self.tally.measure_known
-            self._clock = ArrivalClock(self.load, start, share.worker, share.workers, known)
+            self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
         self.tally.advance(perf())
         self._fill()
         self._loop()

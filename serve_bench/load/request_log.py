@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.shared import anonymous_file
-from serve_bench.load.tally import NEVER
+from serve_bench.load.tally import NEVER, anonymous_file
 
 CUT = "cut"
 """The class of a request that was in flight when the measured part ended."""

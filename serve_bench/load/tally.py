@@ -1,34 +1,115 @@
-"""A worker's account of one target: what was sent, how it ended, when, and in which window.
+"""A worker's account of one target, and the memory it is kept in, which the parent reads.
 
-Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that
-an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
-time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
-sent then in a closed loop, whenever they end. So nobody is left out because he waited too long.
-Both clients count through this class; only the raw client's inner loop keeps counters of its own,
-and brings them here (`add_plain`) before each `advance`.
+Rule: each word of the memory has one writer. The parent writes the control words; a worker writes
+its own boards. A board is the account of one target in one worker. The file behind the memory has
+no name (memfd, else an unlinked temporary file), so nothing is left when the processes are gone.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from serve_bench.core.histogram import slot
+from serve_bench.core.histogram import SLOTS, Histogram, slot
 from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.shared import (
-    ABORT,
-    COMPLETED,
-    FAILED,
-    KINDS,
-    LEFT,
-    MEASURE,
-    MEASURING,
-    PARTS,
-    SENT,
-    START,
-    Shared,
-)
+
+START, MEASURE, ABORT = range(3)
+"""Control words: the instant of the first request, that of the first window (perf_counter_ns,
+one clock for all processes on Linux; 0 means not known yet), and 1 to end at once."""
+
+CONTROL_WORDS = 8
+
+SENT, COMPLETED, FAILED, LEFT = range(4)
+"""Live counters of a board, brought up to date every few milliseconds. LEFT: in the drain, the
+requests that have not ended."""
+
+LIVE_WORDS = 8
+
+KINDS = ("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored")
+"""Histograms of a board. `equal` holds the values that are latency and service time alike, so that
+the closed loop records one value a request; the parent adds it to both."""
+
+PARTS: tuple[str, ...] = ("rest", "measured")
+"""Each histogram exists twice: of the requests of the windows, and of all others."""
+
+HISTOGRAM_WORDS = 1 + SLOTS
+"""The exact maximum, then the slots."""
+
+BOARD_WORDS = LIVE_WORDS + len(PARTS) * len(KINDS) * HISTOGRAM_WORDS
+
+
+class Shared:
+    """The memory as 64-bit words, behind a file descriptor: the parent's own (`create`), or the
+    one that it handed down to a worker."""
+
+    def __init__(self, fd: int, boards: int) -> None:
+        self.fd = fd
+        self.boards = boards
+        self.words = memoryview(mmap.mmap(fd, shared_bytes(boards))).cast("Q")
+
+    @classmethod
+    def create(cls, boards: int) -> Shared:
+        """New memory, all zero, with room for so many boards."""
+        fd = anonymous_file()
+        os.ftruncate(fd, shared_bytes(boards))
+        return cls(fd, boards)
+
+    def live(self, board: int) -> memoryview[int]:
+        """The live counters of a board."""
+        base = CONTROL_WORDS + board * BOARD_WORDS
+        return self.words[base : base + LIVE_WORDS]
+
+    def histogram(self, board: int, part: str, kind: str) -> memoryview[int]:
+        """The words of one histogram: its maximum, then its slots."""
+        which = PARTS.index(part) * len(KINDS) + KINDS.index(kind)
+        base = CONTROL_WORDS + board * BOARD_WORDS + LIVE_WORDS + which * HISTOGRAM_WORDS
+        return self.words[base : base + HISTOGRAM_WORDS]
+
+    def read(self, board: int, part: str, kind: str) -> Histogram:
+        """A copy of one histogram."""
+        words = self.histogram(board, part, kind).tolist()
+        return Histogram(words[1:], words[0])
+
+    def measured(self, board: int) -> dict[str, Histogram]:
+        """Copies of the histograms of the requests of the windows, by kind."""
+        return {kind: self.read(board, "measured", kind) for kind in KINDS}
+
+    def total(self, counter: int) -> int:
+        """A live counter, summed over all boards."""
+        return sum(self.live(board)[counter] for board in range(self.boards))
+
+    def close(self) -> None:
+        """Close the file. The memory itself goes when its last view does."""
+        os.close(self.fd)
+
+
+def shared_bytes(boards: int) -> int:
+    """The size of the memory."""
+    return 8 * (CONTROL_WORDS + boards * BOARD_WORDS)
+
+
+def anonymous_file() -> int:
+    """The descriptor of a new, empty file that has no name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("load", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp()
+    os.unlink(path)
+    return fd
+
+
+# --------------------------------------------------------------------------------------------------
+# The account: what was sent, how it ended, when, and in which window.
+#
+# Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that
+# an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
+# time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
+# sent then in a closed loop, whenever they end. So nobody is left out because he waited too long.
+# Both clients count through this class; only the raw client's inner loop keeps counters of its own,
+# and brings them here (`add_plain`) before each `advance`.
 
 TICK_NS = 10_000_000
 """How often live counters are brought up to date and the control words are read."""
@@ -67,7 +148,8 @@ class Tally:
 
     `edge` is the next instant at which `advance` must be called. `refill` says whether new
     requests may still fall due. `finished` is set when only the drain is left. `open_requests`
-    tells the due times of the requests in flight, and of those that are due and not sent yet.
+    returns the due times of the requests in flight, and of those that are due and not sent yet.
+    `on_measure` are called with `begin` and `end` when measuring begins and ends.
     """
 
     def __init__(
@@ -160,7 +242,8 @@ class Tally:
         self._window_base = self.completed
         self.snapshots["begin"] = self.snapshot()
         self._use(MEASURED)
-        self._tell("begin")
+        for call in self.on_measure:
+            call("begin")
 
     def open_slice(self, now: int, length_ns: int) -> None:
         """New requests may be sent for so long; then the tally holds until the next slice."""
@@ -200,15 +283,11 @@ class Tally:
 
     def _finish(self) -> None:
         self.snapshots["end"] = self.snapshot()
-        self._tell("end")
+        for call in self.on_measure:
+            call("end")
         self.refill = False
         self.finished = True
         self._use(REST)
-
-    def _tell(self, which: str) -> None:
-        """Measuring began or ended (`begin`, `end`): the snapshot of that instant is made."""
-        for call in self.on_measure:
-            call(which)
 
     def _use(self, part: str) -> None:
         """Record into this part's histograms from now on. `slots` is for the inner loop."""
@@ -220,7 +299,6 @@ class Tally:
         live[SENT] = self.sent
         live[COMPLETED] = self.completed
         live[FAILED] = sum(self.failed.values())
-        live[MEASURING] = 1 if self.measure_ns else 0
         live[LEFT] = sum(map(len, self._open_requests())) if self.finished else 0
 
     # -- events -------------------------------------------------------------------------------
@@ -385,8 +463,3 @@ def _count(words: memoryview[int], value: int) -> None:
     words[1 + slot(value)] += 1
     if value > words[0]:
         words[0] = value
-
-
-def started_at(shared: Shared) -> int:
-    """The common instant of the first request; 0 while the parent has not named it."""
-    return int(shared.words[START])

@@ -11,102 +11,29 @@ import gc
 import json
 import os
 import random
+import resource
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from serve_bench.core.load_result import Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.load.connect import Address, allow_descriptors
-from serve_bench.load.evidence import Usage, max_rss_mb, shares_between, usage_now
+from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
-from serve_bench.load.pacing import Timer
+from serve_bench.load.pacing import Share, Timer
 from serve_bench.load.request_log import Notes
-from serve_bench.load.share import Share
-from serve_bench.load.shared import ABORT, START, Shared
-from serve_bench.load.tally import LATE_NS, Tally
-
-# --------------------------------------------------------------------------------------------------
-# The worker's side of slices: two targets held open at once and loaded in turn.
-#
-# Rule: only one side is ever loaded. A slice ends with its last response, before the next one
-# begins.
-
-perf = time.perf_counter_ns
-
-
-class SliceEngine(Protocol):
-    """What a client must be able to do to be loaded in slices."""
-
-    tally: Tally
-
-    def run_slice(self, length_ns: int, drain_ns: int) -> int: ...
-
-
-class Alternation:
-    """Runs the slices of both sides."""
-
-    def __init__(self, engines: list[Any], plan: Slices) -> None:
-        self._engines: list[SliceEngine] = engines
-        self._plan = plan
-        self._draw = random.Random(f"{plan.seed}/slices")
-        self._length_ns = int(plan.slice_s * 1e9)
-        drain_s = max(one.load.timeout_s for one in engines)
-        drain_s = drain_s if plan.drain_s is None else plan.drain_s
-        self._drain_ns = int(drain_s * 1e9) + LATE_NS
-        self.slices: list[Slice] = []
-
-    def run(self, start: int) -> None:
-        """Warm both sides up, then run the measured pairs."""
-        warm_until = start + int(self._plan.warmup_s * 1e9)
-        while perf() < warm_until:
-            for side in self._order():
-                self._run_one(side, -1, start)
-        begin = perf()
-        for engine in self._engines:
-            engine.tally.begin_slices(begin)
-        for pair in range(self._plan.pairs):
-            self.slices += [self._run_one(side, pair, begin) for side in self._order()]
-        end = perf()
-        for engine in self._engines:
-            engine.tally.end_slices(end)
-
-    def _order(self) -> list[int]:
-        order = [0, 1]
-        self._draw.shuffle(order)
-        return order
-
-    def _run_one(self, side: int, pair: int, begin: int) -> Slice:
-        engine = self._engines[side]
-        tally = engine.tally
-        completed, failed = tally.completed, sum(tally.failed.values())
-        cpu_ns = time.process_time_ns()
-        begun = engine.run_slice(self._length_ns, self._drain_ns)
-        return Slice(
-            side=side,
-            pair=pair,
-            begun_s=(begun - begin) / 1e9,
-            length_s=max(0, tally.last_ns - begun) / 1e9,
-            completed=tally.completed - completed,
-            failed=sum(tally.failed.values()) - failed,
-            cpu_s=(time.process_time_ns() - cpu_ns) / 1e9,
-        )
-
-    def report(self) -> list[dict[str, Any]]:
-        """The slices for the parent."""
-        return [asdict(one) for one in self.slices]
-
-
-# --------------------------------------------------------------------------------------------------
+from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
 
 GRACE_NS = 300_000
 """Sleep until so long before the start, then spin: sleeping alone is late by up to 0.1 ms."""
 
 STDIN = 0
+
+perf = time.perf_counter_ns
 
 
 class Engine(Protocol):
@@ -138,13 +65,121 @@ def make_engine(load: Load, address: Address, share: Share, notes: Notes | None 
     return RawEngine(load, address, share, notes)
 
 
+# --------------------------------------------------------------------------------------------------
+# Slices: two targets held open at once and loaded in turn.
+#
+# Rule: only one side is ever loaded. A slice ends with its last response, before the next one
+# begins.
+
+
+def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slice]:
+    """Warm both sides up from `start` on, then run the measured pairs; returns their slices."""
+    draw = random.Random(f"{plan.seed}/slices")
+    drain_s = max(one.load.timeout_s for one in engines) if plan.drain_s is None else plan.drain_s
+    length_ns, drain_ns = int(plan.slice_s * 1e9), int(drain_s * 1e9) + LATE_NS
+
+    def pair_of_slices(pair: int, begin: int) -> list[Slice]:
+        order = [0, 1]
+        draw.shuffle(order)
+        return [run_slice(engines[k], k, pair, begin, length_ns, drain_ns) for k in order]
+
+    warm_until = start + int(plan.warmup_s * 1e9)
+    while perf() < warm_until:
+        pair_of_slices(-1, start)
+    begin = perf()
+    for engine in engines:
+        engine.tally.begin_slices(begin)
+    slices = [one for pair in range(plan.pairs) for one in pair_of_slices(pair, begin)]
+    end = perf()
+    for engine in engines:
+        engine.tally.end_slices(end)
+    return slices
+
+
+def run_slice(
+    engine: Engine, side: int, pair: int, begin: int, length_ns: int, drain_ns: int
+) -> Slice:
+    """Load one side for a slice of time. `begin`: of the first measured slice."""
+    tally = engine.tally
+    completed, failed = tally.completed, sum(tally.failed.values())
+    cpu_ns = time.process_time_ns()
+    begun = engine.run_slice(length_ns, drain_ns)
+    return Slice(
+        side=side,
+        pair=pair,
+        begun_s=(begun - begin) / 1e9,
+        length_s=max(0, tally.last_ns - begun) / 1e9,
+        completed=tally.completed - completed,
+        failed=sum(tally.failed.values()) - failed,
+        cpu_s=(time.process_time_ns() - cpu_ns) / 1e9,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# What a worker costs the machine.
+
+SCHEDSTAT = "/proc/thread-self/schedstat"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the calling thread and process had used at an instant (ns)."""
+
+    wall_ns: int
+    cpu_ns: int
+    run_ns: int | None
+    wait_ns: int | None
+
+
+def usage_now() -> Usage:
+    """Read the clocks of this thread. The last two are None where there is no schedstat."""
+    run_ns = wait_ns = None
+    if os.path.exists(SCHEDSTAT):
+        with open(SCHEDSTAT, encoding="ascii") as file:
+            run_ns, wait_ns = (int(field) for field in file.read().split()[:2])
+    return Usage(time.perf_counter_ns(), time.process_time_ns(), run_ns, wait_ns)
+
+
+def max_rss_mb() -> float:
+    """The highest resident memory of this process so far, in MB (10^6 bytes).
+
+    Not ru_maxrss where /proc has it: that one is at least the parent's, whose memory the child has
+    for a moment before exec.
+    """
+    if os.path.exists("/proc/self/status"):
+        with open("/proc/self/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | None]:
+    """CPU seconds between two readings; non-idle and run-queue wait as shares of the wall time."""
+    if begin is None or end is None:
+        return {"cpu_s": 0.0, "non_idle": None, "run_queue_wait": None}
+    non_idle = wait = None
+    wall = end.wall_ns - begin.wall_ns
+    if wall > 0 and None not in (begin.run_ns, begin.wait_ns, end.run_ns, end.wait_ns):
+        assert begin.run_ns is not None and end.run_ns is not None
+        assert begin.wait_ns is not None and end.wait_ns is not None
+        wait = (end.wait_ns - begin.wait_ns) / wall
+        non_idle = (end.run_ns - begin.run_ns + end.wait_ns - begin.wait_ns) / wall
+    cpu_s = (end.cpu_ns - begin.cpu_ns) / 1e9
+    return {"cpu_s": cpu_s, "non_idle": non_idle, "run_queue_wait": wait}
+
+
+# --------------------------------------------------------------------------------------------------
+
+
 def stop_if_alone() -> None:
     """Stdin became readable: nothing more is ever sent, so this is its end. Stop at once."""
     if not os.read(STDIN, 4096):
         os._exit(3)
 
 
-def say(**message: Any) -> None:
+def send(**message: Any) -> None:
     """One JSON line to the parent."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
@@ -157,54 +192,35 @@ def wait_for_start(shared: Shared) -> int:
             return 0
         if select.select([STDIN], [], [], 0.0005)[0]:
             stop_if_alone()
-    while (left := start - time.perf_counter_ns()) > 0:
+    while (left := start - perf()) > 0:
         if left > GRACE_NS:
             time.sleep((left - GRACE_NS) / 1e9)
     return int(start)
 
 
-class UsageLog:
-    """What the worker had used when measuring began and when it ended."""
-
-    def __init__(self) -> None:
-        self.at: dict[str, Usage] = {}
-
-    def note(self, which: str) -> None:
-        """The tally calls this at both instants."""
-        self.at[which] = usage_now()
-
-    def report(self) -> dict[str, Any]:
-        """For the parent: CPU seconds, shares, memory."""
-        begin, end = self.at.get("begin"), self.at.get("end")
-        if begin is None or end is None:
-            return {"cpu_s": 0.0, "non_idle": None, "run_queue_wait": None}
-        non_idle, wait = shares_between(begin, end)
-        cpu_s = (end.cpu_ns - begin.cpu_ns) / 1e9
-        return {"cpu_s": cpu_s, "non_idle": non_idle, "run_queue_wait": wait}
-
-
 def work(orders: dict[str, Any]) -> None:
     """Carry out the orders: connect, wait, load, report."""
-    shared = Shared.attach(orders["fd"], orders["boards"])
+    shared = Shared(orders["fd"], orders["boards"])
     share = Share(**orders["share"])
     timing = Timing(**orders["timing"])
     plan = Slices(**orders["slices"]) if orders["slices"] else None
     short = allow_descriptors(len(orders["sides"]) * share.limit)
     if short is not None:
         raise LoadError("connect", "this machine", 0, short)
-    usage = UsageLog()
     notes = Notes() if orders["log_fd"] is not None else None
     engines = [
         prepare(side, share, timing, shared, share.worker + k, notes)
         for k, side in enumerate(orders["sides"])
     ]
-    engines[0].tally.on_measure.append(usage.note)
-    say(
+    first = engines[0]
+    usage: dict[str, Usage] = {}
+    first.tally.on_measure.append(lambda which: usage.update({which: usage_now()}))
+    send(
         event="ready",
         opened=[engine.connect() for engine in engines],
         wanted=share.connections,
         errors=[engine.connect_error for engine in engines],
-        connecting=[engines[0].connecting[0], engines[-1].connecting[1]],
+        connecting=[first.connecting[0], engines[-1].connecting[1]],
     )
     # The clients make no reference cycles, so collection would only cost pauses.
     gc.collect()
@@ -212,16 +228,22 @@ def work(orders: dict[str, Any]) -> None:
     gc.disable()
     start = wait_for_start(shared)
     if start:
-        slices = load_all(engines, plan, start, timing)
-        say(
+        slices = run_slices(engines, plan, start) if plan is not None else []
+        if plan is None:
+            first.run(start, int(timing.drain_at_most_s(first.load) * 1e9) + LATE_NS)
+        worker = {
+            "pid": os.getpid(),
+            "connections": share.connections,
+            "max_rss_mb": max_rss_mb(),
+            "timer": first.timer.name if first.load.open_loop else "none",
+            **used_between(usage.get("begin"), usage.get("end")),
+        }
+        send(
             event="done",
             reports=[engine.tally.report() for engine in engines],
-            slices=slices,
+            slices=[asdict(one) for one in slices],
             logged=notes.write(orders["log_fd"]) if notes is not None else 0,
-            max_rss_mb=max_rss_mb(),
-            connections=share.connections,
-            timer=engines[0].timer.name if engines[0].load.open_loop else "none",
-            **usage.report(),
+            worker=worker,
         )
     for engine in engines:
         engine.close()
@@ -248,20 +270,8 @@ def prepare(
     return engine
 
 
-def load_all(
-    engines: list[Engine], plan: Slices | None, start: int, timing: Timing
-) -> list[dict[str, Any]]:
-    """Run the load, or the slices of both loads; returns the slices."""
-    if plan is None:
-        engines[0].run(start, int(timing.drain_at_most_s(engines[0].load) * 1e9) + LATE_NS)
-        return []
-    alternation = Alternation(engines, plan)
-    alternation.run(start)
-    return alternation.report()
-
-
 def main() -> None:
-    """Read the orders and carry them out; a target out of reach is said, not raised."""
+    """Read the orders and carry them out; a target out of reach is reported, not raised."""
     # What ends the parent in order is the parent's to handle, also where it meets the whole group:
     # it asks for what was measured, and the end of stdin is the end of this.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -270,13 +280,7 @@ def main() -> None:
     try:
         work(orders)
     except LoadError as error:
-        say(
-            event="unreachable",
-            error_class=error.error_class,
-            host=error.host,
-            port=error.port,
-            reason=error.reason,
-        )
+        send(event="unreachable", **vars(error))
         sys.exit(1)
 
 

@@ -1,4 +1,5 @@
-"""The worker processes as the parent sees them: start, listen, stop, and notice when one dies.
+"""The worker processes as the parent sees them: how many, with which share of a load; start them,
+listen, stop them, and notice when one dies.
 
 Rule: a death is a value (`WorkerFailure`), never a hang; and no worker outlives its parent.
 """
@@ -6,6 +7,7 @@ Rule: a death is a value (`WorkerFailure`), never a hang; and no worker outlives
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import subprocess
@@ -14,14 +16,92 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from serve_bench.core.load_result import WorkerFailure
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.own_module import finding_ours, own_module
+from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import LoadError
-from serve_bench.load.share import Share
-from serve_bench.load.shared import Shared
+from serve_bench.load.pacing import Share
+from serve_bench.load.tally import Shared
+
+# --------------------------------------------------------------------------------------------------
+# How many worker processes a load needs, how many cores there are for them, and who does what.
+
+RAW_RATE_PER_WORKER = 25_000.0
+"""Requests/s of an open loop that one raw worker sends on time: above, the send lag grows
+(measured: 54 % of a core at 10 k/s with timerfd, 60 k/s the most)."""
+
+CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
+CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+
+
+def cgroup_quota() -> float | None:
+    """The CPUs that the control group allows; None without a limit."""
+    if CGROUP_V2.exists():
+        quota, period = CGROUP_V2.read_text(encoding="ascii").split()[:2]
+        return None if quota == "max" else int(quota) / int(period)
+    quota_file = CGROUP_V1 / "cpu.cfs_quota_us"
+    if quota_file.exists():
+        quota_us = int(quota_file.read_text(encoding="ascii"))
+        period_us = int((CGROUP_V1 / "cpu.cfs_period_us").read_text(encoding="ascii"))
+        return quota_us / period_us if quota_us > 0 else None
+    return None
+
+
+def usable_cores() -> int:
+    """Whole cores this process may use: by affinity and by quota, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = cgroup_quota()
+    return max(1, min(cores or 1, int(quota) if quota is not None else cores or 1))
+
+
+def enough_processes(load: Load, cores: int) -> int:
+    """How many workers a load gets when it does not say.
+
+    raw: one is as fast as wrk, so one, or more for an open loop of a high rate. aiohttp: a worker
+    for each connection. Both: never more than half the cores (the server needs the rest), nor
+    more than there are connections, and at least one.
+    """
+    if load.processes is not None:
+        return load.processes
+    if load.client == "aiohttp":
+        wanted = load.connections
+    elif load.open_loop:
+        wanted = math.ceil(max(stage.rate for stage in load.schedule) / RAW_RATE_PER_WORKER)
+    else:
+        wanted = 1
+    return max(1, min(wanted, cores // 2, load.connections))
+
+
+def divide(total: int, workers: int) -> list[int]:
+    """`total` in as equal parts as whole numbers allow; the first ones are the larger."""
+    base, extra = divmod(total, workers)
+    return [base + (1 if i < extra else 0) for i in range(workers)]
+
+
+def shares(load: Load, workers: int) -> list[Share]:
+    """The shares of all workers.
+
+    A count is divided evenly. With `each`, a worker's count follows from its connections, which
+    need not be as many as another's.
+    """
+    connections = divide(load.connections, workers)
+    limits = divide(load.connection_limit, workers)
+    counts: list[int | None] = [None] * workers
+    if load.each is not None:
+        counts = [load.each * mine for mine in connections]
+    elif load.count is not None:
+        counts = list(divide(load.count, workers))
+    return [
+        Share(i, workers, connections[i], limits[i], counts[i], load.each, sum(limits[:i]))
+        for i in range(workers)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
 
 STUCK_S = 10.0
 """How long after its last deadline a worker may stay silent before it counts as failed."""
@@ -32,25 +112,20 @@ STOP_S = 2.0
 
 @dataclass
 class Worker:
-    """One child process and what it has said so far."""
+    """One child process and its messages so far, by their event."""
 
     index: int
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     buffer: bytes = b""
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    messages: dict[str, dict[str, Any]] = field(default_factory=dict)
     ended: bool = False
     overdue: bool = False
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self.process.pid
-
-    def give_up(self) -> None:
-        """It is silent long after its deadline: kill it."""
-        self.overdue = True
-        self.process.kill()
+    def report(self) -> dict[str, Any] | None:
+        """What it measured, once it is done."""
+        return self.messages.get("done")
 
     def failure(self, completed: int) -> WorkerFailure:
         """Why there is no report of it."""
@@ -61,24 +136,51 @@ class Worker:
             how = "it did not answer in time"
         else:
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return WorkerFailure(self.pid, f"{how}: {lines[-1]}" if lines else how, completed)
+        return WorkerFailure(self.process.pid, f"{how}: {lines[-1]}" if lines else how, completed)
 
 
 class Crew:
-    """All workers of a load. Use as a context manager: leaving it ends every worker."""
+    """All workers of a load, each with the connections to all `loads` (one, or the two of a sliced
+    load). Use as a context manager: leaving it ends every worker.
 
-    def __init__(self, orders: list[dict[str, Any]], mark: Mapping[str, str]) -> None:
+    `log_fds`: a file for each worker's log of its requests. Raises LoadError when no address of a
+    target takes a connection.
+    """
+
+    def __init__(
+        self,
+        loads: Sequence[Load],
+        shares: Sequence[Share],
+        timing: Timing,
+        shared: Shared,
+        mark: Mapping[str, str] | None,
+        slices: Slices | None = None,
+        log_fds: Sequence[int] = (),
+    ) -> None:
         self.workers: list[Worker] = []
+        self._loads = loads
+        addresses = [choose_address(load.request, load.connect_timeout_s) for load in loads]
+        orders = {
+            "sides": [
+                {"load": load.to_json(), "address": [int(address.family), address.sockaddr]}
+                for load, address in zip(loads, addresses, strict=True)
+            ],
+            "timing": asdict(timing),
+            "slices": asdict(slices) if slices is not None else None,
+            "fd": shared.fd,
+            "boards": shared.boards,
+        }
         self._selector = selectors.DefaultSelector()
-        env = finding_ours({**os.environ, **mark})
+        env = finding_ours({**os.environ, **(mark or {})})
         try:
-            for index, order in enumerate(orders):
-                self._start(index, order, env)
+            for k, share in enumerate(shares):
+                log_fd = log_fds[k] if log_fds else None
+                self._start({**orders, "share": asdict(share), "log_fd": log_fd}, env)
         except BaseException:  # Ctrl-C too: those that have started must not stay
             self.stop()
             raise
 
-    def _start(self, index: int, order: dict[str, Any], env: dict[str, str]) -> None:
+    def _start(self, orders: dict[str, Any], env: dict[str, str]) -> None:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         process = subprocess.Popen(
             [sys.executable, *own_module("load.worker")],
@@ -86,15 +188,15 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[fd for fd in (order["fd"], order["log_fd"]) if fd is not None],
+            pass_fds=[fd for fd in (orders["fd"], orders["log_fd"]) if fd is not None],
         )
-        worker = Worker(index, process, errors)
+        worker = Worker(len(self.workers), process, errors)
         self.workers.append(worker)
         assert process.stdin is not None and process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
         try:
-            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.write(json.dumps(orders).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
             return  # it died already: `listen` will see that
@@ -111,7 +213,7 @@ class Crew:
         return [worker for worker in self.workers if not worker.ended]
 
     def listen(self, timeout_s: float) -> None:
-        """Take in what the workers say within `timeout_s`; returns at once when one has spoken."""
+        """Take in the workers' messages of `timeout_s`; returns at once when one has come."""
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
@@ -125,11 +227,70 @@ class Crew:
         *lines, worker.buffer = worker.buffer.split(b"\n")
         for line in lines:
             message = json.loads(line)
-            worker.said[message["event"]] = message
+            worker.messages[message["event"]] = message
         if not data:
             self._selector.unregister(worker.process.stdout)
             worker.process.wait()
             worker.ended = True
+
+    def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
+        """Listen until every living worker has sent this message.
+
+        `look` is called meanwhile, and may return that so many seconds are left at least. A worker
+        that is silent STUCK_S beyond the time left is killed.
+        """
+        deadline = time.monotonic() + left_s + STUCK_S
+        while pending := [one for one in self.alive if event not in one.messages]:
+            self.listen(0.25)
+            more_s = look()
+            if more_s is not None:
+                deadline = max(deadline, time.monotonic() + more_s + STUCK_S)
+            if time.monotonic() > deadline:
+                for worker in pending:
+                    worker.overdue = True
+                    worker.process.kill()
+                deadline += STUCK_S
+
+    def connect(self, look: Callable[[], None]) -> tuple[str, ...]:
+        """Wait until every worker has opened its connections; returns notes on those that are not.
+
+        Raises LoadError when a target took no connection at all, or no worker is left.
+        """
+        loads = self._loads
+        self.wait_for("ready", loads[0].connect_timeout_s * len(loads), look)
+        for worker in self.workers:
+            if refusal := worker.messages.get("unreachable"):
+                raise LoadError(**{k: v for k, v in refusal.items() if k != "event"})
+        ready = self._ready()
+        if not ready or not self.alive:
+            raise self.all_lost([worker.failure(0) for worker in self.workers])
+        notes = []
+        for side, load in enumerate(loads):
+            opened = sum(one["opened"][side] for one in ready)
+            wanted = sum(one["wanted"] for one in ready)
+            if not opened and load.keepalive:
+                reasons = (one["errors"][side] for one in ready if one["errors"][side])
+                reason = next(reasons, "no connection")
+                raise LoadError("connect", load.request.host, load.request.port, reason)
+            if opened < wanted:
+                notes.append(f"{opened} of {wanted} connections were open at the start")
+        return tuple(notes)
+
+    def _ready(self) -> list[dict[str, Any]]:
+        return [one.messages["ready"] for one in self.workers if "ready" in one.messages]
+
+    @property
+    def connecting_s(self) -> float:
+        """From the first connect that any worker began to the last connection that was open."""
+        spans = [one["connecting"] for one in self._ready()]
+        ns: int = max(end for _, end in spans) - min(begin for begin, _ in spans)
+        return ns / 1e9
+
+    def all_lost(self, failures: Sequence[WorkerFailure]) -> LoadError:
+        """No worker is left to measure anything."""
+        request = self._loads[0].request
+        reasons = "; ".join(f"worker {one.pid}: {one.reason}" for one in failures)
+        return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
 
     def stop(self) -> None:
         """End every worker: close its stdin, then kill what has not ended by then."""
@@ -150,63 +311,3 @@ class Crew:
                 worker.process.stdout.close()
             worker.errors.close()
         self._selector.close()
-
-
-def orders_for(
-    share: Share,
-    sides: Sequence[dict[str, Any]],
-    timing: Timing,
-    shared: Shared,
-    slices: Slices | None = None,
-    log_fd: int | None = None,
-) -> dict[str, Any]:
-    """What one worker is told: its share, its targets, how long, and where its log goes."""
-    return {
-        "sides": list(sides),
-        "share": asdict(share),
-        "timing": asdict(timing),
-        "slices": asdict(slices) if slices is not None else None,
-        "fd": shared.fd,
-        "boards": shared.boards,
-        "log_fd": log_fd,
-    }
-
-
-def await_ready(crew: Crew, loads: Sequence[Load], look: Callable[[], None]) -> tuple[str, ...]:
-    """Wait until every worker has opened its connections; returns notes on those that are not.
-
-    Raises LoadError when a target took no connection at all, or no worker is left.
-    """
-    deadline = time.monotonic() + loads[0].connect_timeout_s * len(loads) + STUCK_S
-    while pending := [w for w in crew.alive if "ready" not in w.said]:
-        crew.listen(0.25)
-        look()
-        if time.monotonic() > deadline:
-            for worker in pending:
-                worker.give_up()
-            deadline += STUCK_S
-    for worker in crew.workers:
-        if said := worker.said.get("unreachable"):
-            raise LoadError(said["error_class"], said["host"], said["port"], said["reason"])
-    ready = [w.said["ready"] for w in crew.workers if "ready" in w.said]
-    if not ready or not crew.alive:
-        request = loads[0].request
-        reason = "; ".join(w.failure(0).reason for w in crew.workers)
-        raise LoadError("worker", request.host, request.port, f"no worker is left: {reason}")
-    notes = []
-    for side, load in enumerate(loads):
-        opened = sum(said["opened"][side] for said in ready)
-        wanted = sum(said["wanted"] for said in ready)
-        if not opened and load.keepalive:
-            reason = next((s["errors"][side] for s in ready if s["errors"][side]), "no connection")
-            raise LoadError("connect", load.request.host, load.request.port, reason)
-        if opened < wanted:
-            notes.append(f"{opened} of {wanted} connections were open at the start")
-    return tuple(notes)
-
-
-def connecting_s(crew: Crew) -> float:
-    """From the first connect that any worker began to the last connection that was open."""
-    spans = [w.said["ready"]["connecting"] for w in crew.workers if "ready" in w.said]
-    ns: int = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    return ns / 1e9

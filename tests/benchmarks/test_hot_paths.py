@@ -17,8 +17,7 @@ from serve_bench.core.load_spec import Stage
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.pacing import due_times
-from serve_bench.load.shared import Shared
-from serve_bench.load.tally import Tally
+from serve_bench.load.tally import Shared, Tally
 from serve_bench.store import parse, to_line
 from tests import records
 

@@ -25,8 +25,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.in_turn import as_slice, joined
-from serve_bench.load.share import usable_cores
+from serve_bench.load.driver import as_slice, joined
+from serve_bench.load.workers import usable_cores
 
 # --------------------------------------------------------------------------------------------------
 # Several works at once, each in a thread, heard and waited for by the one that asked.

@@ -34,7 +34,7 @@ from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.result import Metric, Trial, cell_slug
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.in_turn import drive_slices, drive_windows
+from serve_bench.load.driver import drive_slices, drive_windows
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
