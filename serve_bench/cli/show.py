@@ -213,14 +213,14 @@ def _before(
     from serve_bench.benchmarks.parts.page import page_of
     from serve_bench.benchmarks.press.comment import press_comment
     from serve_bench.benchmarks.press.text import press_text
-    from serve_bench.benchmarks.ranker.comment import ranker_comment
-    from serve_bench.benchmarks.ranker.text import ranker_text
     from serve_bench.benchmarks.rpc.comment import rpc_comment
     from serve_bench.benchmarks.rpc.text import rpc_text
     from serve_bench.benchmarks.scale.comment import scale_comment
     from serve_bench.benchmarks.scale.text import scale_text
     from serve_bench.report.table import table
 
+    if result.run.command in ("ranker",):
+        return None
     where, published, exclude = options.where, options.published, options.exclude_connect
     markdown = format == "markdown"
     command, about = result.run.command, (published, where)
@@ -229,7 +229,6 @@ def _before(
             "press": lambda: press_comment(result, published, where, exclude),
             "sweep": lambda: ladder_comment(result, published, where),
             "recsys": lambda: ladder_comment(result, published, where),
-            "ranker": lambda: ranker_comment(result, where),
             "rpc": lambda: rpc_comment(result, published, where),
             "scale": lambda: scale_comment(result, published, where),
         }
@@ -242,7 +241,6 @@ def _before(
         "press": lambda: press_text(result, *about, width, exclude),
         "sweep": lambda: ladder_text(result, *about, width),
         "recsys": lambda: ladder_text(result, *about, width),
-        "ranker": lambda: ranker_text(result, where, width),
         "rpc": lambda: rpc_text(result, *about, width),
         "scale": lambda: scale_text(result, *about, width),
     }

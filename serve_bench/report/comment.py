@@ -148,8 +148,11 @@ def _marked_cell(cell: Cell) -> str:
 
 def _remarks_of(table: Table) -> Iterator[Part]:
     """What is doubted of its rows, under the name of each, then its notes."""
+    alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
     named = [
-        (row.group or cell_text(row.cells[0]), doubt) for row in table.rows for doubt in row.doubts
+        (row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt)
+        for row in table.rows
+        for doubt in row.doubts
     ]
     yield remarks(named)
     yield bullets(table.notes)

@@ -8,7 +8,7 @@ sum over classes of errors, a mean over launches) or stands as plain text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
@@ -33,6 +33,10 @@ from serve_bench.core.document import (
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import Failure, Launch, Trial
+
+T = TypeVar("T")
+Fields: TypeAlias = Sequence[tuple[Column, Callable[[T], Cell]]]
+"""The columns of a table, each with what makes its cell."""
 
 NOTHING: Final = Number("-", None)
 
@@ -86,6 +90,26 @@ def errors(failed: Mapping[str, int]) -> Number:
 def padded(cells: Sequence[Cell], columns: int) -> tuple[Cell, ...]:
     """The cells of a row of which the rest is not known."""
     return (*cells, *(NOTHING for _ in range(columns - len(cells))))
+
+
+def table_of(
+    caption: str,
+    fields: Fields[T],
+    items: Iterable[T],
+    notes: Sequence[str] = (),
+    doubts: Callable[[T], Sequence[str]] = lambda _: (),
+    codes: Callable[[T], Sequence[str]] = lambda _: (),
+) -> Table:
+    """A table with a row for each item."""
+    rows = tuple(
+        Row(
+            tuple(cell(item) for _, cell in fields),
+            tuple(doubts(item)),
+            codes=tuple(dict.fromkeys(codes(item))),
+        )
+        for item in items
+    )
+    return Table(caption, tuple(column for column, _ in fields), rows, tuple(notes))
 
 
 def section(name: str, title: str, blocks: Iterable[Block]) -> Iterator[Section]:

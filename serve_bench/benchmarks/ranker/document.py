@@ -1,7 +1,7 @@
-"""The page of a run of the ranker alone: times by batch size, plain against tuned, the floor.
+"""What a run of the ranker alone says: times by batch size, plain against tuned, the floor.
 
-Rule: figures are those of ranker_json (ns and s); no Serve runs here, so that there is no launch,
-no client and no CPU by process. A ratio is plain / tuned: above 1 tuned is faster.
+Rule: figures are those of the JSON (ns and s). No Serve runs here, so there is no launch, no client
+and no CPU by process.
 """
 
 from __future__ import annotations
@@ -10,71 +10,148 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.about_run import asked, machine, method, whole_doubts
-from serve_bench.benchmarks.parts.pieces import gaps, listed, section, sentence
-from serve_bench.benchmarks.parts.texts import number
-from serve_bench.benchmarks.ranker.page_charts import (
-    rate_charts,
-    ratio_charts,
-    round_charts,
-    time_charts,
+from serve_bench.benchmarks.parts import pieces
+from serve_bench.benchmarks.parts.about_run import asked, machine, method
+from serve_bench.benchmarks.parts.page import Entry, page_of
+from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, section, sentence
+from serve_bench.benchmarks.parts.texts import latency, number
+from serve_bench.benchmarks.ranker import charts
+from serve_bench.benchmarks.ranker.summary import (
+    BASE,
+    FORWARD,
+    LEVEL,
+    Interval,
+    RankerLine,
+    ranker_lines,
 )
-from serve_bench.benchmarks.ranker.page_rows import executed_table, floors_table, times_table
-from serve_bench.benchmarks.ranker.summary import BASE, RankerLine, ranker_lines
-from serve_bench.core.document import Block, Document, Facts, Prose, ReportOptions, Section
+from serve_bench.core.document import (
+    Block,
+    Column,
+    Document,
+    Facts,
+    Number,
+    ReportOptions,
+    Row,
+    Section,
+    Table,
+    Text,
+)
 from serve_bench.core.result import Result, Trial
 
-FORMULAS: Final = (
+SUMMARY: Final = "docs/ranker.md; serve_bench/benchmarks/ranker/summary.py"
+TIMES_FORMULAS: Final = (
     (
         "forward, call",
-        "medians over rounds; a round's time is the median of a slice of about 10 ms. forward: "
-        "from features on the device to scores on it; call: from the requests' features to their "
-        "scores",
+        "medians over rounds; a round's time is the median of a slice of about 10 ms, and the "
+        "rankers take turns in drawn order. forward: from features on the device to scores on it; "
+        "call: from the requests' features to the scores of each as Python lists",
         "docs/ranker.md; serve_bench/benchmarks/ranker/measure.py",
     ),
     (
+        "plain/tuned",
+        "the median of the ratios of rounds, of slices that are neighbours in time; in brackets "
+        "the interval that holds it with 95 %, or with the share that is stated. Above 1, tuned is "
+        "faster",
+        SUMMARY,
+    ),
+)
+FLOOR_FORMULA: Final = (
+    "floor",
+    "the largest of its terms, whose rates are measured on this machine. memory: embeddings "
+    "gathered, inputs and weights, over the bandwidth of a large copy; compute: operations over "
+    "the rate of a large float32 product; launches: operators run, each at the cost of the "
+    "smallest",
+    SUMMARY,
+)
+FORMULAS: Final = (
+    *TIMES_FORMULAS,
+    (
         "interval of a median",
         "from the k-th smallest to the k-th largest of n rounds, with the largest k for which "
-        "1 - 2 P(Binomial(n, 1/2) < k) >= 0.95",
+        f"1 - 2 P(Binomial(n, 1/2) < k) >= {LEVEL}; no distribution is assumed",
         "W. J. Conover, Practical Nonparametric Statistics, 3.2",
     ),
-    (
-        "ratio",
-        "the median of plain / tuned over rounds, of slices that are neighbours in time",
-        "docs/ranker.md; serve_bench/benchmarks/ranker/summary.py",
-    ),
-    (
-        "floor",
-        "max(bytes moved / bandwidth, operations / peak, operators / rate of the smallest); "
-        "bandwidth, peak and smallest operator are measured on this machine",
-        "docs/ranker.md; serve_bench/benchmarks/ranker/summary.py",
-    ),
-    ("rows/s", "the median over rounds of rows / call", "serve_bench/benchmarks/ranker/summary.py"),
+    FLOOR_FORMULA,
+    ("rows/s", "the median over rounds of rows / call", SUMMARY),
 )
+
+TIMES: Final[pieces.Fields[RankerLine]] = (
+    (Column("rows"), lambda one: count(one.rows)),
+    (Column("ranker", number=False), lambda one: one.kind),
+    (Column("forward", "ms"), lambda one: milliseconds(one.forward.median)),
+    (Column("call", "ms"), lambda one: milliseconds(one.call.median)),
+    (Column("rows/s", spare=True), lambda one: plain(one.rows_per_s)),
+    (Column("plain/tuned forward", spare=True), lambda one: _interval(one.forward_ratio)),
+    (Column("plain/tuned call"), lambda one: _interval(one.call_ratio)),
+)
+FLOORS: Final[pieces.Fields[RankerLine]] = (
+    *TIMES[:2],
+    (Column("moved", "MB", spare=True), lambda one: _millions(one.floor.bytes_moved)),
+    (Column("memory", "ms"), lambda one: _seconds(one.floor.memory_s)),
+    (Column("work", "Mflop", spare=True), lambda one: _millions(one.floor.flops)),
+    (Column("compute", "ms"), lambda one: _seconds(one.floor.compute_s)),
+    (Column("operators", spare=True), lambda one: count(one.floor.launches)),
+    (Column("launches", "ms"), lambda one: _seconds(one.floor.launch_s)),
+    (Column("floor", "ms"), lambda one: _seconds(one.floor.seconds)),
+    (Column("bound by", number=False), lambda one: one.floor.bound_by),
+    (Column("forward", "floors"), lambda one: f"{one.floors:.1f}"),
+)
+ROUNDS: Final[pieces.Fields[Entry]] = (
+    (Column("rows"), lambda one: count(_rows(one))),
+    (Column("ranker", number=False), lambda one: one.line.variant),
+    (Column("rounds"), lambda one: count(len(_trial(one).metrics[FORWARD].windows or ()))),
+    (Column("rows/s", "mean ± std over rounds"), lambda one: pieces.rate(one.rate)),
+    (Column("calls"), lambda one: count(one.line.completed)),
+    (Column("inputs", "different"), lambda one: count(_trial(one).client.get("inputs"))),
+    (Column("warm-up", "s"), lambda one: plain(_trial(one).warmup.seconds, 3)),
+    (Column("all", "s"), lambda one: plain(_trial(one).seconds.get("total"), 3)),
+)
+"""What was executed of each row."""
+
+
+def _rows(entry: Entry) -> int:
+    """The batch size."""
+    return int(entry.line.cell["rows"])
+
+
+def _trial(entry: Entry) -> Trial:
+    """The only one of a row that was measured."""
+    return entry.line.trials[0]
+
+
+def _interval(interval: Interval | None) -> Number:
+    if interval is None:
+        return pieces.NOTHING
+    text = f"{interval.median:.2f} ({interval.low:.2f} to {interval.high:.2f})"
+    reached = "" if interval.level >= LEVEL else f" at {100 * interval.level:.0f} %"
+    return Number(text + reached, interval.median)
+
+
+def _seconds(value: float) -> Number:
+    """Seconds, shown in ms."""
+    return Number(latency(1e3 * value), value)
+
+
+def _millions(value: int) -> Number:
+    return Number(number(value / 1e6, 3), value)
 
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of the ranker alone says."""
-    where = options.where
-    run, lines = result.run, ranker_lines(result)
+    run, lines, page = result.run, ranker_lines(result), page_of(result)
+    entries = sorted(page.entries, key=_rows)
     return Document(
         title=f"serve-bench ranker, run {run.id}",
         command=run.command,
         run=Facts((*asked(run).pairs, *_model(result.trials))),
         machine=Facts((*machine(run).pairs, *_peaks(result.trials))),
-        findings=tuple(found(result, lines)),
-        doubts=(*whole_doubts(result), *_unplaced(result)),
-        sections=tuple(_sections(result, lines)),
-        where=where,
+        findings=tuple(_findings(result, entries, lines)),
+        doubts=tuple(pieces.page_doubts(page)),
+        sections=tuple(_sections(result, entries, lines)),
+        where=options.where,
         argv=run.argv,
+        records=(options.where,) if options.where else (),
     )
-
-
-def _unplaced(result: Result) -> Iterator[str]:
-    """Failures that no row of the table shows."""
-    for one in result.failures:
-        if one.key not in {planned.key for planned in result.run.plan}:
-            yield f"failed: {one.what}: {one.message}"
 
 
 def _model(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
@@ -100,7 +177,7 @@ def _model(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
 
 
 def _peaks(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
-    """What the machine did at best, as the floor takes it."""
+    """The best rates that the machine reached, which the floor is made of."""
     if trials:
         best: Any = trials[0].client["machine"]
         yield "a large copy", f"{best['bytes_per_s'] / 1e9:.1f} GB/s"
@@ -108,66 +185,81 @@ def _peaks(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
         yield "the smallest operator", f"{best['launch_ns'] / 1e3:.2f} us"
 
 
-def _sections(result: Result, lines: Sequence[RankerLine]) -> Iterator[Section]:
-    blocks = [times_table(result, lines), floors_table(lines)] if lines else _times_missing(result)
-    yield from section("results", "Results", blocks)
-    yield from section("throughput", "Rows a second", rate_charts(lines))
-    yield from section("latency", "Time of a batch, and its floor", time_charts(lines))
-    yield from section("ratios", "Plain over tuned", ratio_charts(lines))
-    yield from section("windows", "Rounds over time", round_charts(result.trials))
+def _sections(
+    result: Result, entries: Sequence[Entry], lines: Sequence[RankerLine]
+) -> Iterator[Section]:
+    known = {(line.rows, line.kind): line for line in lines}
+    rows = [_time_row(one, known.get((_rows(one), one.line.variant))) for one in entries]
+    columns = tuple(column for column, _ in TIMES)
+    notes = tuple(f"{name}: {text}" for name, text, _ in TIMES_FORMULAS)
+    times = Table("Times by batch size", columns, tuple(rows), notes)
+    yield Section("results", "Results", (times,), "headline")
+    if lines:
+        floors = pieces.table_of(
+            "The floor of one forward", FLOORS, lines, (": ".join(FLOOR_FORMULA[:2]),)
+        )
+        yield Section("floor", "Floor", (floors,), "table")
+    yield from section("throughput", "Rows a second", charts.rate_charts(lines))
+    yield from section("latency", "Time of a batch, and its floor", charts.time_charts(lines))
+    yield from section("ratios", "Plain over tuned", charts.ratio_charts(lines))
+    if measured := [one for one in entries if one.line.trials]:
+        rounds = pieces.table_of("Rounds", ROUNDS, measured)
+        blocks: tuple[Block, ...] = (*charts.round_charts(result.trials), rounds)
+        yield Section("windows", "Rounds over time", blocks)
     # Formulas alone: a row here is no load, has no client and no connection.
     bare = replace(result, trials=(), launches=(), run=replace(result.run, plan=()))
-    formulas = method(bare, FORMULAS)
-    yield replace(formulas, blocks=(*executed_table(result), *formulas.blocks))
+    yield method(bare, FORMULAS)
 
 
-def _times_missing(result: Result) -> list[Block]:
-    if not result.missing:
-        return [Prose(("Nothing was measured.",), "doubt")]
-    return [times_table(result, ())]
+def _time_row(entry: Entry, line: RankerLine | None) -> Row:
+    """A row of TIMES, measured or not, with what doubts it."""
+    doubts = list(entry.remarks)
+    codes = [*(one.code for one in entry.warnings), *(["failed"] if entry.failures else [])]
+    if line is None:
+        cells = (count(_rows(entry)), entry.line.variant, Text("not measured", "doubt"))
+        return Row(pieces.padded(cells, len(TIMES)), tuple(doubts), codes=tuple(codes))
+    if line.few_rounds:
+        doubts.append(f"few-rounds: {line.few_rounds}")
+        codes.append("few-rounds")
+    return Row(tuple(cell(line) for _, cell in TIMES), tuple(doubts), codes=tuple(codes))
 
 
-# --------------------------------------------------------------------------------------- found
+# --------------------------------------------------------------------------------------- findings
 
 
-def found(result: Result, lines: Sequence[RankerLine]) -> Iterator[str]:
+def _findings(
+    result: Result, entries: Sequence[Entry], lines: Sequence[RankerLine]
+) -> Iterator[str]:
     """What the figures support: gaps, how much faster tuned is, how far from the floor."""
     messages = [one.message for one in result.failures]
-    yield from gaps(len(result.missing), len(result.run.plan), messages, "row")
+    yield from pieces.gaps(len(result.missing), len(result.run.plan), messages, "row")
     if not lines:
         yield "Nothing was measured."
         return
-    yield from _faster(lines)
+    yield _faster(lines)
+    kind = lines[-1].kind
     floors = [
-        f"{line.forward.median / 1e9 / line.floor.seconds:.1f} times its floor "
-        f"({line.floor.bound_by}) with {line.rows:,} rows"
+        f"{line.floors:.1f} times its floor ({line.floor.bound_by}) with {line.rows:,} rows"
         for line in lines
-        if line.kind == lines[-1].kind
+        if line.kind == kind
     ]
-    yield sentence(f"A forward of {lines[-1].kind} takes {listed(floors)}")
-    few = [line for line in lines if line.forward.level < 0.95]
-    if few:
-        yield sentence(
-            f"To be doubted: {few[0].forward.count} rounds are too few for an interval of 95 %"
-        )
+    yield sentence(f"A forward of {kind} takes {pieces.listed(floors)}")
+    few = [line.few_rounds for line in lines if line.few_rounds]
+    yield from pieces.doubted([one.warnings for one in entries], further=few[:1])
 
 
-def _faster(lines: Sequence[RankerLine]) -> Iterator[str]:
-    """Of the whole call: where tuned is faster, where plain is, and where it is not told."""
+def _faster(lines: Sequence[RankerLine]) -> str:
+    """How many times as long a call of plain takes, and where that is not told from 1; of one
+    ranker alone, which batch is the fastest."""
     compared = [(line, line.call_ratio) for line in lines if line.call_ratio is not None]
     if not compared:
-        fastest = max(lines, key=lambda line: line.rows_per_s)
-        yield sentence(
-            f"{fastest.kind} scores most with {fastest.rows:,} rows a batch, "
-            f"{number(fastest.rows_per_s)} rows/s"
-        )
-        return
-    said = []
-    for line, ratio in compared:
-        verdict = "" if ratio.low > 1 or ratio.high < 1 else ", not told from 1"
-        said.append(
-            f"{ratio.median:.2f} times with {line.rows:,} rows ({ratio.low:.2f} to "
-            f"{ratio.high:.2f}{verdict})"
-        )
-    said[0] = said[0].replace(" times ", " times as long as tuned ", 1)
-    yield sentence(f"For a call {BASE} takes {listed(said)}")
+        top = max(lines, key=lambda line: line.rows_per_s)
+        rows_per_s = f"{top.rows:,} rows a batch, {number(top.rows_per_s)} rows/s"
+        return sentence(f"{top.kind} scores most with {rows_per_s}")
+    words = [
+        f"{ratio.median:.2f} times{'' if at else ' as long as tuned'} with {line.rows:,} rows "
+        f"({ratio.low:.2f} to {ratio.high:.2f}"
+        f"{'' if ratio.low > 1 or ratio.high < 1 else ', not told from 1'})"
+        for at, (line, ratio) in enumerate(compared)
+    ]
+    return sentence(f"For a call {BASE} takes {pieces.listed(words)}")

@@ -95,6 +95,17 @@ class RankerLine:
     forward_ratio: Interval | None = None
     call_ratio: Interval | None = None
 
+    @property
+    def floors(self) -> float:
+        """The time of a forward in multiples of its floor."""
+        return self.forward.median / 1e9 / self.floor.seconds
+
+    @property
+    def few_rounds(self) -> str:
+        """Which level the intervals reach where the rounds are too few for LEVEL; else empty."""
+        level = min(self.forward.level, self.call.level)
+        return "" if level >= LEVEL else f"{self.forward.count} rounds: intervals hold {level:.0%}"
+
 
 def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
     """The lines of a run, by batch size, plain before tuned."""
