@@ -189,7 +189,7 @@ def test_no_success_is_exit_code_1(
         arguments = ["load", server.url, "-n", "20", "-c", "2", "--client", client]
         arguments += ["--expect-status", "204", "--out", str(tmp_path / "run")]
         assert run(arguments) == 1
-    assert "errors       20 with status 200" in capsys.readouterr().out
+    assert "errors: 20 with status 200" in capsys.readouterr().out
 
 
 def test_what_cannot_be_reached_is_one_line_and_exit_code_1(

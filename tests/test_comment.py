@@ -32,8 +32,8 @@ from serve_bench.report.comment import (
 )
 from serve_bench.store import read
 from tests import test_html_ladder as ladders
-from tests import test_html_load as loads
 from tests import test_html_ranker as rankers
+from tests import test_report_load as loads
 from tests import test_report_own as own
 from tests import test_report_press as press
 from tests import test_report_rpc as rpc
@@ -79,7 +79,7 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
 }
-TOLD_ONCE: Final = ("ranker",)
+TOLD_ONCE: Final = ("ranker", "load")
 """Kinds whose comment is made of their document."""
 
 

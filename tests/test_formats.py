@@ -175,8 +175,6 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         sizes = [size for part in page["variants"] for size in part["sizes"]]
         shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
-    if command == "load":
-        return [f"{one:,.1f}" for one in means(page)]
     if command == "press":
         return [number(one).replace(",", "") for one in means(page)]
     return [number(one) for one in means(page)]

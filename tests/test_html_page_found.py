@@ -151,9 +151,8 @@ def test_profiled_rows_are_in_the_table_and_in_no_chart() -> None:
     assert [one["value"] for one in chart.spec["data"]["values"]] == [100.0]
     (picture,) = every(section(sheet, "profiles").blocks, Picture)
     assert picture.path == "profiles/k/proxy-5.svg"
-    assert any(
-        "not recorded: replica it ended" in text for text in texts(section(sheet, "profiles"))
-    )
+    said = texts(section(sheet, "results"))
+    assert any("not recorded: replica it ended" in text for text in said)
 
 
 # ---------------------------------------------------------------------------------- names

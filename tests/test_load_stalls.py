@@ -19,7 +19,6 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
-from serve_bench.benchmarks.load.text import load_text
 from serve_bench.benchmarks.parts.pieces import latency_curve
 from serve_bench.cli.drive import _write_hgrm
 from serve_bench.cli.noop import latency_text
@@ -127,8 +126,8 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     assert account["unanswered"] == account["in_flight"] + account["not_sent"] == waiting
     assert result.in_windows is not None and account["mean_in_flight"] == result.mean_in_flight
     assert account["in_windows"]["in_flight"] == result.in_windows.in_flight > 0
-    text = load_text(Result(run, trials=(trial,)))
-    (line,) = [line for line in text.splitlines() if line.startswith("latency   ")][-1:]
+    text = render(Result(run, trials=(trial,)), width=200)
+    (line,) = [line for line in text.splitlines() if line.startswith("latency, ms")]
     assert line.count("> ") >= 2  # p99 and p99.9 at least
     assert "unanswered" in text and "followed to their end" in text
 

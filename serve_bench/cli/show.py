@@ -207,7 +207,6 @@ def _before(
     those that are told by their document."""
     from serve_bench.benchmarks.ladder.comment import ladder_comment
     from serve_bench.benchmarks.ladder.text import ladder_text
-    from serve_bench.benchmarks.load.text import load_text
     from serve_bench.benchmarks.micro.comment import rows_comment
     from serve_bench.benchmarks.micro.own_app_text import own_text
     from serve_bench.benchmarks.parts.page import page_of
@@ -219,7 +218,7 @@ def _before(
     from serve_bench.benchmarks.scale.text import scale_text
     from serve_bench.report.table import table
 
-    if result.run.command in ("ranker",):
+    if result.run.command in ("ranker", "load"):
         return None
     where, published, exclude = options.where, options.published, options.exclude_connect
     markdown = format == "markdown"
@@ -237,7 +236,6 @@ def _before(
         return table(page_of(result, published=published, where=where), width=width, color=color)
     tables = {
         "run": lambda: own_text(result, where, width),
-        "load": lambda: load_text(result, where, width),
         "press": lambda: press_text(result, *about, width, exclude),
         "sweep": lambda: ladder_text(result, *about, width),
         "recsys": lambda: ladder_text(result, *about, width),

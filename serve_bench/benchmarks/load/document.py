@@ -1,18 +1,17 @@
-"""The page of a single load of a URL (`serve-bench load`), and of its profiled repetition.
+"""What a single load of a URL (`serve-bench load`) says, and its profiled repetition.
 
-Rule: as in the summary for a terminal, what was asked stands before any figure, and every request
-is accounted for. A Figure has the number of `--format json`; what that does not hold (the share
-within one std) is plain text, made of the same histogram.
+Rule: every request is accounted for. The value of a Number is the figure of `--format json`; what
+JSON does not hold (the share within one std) is plain text, made of the same histogram.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from serve_bench.analysis.checks import client_words
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
-from serve_bench.benchmarks.load.page_requests import requests
 from serve_bench.benchmarks.micro.document import profiles
 from serve_bench.benchmarks.micro.page_charts import cpu_charts, windows
 from serve_bench.benchmarks.micro.page_details import cpu_tables, evidence, failures, metrics_table
@@ -22,7 +21,9 @@ from serve_bench.benchmarks.parts import about_run, charts
 from serve_bench.benchmarks.parts.page import Entry, Page, page_of
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
+    NS_PER_MS,
     curve_of,
+    doubted,
     gaps,
     latency_curve,
     limit_words,
@@ -31,7 +32,7 @@ from serve_bench.benchmarks.parts.pieces import (
     sentence,
     whole_run,
 )
-from serve_bench.benchmarks.parts.texts import latency, number
+from serve_bench.benchmarks.parts.texts import decimals, latency, number, used_words
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -40,45 +41,46 @@ from serve_bench.core.document import (
     Document,
     Facts,
     Folded,
+    Number,
     Prose,
     ReportOptions,
+    Row,
     Section,
     Table,
-    Text,
 )
-from serve_bench.core.document import Row as TableRow
-from serve_bench.core.histogram import Histogram
+from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.result import Result, Trial
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
 """Histograms of a load: the last two are of an open loop, where they differ from the first."""
 
-_NAMES: Final = {
-    "latency": ("latency", "from the moment a request was due until its response was whole"),
-    "service_time": ("service time", "from the moment it was sent until its response was whole"),
-    "send_lag": ("send lag", "from the moment it was due until it was sent"),
+_MEANINGS: Final = {
+    "latency": "from the moment a request was due until its response was complete",
+    "service_time": "from the moment it was sent until its response was complete",
+    "send_lag": "from the moment it was due until it was sent",
 }
 _COLUMNS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
+_SPARE: Final = ("p75", "within one std")
 
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a single load says."""
-    where = options.where
-    page = page_of(result, where=where)
+    page = page_of(result, where=options.where)
     names = names_of(page)
     loads = [one for one in page.entries if one.line.trials]
     sections = [
-        _section("results", "Results", _results(page, loads, names)),
+        Section("results", "Results", _results(page, loads), "headline"),
         _section("latency", "Latency by percentile", _curves(loads)),
         windows(page, names),
-        _section("requests", "Requests and client", requests(loads)),
-        _section("cpu", "CPU of the load, and what limited it", _inside(page, names)),
+        Section("requests", "Requests and client", _requests(loads), "table") if loads else None,
+        _section("cpu", "CPU of the load, and every metric", _inside(page, loads, names)),
+        _repeated(page),
         profiles(page, names),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(loads))),
     ]
+    about = tuple(pair for one in loads[:1] for pair in asked_facts(one.line.trials[0]))
     asked = (pair for pair in about_run.asked(result.run).pairs if pair[0] != "planned")
     urls = dict.fromkeys(str(one.line.cell.get("url", "")) for one in page.entries)
-    about = tuple(pair for one in loads[:1] for pair in asked_facts(one.line.trials[0]))
     return Document(
         title=" ".join(("serve-bench load", *urls)),
         command=result.run.command,
@@ -87,8 +89,9 @@ def document(result: Result, options: ReportOptions) -> Document:
         findings=tuple(found(page, loads)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
-        where=where,
+        where=options.where,
         argv=result.run.argv,
+        records=() if options.where is None else (options.where,),
     )
 
 
@@ -96,7 +99,7 @@ def _section(name: str, title: str, blocks: tuple[Block, ...]) -> Section | None
     return Section(name, title, blocks) if blocks else None
 
 
-# ------------------------------------------------------------------------- asked, and found
+# ------------------------------------------------------------------------- request, findings
 
 
 def asked_facts(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -104,7 +107,7 @@ def asked_facts(trial: Trial) -> Iterator[tuple[str, str]]:
     row, asked = trial.row, trial.client.get("asked", {})
     yield "URL", str(trial.cell.get("url", "-"))
     most = asked.get("max_connections") or 0
-    grown = f", up to {most} in need" if most > row.connections else ""
+    grown = f", up to {most} if needed" if most > row.connections else ""
     workers = len(trial.client.get("workers", ()))
     processes = f", {workers} process{'es' if workers != 1 else ''}" if workers else ""
     yield "client", f"{row.client}, {row.label}{grown}{processes}"
@@ -121,130 +124,138 @@ def asked_facts(trial: Trial) -> Iterator[tuple[str, str]]:
 def _loop(trial: Trial) -> str:
     row, asked = trial.row, trial.client.get("asked", {})
     if row.rate_per_s is not None:
-        arrivals = asked.get("arrivals", "constant")
-        return f"open, {row.rate_per_s:,g} requests/s due ({arrivals})"
+        return f"open, {row.rate_per_s:,g} requests/s due ({asked.get('arrivals', 'constant')})"
     if asked.get("stages"):
         stages = ", ".join(f"{s['rate']:g}/s for {s['duration_s']:g} s" for s in asked["stages"])
         return f"open, in stages: {stages}{' (ramp)' if asked.get('ramp') else ''}"
     return row.loop
 
 
-def found(page: Page, loads: list[Entry]) -> Iterator[str]:
+def found(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
     """What failed, the figures, what limited them, what is doubted."""
     planned = [one for one in page.entries if one.line.status != "profiled"]
     missing = sum(not one.line.trials for one in planned)
-    every = [one for entry in planned for one in entry.failures]
-    told = [one.message for one in (*page.failures, *every)]
-    yield from gaps(missing, len(planned), told, "load")
+    struck = [*page.failures, *(one for entry in planned for one in entry.failures)]
+    yield from gaps(missing, len(planned), [one.message for one in struck], "load")
     for entry in (one for one in loads if one.line.status != "profiled"):
-        trial = entry.line.trials[0]
-        yield sentence(f"{trial.row.label} of the {trial.row.client} client: {figures(entry)}")
+        row = entry.line.row
+        yield sentence(f"{row.label} of the {row.client} client: {figures(entry)}")
         limit = limit_of(entry)
         if limit is not None:
             yield sentence(_capital(limit_words(limit)))
-        doubts = [one.message for one in entry.warnings]
-        if doubts:
-            yield sentence(f"To be doubted: {'; '.join(doubts)}")
+        yield from doubted([entry.warnings])
 
 
 def limit_of(entry: Entry) -> Verdict | None:
-    """What limited a load, as far as client and host tell; None where neither was looked at."""
+    """What limited a load, as far as client and host tell; None where neither was sampled."""
     if entry.limited is not None:
         return entry.limited
     verdict = limited_by(entry.line.trials[0]) if entry.line.trials else None
     return verdict if verdict is not None and verdict.cause == "client" else None
 
 
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 # ------------------------------------------------------------------------------------ results
 
 
-def _results(page: Page, loads: list[Entry], names: Names) -> tuple[Block, ...]:
-    blocks: list[Block] = [_figures(entry) for entry in loads]
+def _results(page: Page, loads: Sequence[Entry]) -> tuple[Block, ...]:
+    blocks: list[Block] = [_figures(one) for one in loads if one.line.status != "profiled"]
     for entry in (one for one in page.entries if not one.line.trials):
         blocks.append(Prose(("not measured", *entry.remarks), "bad", listed=True))
-    if loads:
-        every = metrics_table(loads, names)
-        blocks.append(Folded("Every metric", (every,)))
     blocks += failures(page)
-    notes = tuple(note for note in page.notes if note.startswith(("load:", "incomplete:")))
-    return (*blocks, Prose(notes, "quiet", listed=True)) if notes else tuple(blocks)
+    limits = [limit for entry in loads if (limit := limit_of(entry)) is not None]
+    hints = [f"hint: {limit.hint}" for limit in limits if limit.cause != "unclear"]
+    notes = [note for note in page.notes if note.startswith(("load:", "incomplete:"))]
+    said = tuple(dict.fromkeys((*hints, *notes)))
+    return (*blocks, Prose(said, "quiet", listed=True)) if said else tuple(blocks)
 
 
 def _figures(entry: Entry) -> Table:
     """Rate and times of a load, one metric a row; its doubts stand under the rate."""
-    trial = entry.line.trials[0]
-    columns = (
-        Column("metric", number=False),
-        *(Column(name) for name in _COLUMNS),
-        Column("within one std"),
+    line = entry.line
+    names = [name for name in MEASURED if name in line.distributions]
+    names = names if line.row.loop == "open" else names[:1]
+    rows = [Row(tuple(_rate_cells(entry)), entry.remarks)]
+    rows += [Row(tuple(_time_cells(entry, name))) for name in names]
+    rows += [Row(cells)] if (cells := tuple(_external(entry))) else []
+    columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]
+    meanings = [f"{_label(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
+    return Table(
+        f"{entry.label}: {_whole(line.trials[0])}",
+        (Column("metric", number=False), *columns),
+        tuple(rows),
+        ("; ".join(meanings),) if meanings else (),
     )
-    rows = [TableRow(tuple(_rate_cells(entry)), entry.remarks)]
-    for name in MEASURED[: 3 if trial.row.loop == "open" else 1]:
-        found = merged([trial], name)
-        if name in entry.line.distributions:
-            rows.append(TableRow(tuple(_time_cells(entry, name, found))))
-    told = tuple(_told(entry))
-    if told:
-        rows.append(TableRow(told))
-    return Table(f"{entry.label}: {_whole(trial)}", columns, tuple(rows))
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _whole(trial: Trial) -> str:
-    """`100 requests in 2.00 s, 50.0 requests/s; 2.00 MB read, 1.00 MB/s`."""
+    """`100 requests in 2.00 s, 50.00 requests/s; 2.00 MB read, 1.00 MB/s`."""
     rates = trial.metrics[MAIN].windows or ()
     seconds = trial.seconds.get("measured", trial.window_s * len(rates))
-    done, read = trial.completed_in_windows, int(trial.client.get("bytes_received") or 0) / 1e6
+    done, read = trial.completed_in_windows, int(trial.client.get("bytes_received") or 0)
     if seconds <= 0:
         return f"{done:,} requests"
     return (
         f"{done:,} requests in {seconds:,.2f} s, {number(done / seconds)} requests/s; "
-        f"{read:,.2f} MB read, {read / seconds:,.2f} MB/s"
+        f"{_bytes(read)} read, {_bytes(read / seconds)}/s"
     )
+
+
+def _bytes(count: float) -> str:
+    """`24.2 kB`: three digits, in the largest unit that leaves at least 1."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{number(count / size, 3)} {unit}"
+    return f"{count:.0f} B"
 
 
 def _rate_cells(entry: Entry) -> Iterator[Cell]:
     spread = entry.rate
-    yield Text("throughput", below=("requests/s, over windows",))
+    yield "requests/s"
     if spread is None:
         yield from [NOTHING] * (len(_COLUMNS) + 1)
         return
     rates = entry.line.trials[0].metrics[MAIN].windows or ()
     several = len(rates) > 1
     yield plain(spread.mean)
-    yield plain(spread.std if several else None)
+    std = f"{spread.std:,.{decimals(spread.mean)}f}"
+    yield Number(std, spread.std) if several else NOTHING
     yield from ["-"] * (len(_COLUMNS) - 3)
     yield number(max(rates))
     inside = sum(abs(rate - spread.mean) <= spread.std for rate in rates)
     yield f"{100 * inside / len(rates):.1f} %" if several else "-"
 
 
-def _time_cells(entry: Entry, name: str, found: Histogram) -> Iterator[Cell]:
-    word, meaning = _NAMES[name]
+def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:
     stored = entry.line.distributions[name]
-    yield Text(word, below=(f"ms, {meaning}",))
+    yield f"{_label(name)}, ms"
     for column in _COLUMNS:
         yield milliseconds(getattr(stored, column.replace(".", "_")))
-    yield f"{100 * (found.share_within_std() or 0):.1f} %"
+    share = merged(entry.line.trials[:1], name).share_within_std()
+    yield f"{100 * (share or 0):.1f} %"
 
 
-def _told(entry: Entry) -> Iterator[Cell]:
-    """The percentiles that another program (wrk, ab) told, of which there is no histogram."""
-    told = {
-        name: entry.line.spreads[f"latency_{name}"]
-        for name in _COLUMNS
-        if f"latency_{name}" in entry.line.spreads
-    }
-    if told:
-        yield Text("latency", below=(f"ms, as {entry.line.row.client} told",))
-        for name in _COLUMNS:
-            yield milliseconds(told[name].mean) if name in told else "-"
+def _external(entry: Entry) -> Iterator[Cell]:
+    """The percentiles of another program (wrk, ab), of which there is no histogram."""
+    known = {name: entry.line.spreads.get(f"latency_{name}") for name in _COLUMNS}
+    if any(known.values()):
+        yield f"latency as {entry.line.row.client} reports it, ms"
+        for spread in known.values():
+            yield milliseconds(spread.mean) if spread is not None else "-"
         yield "-"
 
 
 # -------------------------------------------------------------------------------- percentiles
 
 
-def _curves(loads: list[Entry]) -> tuple[Block, ...]:
+def _curves(loads: Sequence[Entry]) -> tuple[Block, ...]:
     return tuple(chart for entry in loads for chart in _curve(entry))
 
 
@@ -252,51 +263,122 @@ def _curve(entry: Entry) -> Iterator[Chart]:
     """Latency, and in an open loop service time and send lag beside it."""
     trial = entry.line.trials[0]
     kinds = MEASURED[: 3 if trial.row.loop == "open" else 1]
-    found = {
+    points = {
         name: latency_curve([trial]) if name == LATENCY else curve_of(merged([trial], name))
         for name in kinds
     }
     drawn = {  # a log axis has no place for a lag of 0
-        _NAMES[name][0]: above
-        for name, points in found.items()
-        if (above := [point for point in points if point[1] > 0])
+        _label(name): above
+        for name, every in points.items()
+        if (above := [point for point in every if point[1] > 0])
     }
     if not drawn:
         return
-    told = (
-        f"{name} from {latency(points[0][1])} ms at {100 * points[0][0]:g} % to "
-        f"{latency(points[-1][1])} ms at {100 * points[-1][0]:g} %"
-        for name, points in drawn.items()
+    ends = (
+        f"{name} from {latency(every[0][1])} ms at {100 * every[0][0]:g} % to "
+        f"{latency(every[-1][1])} ms at {100 * every[-1][0]:g} %"
+        for name, every in drawn.items()
     )
-    meaning = (f"{_NAMES[name][0]}: {_NAMES[name][1]}" for name in kinds)
-    caption = f"{'; '.join(meaning)}. A curve ends where a single "
-    caption += "response lies beyond it, and that of latency where no answer came."
-    words = f"by percentile: {'; '.join(told)}"
+    meanings = "; ".join(f"{_label(name)}: {_MEANINGS[name]}" for name in kinds)
+    caption = f"{meanings}. A curve ends where a single response lies beyond it, and that of "
+    caption += "latency where no answer came."
     title = "Times of a request" if len(drawn) > 1 else "Latency"
     title += f", {entry.label}" if entry.line.status == "profiled" else ""
+    words = f"by percentile: {'; '.join(ends)}"
     yield charts.percentile_curves(title, drawn, words, caption)
 
 
-# ----------------------------------------------------------------------------- CPU, formulas
+# ------------------------------------------------------------------------- requests and client
 
 
-def _inside(page: Page, names: Names) -> tuple[Block, ...]:
-    """CPU of the load and of the host; what limited it, with what to try."""
-    said = []
-    for entry in page.entries:
-        limit = limit_of(entry)
-        if limit is not None:
-            hint = f"; hint: {limit.hint}" if entry.limited is None else ""  # else it is a note
-            said.append(Prose((sentence(f"{_capital(limit_words(limit))}{hint}"),)))
-    return (*cpu_charts(page, names), *cpu_tables(page), *said, *evidence(page, names))
+def _requests(loads: Sequence[Entry]) -> tuple[Block, ...]:
+    """What became of the requests of each load, and whether its client set the figures."""
+    blocks: list[Block] = []
+    for entry in loads:
+        trial = entry.line.trials[0]
+        blocks += [Prose((entry.label,))] if len(loads) > 1 else []
+        blocks.append(Facts(tuple(_facts(trial))))
+        notes = tuple(str(note) for note in trial.client.get("notes") or ())
+        blocks += [Prose(notes, "doubt", listed=True)] if notes else []
+    return tuple(blocks)
 
 
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
+    client, counts = trial.client, trial.counts
+    if client.get("external"):
+        yield "requests", f"{counts.completed:,} completed; those in flight at the end not known"
+    else:
+        carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
+        rest = "in flight at the end" if trial.in_windows is None else "unanswered"
+        yield (
+            "requests",
+            f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
+            f"{counts.failed_total:,} failed + {counts.in_flight:,} {rest}",
+        )
+        if late := ended_late(trial):
+            yield "in flight", late
+        if counts.unsent:
+            yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
+    if codes := client.get("status_codes"):
+        yield "status", ", ".join(f"{code}: {n:,}" for code, n in codes.items())
+    yield "errors", failures_of([trial]) or "none"
+    if client.get("retried"):
+        yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
+    if client.get("reconnects"):
+        yield "connections", f"{client['reconnects']:,} opened again"
+    if words := used_words(trial.usage):
+        yield "CPU", words
+    yield "client", _client(client.get("verdict") or {})
 
 
-def formulas(loads: list[Entry]) -> Iterator[tuple[str, str, str]]:
-    """What these figures rest on beside the formulas of all runs: name, formula, source."""
+def ended_late(trial: Trial) -> str | None:
+    """How many requests were in flight or waited for a connection when the last window ended; they
+    are followed to their end. None where there were none, or it is not known."""
+    within = trial.in_windows
+    if within is None or not (waiting := within["in_flight"] + within["unsent"]):
+        return None
+    return f"{waiting:,} when the last window ended; followed to their end, they are in the latency"
+
+
+def _client(verdict: Mapping[str, Any]) -> str:
+    """Whether the client, and not the server, set the figures; with the evidence."""
+    if not verdict:
+        return "not diagnosed: another program drove the load"
+    known = []
+    if verdict.get("non_idle") is not None:
+        known.append(f"busy or waiting for a CPU {100 * verdict['non_idle']:.0f} % of the time")
+    if verdict.get("pickup_p50_ns") is not None:
+        pickup = latency(verdict["pickup_p50_ns"] / NS_PER_MS)
+        known.append(f"responses picked up after {pickup} ms (median)")
+    figures = "; ".join(known) or "no evidence on this system"
+    if not verdict.get("client_bound"):
+        return f"not the limit ({figures})"
+    return f"{client_words(verdict)}: {'; '.join(verdict['reasons'])} ({figures})"
+
+
+# ------------------------------------------------------------------- CPU, profiles, formulas
+
+
+def _inside(page: Page, loads: Sequence[Entry], names: Names) -> tuple[Block, ...]:
+    """CPU of the load and of the host, what the verdict rests on, every metric."""
+    every = (Folded("Every metric", (metrics_table(loads, names),)),) if loads else ()
+    return (*cpu_charts(page, names), *cpu_tables(page), *evidence(page, names), *every)
+
+
+def _repeated(page: Page) -> Section | None:
+    """The repetition of the load that a profiler slowed down, and what that cost."""
+    slowed = [one for one in page.entries if one.line.status == "profiled" and one.line.trials]
+    blocks: list[Block] = []
+    for entry in slowed:
+        blocks.append(_figures(entry))
+        blocks += [Prose(entry.facts, "quiet", listed=True)] if entry.facts else []
+    return (
+        Section("profiled", "The load with a profiler", tuple(blocks), "table") if blocks else None
+    )
+
+
+def formulas(loads: Sequence[Entry]) -> Iterator[tuple[str, str, str]]:
+    """Formulas beside those of all runs: name, formula, source."""
     yield "within one std", "share of all values v with |v - mean| <= std", "as wrk prints it"
     if any(entry.line.row.loop == "open" for entry in loads):
         yield (

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from serve_bench.benchmarks.load import document as of_load
 from serve_bench.benchmarks.micro import document as of_page
 from serve_bench.benchmarks.micro import page_found as of_page_found
 from serve_bench.benchmarks.micro.own_app_text import best_text
@@ -75,17 +74,11 @@ def rows_comment(result: Result, published: bool = False, where: str | None = No
 
 
 def _found(result: Result, page: Page, names: Names) -> Found:
-    if result.run.command == "load":
-        loads = [one for one in page.entries if one.line.trials]
-        return split(result, of_load.found(page, loads), page.warnings)
     return split(result, of_page_found.found(page, names), page.warnings)
 
 
 def _formulas(result: Result, page: Page) -> Iterator[tuple[str, str, str]]:
-    if result.run.command == "load":
-        yield from of_load.formulas([one for one in page.entries if one.line.trials])
-    else:
-        yield from of_page.formulas(page, result.run.command == of_page.OWN)
+    yield from of_page.formulas(page, result.run.command == of_page.OWN)
 
 
 # --------------------------------------------------------------------------------- the table

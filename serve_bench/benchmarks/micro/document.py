@@ -99,12 +99,8 @@ def profiles(page: Page, names: Names) -> Section | None:
     blocks: list[Block] = []
     for at, entry in enumerate(entries):
         pictures = tuple(_pictures(entry, names))
-        said = (Prose(entry.facts, "quiet", listed=True),) if entry.facts else ()
-        if at == 0:
-            blocks += [*said, *pictures]
-        else:
-            blocks.append(Folded(names.whole(entry), (*said, *pictures)))
-    return Section("profiles", "Profiles", tuple(blocks)) if blocks else None
+        blocks += pictures if at == 0 else (Folded(names.whole(entry), pictures),)
+    return Section("profiles", "Flamegraphs", tuple(blocks)) if blocks else None
 
 
 def _pictures(entry: Entry, names: Names) -> Iterator[Picture]:

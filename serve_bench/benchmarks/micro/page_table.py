@@ -159,9 +159,6 @@ def _client(entry: Entry) -> str:
 
 def _facts(entry: Entry) -> Iterator[str]:
     """What is said under a row; its limit has a column, other metrics a table of their own."""
-    if any(trial.profiles for trial in entry.line.trials):
-        yield "its cost and its flamegraphs: see Profiles"
-        return
     limits = {limited_line(tuple(entry.verdicts.values()))} if entry.verdicts else set()
     yield from (fact for fact in entry.facts if fact not in limits)
     for name, spread in entry.line.spreads.items():

@@ -1,0 +1,366 @@
+"""What a single load says: the request, every figure, every request; from easy numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.cli.show import render
+from serve_bench.core.document import Chart, Document, Facts, Number, Table
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import (
+    Failure,
+    Metric,
+    PlannedTrial,
+    Result,
+    Row,
+    Run,
+    Trial,
+    result_of,
+)
+from tests.records import AT
+from tests.sheet_parts import load_sheet
+from tests.test_html_page import every, names, section, texts
+
+MS = 1_000_000
+LATENCY = Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
+BOUND = {"client_bound": True, "reasons": ["a worker never idle"], "non_idle": 0.97}
+HOST = {"cores": 2, "cpu_percent": 150.4}
+
+
+def trial(**changes: Any) -> Trial:
+    made = Trial(
+        key="k",
+        launch="",
+        round=1,
+        variant="url",
+        cell={"url": "http://127.0.0.1:1/x"},
+        row=Row("10 connections", "raw", 10),
+        started_at=AT,
+        window_s=1.0,
+        warmup=Warmup(0.5, True, 25),
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(40.0, 60.0)),
+            "latency": Metric("ns", "lower", histogram=LATENCY.encode()),
+        },
+        counts=Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_flight=0),
+        client={
+            "bytes_received": 2_000_000,
+            "status_codes": {"200": 100},
+            "workers": [{"connections": 10}],
+            "verdict": {
+                "client_bound": False,
+                "reasons": [],
+                "non_idle": 0.12,
+                "pickup_p50_ns": 15_000,
+            },
+        },
+    )
+    return replace(made, **changes)
+
+
+def open_loop(**changes: Any) -> Trial:
+    base = trial()
+    service = Histogram.of([1 * MS] * 95 + [3 * MS] * 5)
+    lag = Histogram.of([0] * 10 + [20_000] * 80 + [47 * MS] * 10)
+    metrics = {
+        **base.metrics,
+        "service_time": Metric("ns", "lower", histogram=service.encode()),
+        "send_lag": Metric("ns", "lower", histogram=lag.encode()),
+    }
+    row = replace(base.row, loop="open", rate_per_s=50.0)
+    return replace(base, row=row, metrics=metrics, **changes)
+
+
+def result(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Result:
+    first = trials[0] if trials else trial()
+    planned = PlannedTrial(first.key, 1, "url", first.cell, first.row)
+    run = Run("id", ("load", "http://127.0.0.1:1/x"), "load", AT, "0", plan=(planned,))
+    return result_of([run, *trials, *failures])
+
+
+def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
+    return load_sheet(result(*trials, failures=failures))
+
+
+def text(one: Trial, width: int = 80) -> str:
+    return render(result(one), "table", where="here", width=width)
+
+
+def in_json(of: Result) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(render(of, "json"))["variants"][0]["cells"][0]["rows"][0]
+    return row
+
+
+def results(of: Document) -> Table:
+    return every(section(of, "results").blocks, Table)[0]
+
+
+def by_name(table: Table) -> dict[str, dict[str, Any]]:
+    """The cells of each row by the names of the columns."""
+    heads = [column.name for column in table.columns]
+    return {str(row.cells[0]): dict(zip(heads, row.cells, strict=True)) for row in table.rows}
+
+
+def facts(one: Trial) -> dict[str, str]:
+    """What is said of requests and client."""
+    (pairs,) = every(section(sheet(one), "requests").blocks, Facts)
+    return dict(pairs.pairs)
+
+
+def used(host: float, load: float = 40.0, *others: dict[str, Any]) -> dict[str, Any]:
+    """CPU of the host and of the load worker."""
+    worker = {"pid": 1, "role": "load_worker", "title": "load worker", "cpu_percent": load}
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": [worker, *others]}
+
+
+# ------------------------------------------------------------------------------------ figures
+
+
+@pytest.mark.parametrize("made", [trial(), open_loop()], ids=["closed", "open"])
+def test_figures_are_those_of_the_json(made: Trial) -> None:
+    known, shown = in_json(result(made)), by_name(results(sheet(made)))
+    rate = shown.pop("requests/s")
+    assert rate["mean"].value == known["spreads"]["throughput"]["mean"]
+    assert rate["std"].value == known["spreads"]["throughput"]["std"]
+    assert (rate["max"], rate["within one std"]) == ("60.00", "100.0 %")
+    assert len(shown) == (3 if made.row.loop == "open" else 1)
+    for name, cells in shown.items():
+        figures = {key: one.value for key, one in cells.items() if isinstance(one, Number)}
+        stored = known["distributions"][name.removesuffix(", ms").replace(" ", "_")]
+        keys = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
+        assert figures == {key: stored[key.replace(".", "_")] for key in keys}
+    latency = shown["latency, ms"]
+    shares = ("mean", "p50", "p75", "p90", "p99", "p99.9")
+    assert [latency[key].text for key in shares] == ["1.58", "1.00", "1.00", "1.00", "2.00", "50.0"]
+
+
+def test_a_load_that_was_broken_off_is_counted_to_its_end() -> None:
+    """Two whole windows of 1 s and a part of a third: the figures cover 2.5 s."""
+    whole = "100 requests in 2.00 s, 50.00 requests/s; 2.00 MB read, 1.00 MB/s"
+    assert results(sheet(trial())).caption == f"10 connections: {whole}"
+    told = "100 requests in 2.50 s, 40.00 requests/s; 2.00 MB read, 800 kB/s"
+    assert told in results(sheet(trial(seconds={"measured": 2.5}))).caption
+
+
+def test_the_curves_of_an_open_loop_are_of_its_three_times() -> None:
+    (chart,) = every(section(sheet(open_loop()), "latency").blocks, Chart)
+    values = chart.spec["data"]["values"]
+    assert {one["group"] for one in values} == {"latency", "service time", "send lag"}
+    assert all(one["value"] > 0 for one in values)
+    (closed,) = every(section(sheet(trial()), "latency").blocks, Chart)
+    assert {one["group"] for one in closed.spec["data"]["values"]} == {"latency"}
+
+
+def test_of_another_program_its_own_percentiles_are_shown() -> None:
+    base = trial()
+    told = replace(
+        base,
+        row=replace(base.row, client="wrk"),
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(120.0,)),
+            "latency_p50": Metric("ns", "lower", windows=(2_000_000.0,)),
+            "latency_p99": Metric("ns", "lower", windows=(7_000_000.0,)),
+        },
+        client={"external": {"program": "wrk"}, "bytes_received": 10},
+    )
+    of, shown = sheet(told), by_name(results(sheet(told)))
+    latency = shown["latency as wrk reports it, ms"]
+    assert latency["p50"] == Number("2.00", 2_000_000.0)
+    assert latency["p99"].value == in_json(result(told))["spreads"]["latency_p99"]["mean"]
+    assert shown["requests/s"]["std"].value is None
+    assert "latency" not in names(of) and "windows" not in names(of)
+    assert facts(told)["client"] == "not diagnosed: another program drove the load"
+    (account,) = in_json(result(told))["requests"].values()  # wrk does not tell these
+    assert [account[name] for name in ("sent", "in_flight", "not_sent", "unanswered")] == [None] * 4
+
+
+def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
+    hung = trial(
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(0.0, 0.0)),
+            "latency": Metric("ns", "lower", histogram=Histogram().encode()),
+            "censored": Metric("ns", "lower", histogram=Histogram.of([3000 * MS] * 10).encode()),
+        },
+        counts=Counts(10, 0, {"timeout": 10}, 0),
+    )
+    p99 = by_name(results(sheet(hung)))["latency, ms"]["p99"]
+    assert p99.text.startswith("> ") and p99.value == pytest.approx(3000 * MS, rel=1e-3)
+
+
+# ------------------------------------------------------------------------- request and client
+
+
+def test_it_says_what_was_loaded_and_how() -> None:
+    pairs = dict(sheet(trial()).run.pairs)
+    assert pairs["URL"] == "http://127.0.0.1:1/x"
+    assert pairs["client"] == "raw, 10 connections, 1 process"
+    assert pairs["loop"] == "closed"
+    assert pairs["measured"] == "2 windows of 1 s, after 0.5 s of warm-up, steady at its end"
+    assert pairs["command"] == "serve-bench load http://127.0.0.1:1/x"
+    unjudged = dict(sheet(trial(warmup=Warmup(0.5, False, 25, judged=False))).run.pairs)
+    told = "2 windows of 1 s, after 0.5 s of warm-up, not judged: 25 requests"
+    assert unjudged["measured"] == told
+    asked = {"arrivals": "poisson", "max_connections": 50}
+    pairs = dict(sheet(open_loop(client={"asked": asked})).run.pairs)
+    assert pairs["loop"] == "open, 50 requests/s due (poisson)"
+    assert pairs["client"] == "raw, 10 connections, up to 50 if needed"
+
+
+def test_every_request_is_accounted_for() -> None:
+    shown = facts(trial())
+    assert shown["requests"] == "103 sent = 100 completed + 3 failed + 0 in flight at the end"
+    assert (shown["errors"], shown["status"]) == ("2 timed out, 1 reset", "200: 100")
+    assert "not sent" not in shown
+    within = {"sent": 102, "completed": 100, "failed": {}, "in_flight": 2, "unsent": 1}
+    counts = Counts(104, 100, {"timeout": 2, "reset": 1}, 1, unsent=7)
+    shown = facts(trial(counts=counts, client={"in_windows": within}))
+    assert shown["requests"] == "104 sent = 100 completed + 3 failed + 1 unanswered"
+    assert shown["in flight"].startswith("3 when the last window ended; followed to their end")
+    assert shown["not sent"].startswith("7 were due")
+    carried = facts(trial(counts=replace(trial().counts, carried_in=10)))
+    assert carried["requests"].startswith("10 carried in + 103 sent = ")
+
+
+def test_what_was_odd_is_said() -> None:
+    notes = ["600 of 1000 connections were open at the start"]
+    odd = trial(client={"notes": notes, "reconnects": 1234, "retried": 5})
+    shown = facts(odd)
+    assert shown["connections"] == "1,234 opened again"
+    assert shown["retried"] == "5 (their latency runs from the first attempt)"
+    assert f"! {notes[0]}" in text(odd)
+
+
+def test_whether_the_client_was_the_limit_is_said_with_its_figures() -> None:
+    assert facts(trial())["client"] == (
+        "not the limit (busy or waiting for a CPU 12 % of the time; responses picked up after "
+        "0.015 ms (median))"
+    )
+    of = sheet(bound := trial(client={"verdict": BOUND}))
+    assert facts(bound)["client"].startswith("the client was the limit: a worker never idle (busy")
+    assert of.findings[:2] == (
+        "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
+        "Limited by client 97 % not idle (likely).",
+    )
+    assert "client bound" in of.findings[2]
+    assert any("3 of 103 requests failed: 2 timed out, 1 reset" in one for one in texts(of))
+
+
+def test_cpu_of_the_load_of_a_serve_beside_it_and_of_the_host_is_said() -> None:
+    shown = trial(usage=used(150.4))
+    assert facts(shown)["CPU"] == (
+        "the load 40 % of a core; all that runs on the host 150 % of 200 %"
+    )
+    (chart,) = every(section(sheet(shown), "cpu").blocks, Chart)
+    assert [one["value"] for one in chart.spec["data"]["values"]] == [40.0]
+    proxy = {"pid": 2, "role": "proxy", "title": "proxy", "cpu_percent": 70.0}
+    beside = facts(trial(usage=used(150.4, 40.0, proxy)))
+    assert "the load 40 % of a core, the Serve 70 %; all that runs" in beside["CPU"]
+    assert "CPU" not in facts(trial())
+
+
+@pytest.mark.parametrize(
+    ("made", "limit", "hint"),
+    [
+        (
+            trial(client={"verdict": {**BOUND, "reasons": ["never idle"]}}, usage=used(150, 97)),
+            "Limited by client 97 % not idle (likely; then host 150 of 200 %).",
+            "the raw client, more load processes, or the client on another machine",
+        ),
+        (
+            trial(usage=used(199)),
+            "Limited by host CPU 199 of 200 %, 159 % not by the load (likely; then client 12 % not "
+            "idle).",
+            "more cores",
+        ),
+        (
+            trial(usage=used(150)),
+            "Limit unclear: no process of the server was sampled; client 12 % not idle; host 150 "
+            "of 200 %.",
+            None,
+        ),
+        (
+            trial(
+                row=replace(trial().row, loop="open", rate_per_s=50.0),
+                counts=Counts(sent=100, completed=100, failed={}, in_flight=0),
+                usage=used(60),
+            ),
+            "Limited by offered load 50 requests/s, all answered in time (likely; then ",
+            "more clients or a higher rate",
+        ),
+    ],
+    ids=["client", "host", "server not visible", "offered load"],
+)
+def test_what_limited_a_load_as_far_as_it_is_known(
+    made: Trial, limit: str, hint: str | None
+) -> None:
+    of = sheet(made)
+    assert of.findings[1].startswith(limit)
+    hints = [one for one in texts(section(of, "results")) if one.startswith("hint: ")]
+    assert [one.removeprefix("hint: ").startswith(hint) for one in hints if hint] == (
+        [True] if hint else []
+    )
+    assert len(hints) == (hint is not None)
+
+
+def test_no_limit_is_named_where_nothing_was_sampled() -> None:
+    assert not any("imit" in one for one in sheet(trial()).findings)
+
+
+# ------------------------------------------------------------------------------------ failures
+
+
+def test_a_load_that_failed_says_so_first() -> None:
+    failure = Failure("trial", "connection refused", AT, key="k", detail=("a line",))
+    of = sheet(failures=(failure,))
+    assert of.findings == (
+        "The load was not measured in full; something failed: connection refused.",
+    )
+    assert names(of) == ["results", "method"]
+    assert "failed: connection refused" in list(texts(section(of, "results")))
+
+
+def test_nothing_answered_is_no_crash_and_names_stay_as_they_are() -> None:
+    evil = "http://x/<script>alert(1)</script>"
+    empty = trial(
+        cell={"url": evil},
+        metrics={
+            "throughput": Metric("requests/s", "higher", windows=(0.0,)),
+            "latency": Metric("ns", "lower", histogram=Histogram().encode()),
+        },
+        counts=Counts(5, 0, {"connect": 5}, 0),
+    )
+    failure = Failure("trial", "no request succeeded", AT, key="k")
+    of = sheet(empty, failures=(failure,))
+    assert of.findings[0] == "Something failed: no request succeeded."
+    assert dict(of.run.pairs)["URL"] == evil
+    assert facts(empty)["errors"] == "5 without a connection"
+    assert "latency" not in names(of)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    slow = Metric("ns", "lower", histogram=Histogram.of([3 * MS, 123_456_789]).encode())
+    base = trial()
+    wide = trial(
+        row=replace(base.row, loop="open", rate_per_s=50_000.0),
+        metrics={**base.metrics, "service_time": slow, "send_lag": slow},
+        counts=Counts(10**9, 10**9 - 3, {"connect": 1, "truncated": 2}, 0, carried_in=0, unsent=9),
+        client={
+            "verdict": {**BOUND, "reasons": ["busy", "late " * 9]},
+            "notes": ["a worker was lost " * 5],
+            "asked": {"arrivals": "poisson", "max_connections": 500},
+            "bytes_received": 10**12,
+            "retried": 5,
+            "reconnects": 7,
+        },
+        usage={"host": HOST, "processes": []},
+    )
+    shown = text(wide, width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "50,000 requests/s due (poisson)" in " ".join(shown.split())
+    assert shown.endswith("records: here\n")
