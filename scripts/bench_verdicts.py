@@ -28,7 +28,7 @@ from typing import Any
 from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
 from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.analysis.verdict import INSIDE
-from serve_bench.analysis.verdict.findings import Cause
+from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.cli.sitting import run_mark
 from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.result import Trial

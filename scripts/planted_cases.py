@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.analysis.verdict import Verdict, limited_by, worth_a_look
-from serve_bench.analysis.verdict.findings import Cause
+from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import row_of, trial_of

@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
+from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import symptoms
 from serve_bench.analysis.verdict.evidence import evidence_of
-from serve_bench.analysis.verdict.findings import HINTS, Cause
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.records import cell

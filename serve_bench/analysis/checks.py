@@ -96,18 +96,18 @@ class Warning:
 
 def checks(result: Result) -> tuple[Warning, ...]:
     """All doubts about a run: first those about the whole, then by trial in the order measured."""
-    found: list[Warning] = []
+    doubts_of_run: list[Warning] = []
     for about_run in (_records, _host, _engaged, _teardowns):
-        found += about_run(result)
+        doubts_of_run += about_run(result)
     for trial in (*result.trials, *result.profiled):
         for about_trial in TRIAL_CHECKS:
             doubts = [replace(one, profiled=trial.profiled) for one in about_trial(trial)]
-            found += [_explained(one, trial, result) for one in doubts]
+            doubts_of_run += [_explained(one, trial, result) for one in doubts]
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
             hint = "its requests are in no figure: measure the row again"
-            found.append(Warning("worker-failed", failure.message, hint, failure.key))
-    return tuple(found)
+            doubts_of_run.append(Warning("worker-failed", failure.message, hint, failure.key))
+    return tuple(doubts_of_run)
 
 
 # ------------------------------------------------------------------------------ one trial
@@ -301,10 +301,10 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     waiting = trial.unanswered
     if waiting <= 0 or trial.flags.get("cut"):
         return  # of a row that was cut off the report says what its latencies leave open
-    asked = counts.carried_in + counts.sent + counts.unsent
+    due = counts.carried_in + counts.sent + counts.unsent
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
     when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
-    message = f"{waiting:,} of {asked:,} requests had no answer when {when}{unsent}"
+    message = f"{waiting:,} of {due:,} requests had no answer when {when}{unsent}"
     hint = "each counts as at least as long as it was waited for: figures marked > are lower bounds"
     yield Warning("unanswered", message, hint, trial.key)
 
@@ -431,8 +431,8 @@ class Section:
 
 def counts(sections: Iterable[Section]) -> dict[Status, int]:
     """How many findings there are of each status, the worst last but for what is not judged."""
-    found = Counter(finding.status for section in sections for finding in section.findings)
-    return {status: found[status] for status in STATUSES}
+    of_status = Counter(finding.status for section in sections for finding in section.findings)
+    return {status: of_status[status] for status in STATUSES}
 
 
 def fit(sections: Iterable[Section]) -> bool:

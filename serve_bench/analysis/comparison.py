@@ -223,20 +223,20 @@ def _judged(
     cells: int,
 ) -> Judged:
     """`bounds`: within which it is the same, beyond which it is an alarm."""
-    asked, holds = bounds
-    told = (holds, level.alpha, level.p, level.adjusted)
+    threshold, holds = bounds
+    levels = (holds, level.alpha, level.p, level.adjusted)
     if level.alarm:
         up = interval.center > 0
-        return Judged("improved" if up == (better == "higher") else "regressed", interval, *told)
-    if _inside(interval, asked):
-        return Judged("same", interval, *told)
-    floored = _beyond(interval, asked) > 0 >= _beyond(interval, holds)
+        return Judged("improved" if up == (better == "higher") else "regressed", interval, *levels)
+    if _inside(interval, threshold):
+        return Judged("same", interval, *levels)
+    floored = _beyond(interval, threshold) > 0 >= _beyond(interval, holds)
     needed = None  # more rounds do not take a ratio out of the floor
     if not floored:
-        within = _beyond(interval, asked) <= 0
-        needed = rounds_needed(interval, asked if within else holds, level.alpha, fewest)
+        within = _beyond(interval, threshold) <= 0
+        needed = rounds_needed(interval, threshold if within else holds, level.alpha, fewest)
     why = _why(interval, bounds, level, cells)
-    return Judged("inconclusive", interval, *told, needed, why, weighed=floored)
+    return Judged("inconclusive", interval, *levels, needed, why, weighed=floored)
 
 
 def _bounds(threshold: float) -> tuple[float, float]:
@@ -265,15 +265,15 @@ def _too_few(interval: Interval | None, fewest: int) -> str:
 
 
 def _why(interval: Interval, bounds: tuple[float, float], level: _Level, cells: int) -> str:
-    asked, holds = bounds
-    floored = holds > asked and (interval.high < 1 - asked or interval.low > 1 + asked)
+    threshold, holds = bounds
+    floored = holds > threshold and (interval.high < 1 - threshold or interval.low > 1 + threshold)
     low, high = (math.exp(one) for one in _bounds(holds))
     if floored and low <= interval.high and interval.low <= high:
         return (
-            f"beyond the threshold of {100 * asked:.3g} %, and not beyond the noise floor of "
+            f"beyond the threshold of {100 * threshold:.3g} %, and not beyond the noise floor of "
             f"{100 * holds:.3g} %"
         )
-    low, high = (math.exp(one) for one in _bounds(holds if floored else asked))
+    low, high = (math.exp(one) for one in _bounds(holds if floored else threshold))
     if interval.high < low or interval.low > high:
         return (
             f"beyond the threshold at 95 %, not at the {100 * (1 - level.alpha):.3g} % that Holm's "

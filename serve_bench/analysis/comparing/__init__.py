@@ -37,7 +37,7 @@ from serve_bench.analysis.comparing.values import (
     Doubt,
     Letter,
     Measure,
-    Place,
+    RowPlace,
     SideRow,
     by_key,
     doubts_of,
@@ -202,10 +202,10 @@ def _effects(match: Match) -> Iterator[Effect]:
 
 def _slicing(a: SideRow, b: SideRow) -> Slicing | None:
     """How the row was sliced, from all its trials; None of stored runs."""
-    told = [trial.client[SLICES] for trial in (*a.trials, *b.trials) if trial.client.get(SLICES)]
-    if not told:
+    sliced = [trial.client[SLICES] for trial in (*a.trials, *b.trials) if trial.client.get(SLICES)]
+    if not sliced:
         return None
-    first = told[0]
+    first = sliced[0]
     short = {at.round for at in (*a.trials, *b.trials) if at.flags.get("short_slices")}
     return Slicing(
         method=str(first.get("method", "slices")),
@@ -213,15 +213,15 @@ def _slicing(a: SideRow, b: SideRow) -> Slicing | None:
         connections=first.get("connections"),
         asked_connections=first.get("asked_connections"),
         drain_s=(_drain_s(a.trials), _drain_s(b.trials)),
-        slices=sum(len(one["completed"]) for one in told) // 2,
+        slices=sum(len(one["completed"]) for one in sliced) // 2,
         short=len(short),
         why=first.get("why"),
     )
 
 
 def _drain_s(trials: Sequence[Trial]) -> float | None:
-    told = [(trial.client.get(SLICES) or {}).get("drain_s") for trial in trials]
-    known = [float(one) for one in told if one is not None]
+    drains = [(trial.client.get(SLICES) or {}).get("drain_s") for trial in trials]
+    known = [float(one) for one in drains if one is not None]
     return statistics.median(known) if known else None
 
 
@@ -256,7 +256,7 @@ def of_versus(
     ]
     floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
     holds = threshold if threshold is not None else float(suite.get("threshold") or THRESHOLD)
-    asked = tuple(gate if gate is not None else suite.get("gate") or GATE)
+    gated = tuple(gate if gate is not None else suite.get("gate") or GATE)
     a, b = (
         About(label, label, result.run, _launches(result, label), own)
         for label, own in zip(labels, settings, strict=True)
@@ -264,9 +264,9 @@ def of_versus(
     return Comparing(
         kind="versus",
         sides=(a, b),
-        rows=judged_rows(matches, holds, asked, floors),
+        rows=judged_rows(matches, holds, gated, floors),
         threshold=holds,
-        gate=asked,
+        gate=gated,
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
         failures=_failures(result, labels),
@@ -286,7 +286,7 @@ def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
         raise FormatError(f"line 1: the suite of the run names no two sides: {error!r}") from None
 
 
-def _or_none(rows: Mapping[Place, SideRow], place: Place, at: SideRow) -> SideRow:
+def _or_none(rows: Mapping[RowPlace, SideRow], place: RowPlace, at: SideRow) -> SideRow:
     """The row of a side, or one of which nothing was measured."""
     return rows.get(place, SideRow(at.cell, at.row))
 
@@ -320,7 +320,7 @@ def of_runs(
     pairs, notes = matched(a, b, chosen, where)
     alike = a.run == b.run
     rows = [(_rows(a, one, where[0]), _rows(b, other, where[1])) for one, other in pairs]
-    found, doubts = ((), ()) if alike else _checked(a, b, pairs, rows, where, force)
+    differences, doubts = ((), ()) if alike else _checked(a, b, pairs, rows, where, force)
     doubts_a, doubts_b = checks(a), checks(b)
     known = by_key(a, doubts_a), by_key(b, doubts_b)
     several = len(pairs) > 1
@@ -348,7 +348,7 @@ def of_runs(
         noise=noise.sides[0].run.id if noise is not None else None,
         alone=_alone(pairs, rows),
         failures=_told_twice(_failures(a, names[0]), _failures(b, names[1])),
-        unlike=found,
+        unlike=differences,
         warnings=(
             *_of_noise(b, noise),
             *doubts,
@@ -362,24 +362,25 @@ def _checked(
     a: Result,
     b: Result,
     pairs: Sequence[tuple[str, str]],
-    rows: Sequence[tuple[Mapping[Place, SideRow], Mapping[Place, SideRow]]],
+    rows: Sequence[tuple[Mapping[RowPlace, SideRow], Mapping[RowPlace, SideRow]]],
     where: tuple[str, str],
     force: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
     versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
-    found = [str(one) for of in versions for one in unlike(a, b, of)]
-    found += [str(one) for mine, theirs in rows for one in unlike_rows(mine, theirs)]
-    found = list(dict.fromkeys(found))
-    if found and not force:
+    differences = [str(one) for of in versions for one in unlike(a, b, of)]
+    differences += [str(one) for mine, theirs in rows for one in unlike_rows(mine, theirs)]
+    differences = list(dict.fromkeys(differences))
+    if differences and not force:
         raise BadInput(
-            f"{where[0]} and {where[1]} are unlike: {'; '.join(found)} (--force compares them)"
+            f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)} "
+            "(--force compares them)"
         )
     doubts = dict.fromkeys(one for of in versions for one in doubtful(a, b, of))
-    return tuple(found), tuple(doubts)
+    return tuple(differences), tuple(doubts)
 
 
-def _rows(result: Result, variant: str, where: str) -> dict[Place, SideRow]:
+def _rows(result: Result, variant: str, where: str) -> dict[RowPlace, SideRow]:
     try:
         return rows_of(result, variant)
     except FormatError as error:
@@ -388,9 +389,9 @@ def _rows(result: Result, variant: str, where: str) -> dict[Place, SideRow]:
 
 def _alone(
     pairs: Sequence[tuple[str, str]],
-    rows: Sequence[tuple[Mapping[Place, SideRow], Mapping[Place, SideRow]]],
+    rows: Sequence[tuple[Mapping[RowPlace, SideRow], Mapping[RowPlace, SideRow]]],
 ) -> tuple[Alone, ...]:
-    found = []
+    rows_alone = []
     for pair, (mine, theirs) in zip(pairs, rows, strict=True):
         sides: tuple[tuple[Letter, Any, Any, str], ...] = (
             ("A", mine, theirs, pair[0]),
@@ -398,12 +399,12 @@ def _alone(
         )
         for side, own, other, name in sides:
             of = name if len(pairs) > 1 else None
-            found += [
+            rows_alone += [
                 Alone(side, of, row.cell, place.row, place.client)
                 for place, row in own.items()
                 if place not in other
             ]
-    return tuple(found)
+    return tuple(rows_alone)
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:
@@ -414,8 +415,8 @@ def _of_noise(result: Result, noise: Comparing | None) -> list[str]:
     """Doubts about a noise floor that was measured elsewhere."""
     if noise is None:
         return []
-    found = unlike_hosts(noise.sides[0].run.host, result.run.host)
-    return [f"the noise floor is of another host: {one}" for one in found]
+    differences = unlike_hosts(noise.sides[0].run.host, result.run.host)
+    return [f"the noise floor is of another host: {one}" for one in differences]
 
 
 def _about_run(doubts: Sequence[Warning]) -> list[str]:
@@ -425,13 +426,13 @@ def _about_run(doubts: Sequence[Warning]) -> list[str]:
 
 def _failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
     """What failed and was not made good, one line each, of these variants or of none."""
-    told = []
+    lines = []
     for one in result.failures:
         if one.variant is None or one.variant in variants:
             at = [one.variant, f"round {one.round}" if one.round else None, one.what]
             at.append(one.row.label if one.row is not None else None)
-            told.append(f"{', '.join(word for word in at if word)}: {one.message}")
-    return tuple(told)
+            lines.append(f"{', '.join(word for word in at if word)}: {one.message}")
+    return tuple(lines)
 
 
 def _told_twice(mine: Any, theirs: Any) -> tuple[str, ...]:
@@ -450,14 +451,14 @@ def floors_of(noise: Comparing) -> dict[str, float]:
     run = noise.sides[0].run
     if not noise.aa:
         raise BadInput(f"--noise: run {run.id} is no A/A run; serve-bench versus --aa makes one")
-    found: dict[str, float] = {}
+    floors: dict[str, float] = {}
     for line in noise.lines:
         interval = line.judged.interval
         if interval is not None and interval.fewest >= FEWEST and math.isfinite(interval.distance):
-            found[line.metric] = max(found.get(line.metric, 0.0), interval.distance)
-    if MAIN not in found:
+            floors[line.metric] = max(floors.get(line.metric, 0.0), interval.distance)
+    if MAIN not in floors:
         raise BadInput(f"--noise: run {run.id} has fewer than {FEWEST} rounds of throughput")
-    return found
+    return floors
 
 
 def broken(comparing: Comparing, fail_on: str) -> list[str]:
@@ -467,14 +468,14 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
     `regressed` or `inconclusive`, which fails on all that is not shown to be the same or better.
     """
     words = ("regressed",) if fail_on == "regressed" else FAIL_ON
-    told: list[str] = []
+    reasons: list[str] = []
     for row in comparing.rows:
         blamed = [line for line in row.lines if line.gated and line.judged.word in words]
-        told += [
+        reasons += [
             f"{line.judged.word}: {row_title(comparing, row)}: {figures(line)}" for line in blamed
         ]
         if row.worse and not any(line.judged.word == "regressed" for line in blamed):
-            told.append(f"regressed: {row_title(comparing, row)}: {row.worse}")
+            reasons.append(f"regressed: {row_title(comparing, row)}: {row.worse}")
     if fail_on == "inconclusive":
-        told += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
-    return told
+        reasons += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
+    return reasons

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from serve_bench.analysis.comparing.values import Place, SideRow
+from serve_bench.analysis.comparing.values import RowPlace, SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
@@ -119,23 +119,27 @@ def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple
     return (*unlike_hosts(a.run.host, b.run.host), *_ray(a, b, versions), *_suites(a, b))
 
 
-def unlike_rows(a: Mapping[Place, SideRow], b: Mapping[Place, SideRow]) -> tuple[Difference, ...]:
+def unlike_rows(
+    a: Mapping[RowPlace, SideRow], b: Mapping[RowPlace, SideRow]
+) -> tuple[Difference, ...]:
     """Rows that bear the same name and are another load: another rate or body."""
-    found: dict[str, Difference] = {}
+    differences: dict[str, Difference] = {}
     for place in (place for place in a if place in b):
         mine, theirs = (_load(side[place]) for side in (a, b))
         for name in mine:
             if mine[name] != theirs[name]:
-                found.setdefault(name, _difference(f"{name} of rows", mine[name], theirs[name]))
-    return tuple(found.values())
+                differences.setdefault(
+                    name, _difference(f"{name} of rows", mine[name], theirs[name])
+                )
+    return tuple(differences.values())
 
 
 def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """What may make the runs unlike, as warnings in one line each."""
-    found = []
+    doubts = []
     mine, theirs = a.run.host, b.run.host
     if mine.get("id") and theirs.get("id") and mine["id"] != theirs["id"]:
-        found.append(
+        doubts.append(
             "the hosts have different names: intervals know how launches differ, not how two "
             "hosts of one kind do (a container has another name each time)"
         )
@@ -146,19 +150,19 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
     ]
     for what, one, other in pairs:
         if one and other and one != other and not (what == "kernel" and _line(one) != _line(other)):
-            found.append(f"not the same: {_difference(what, one, other)}")
-    return tuple(found)
+            doubts.append(f"not the same: {_difference(what, one, other)}")
+    return tuple(doubts)
 
 
 def versions_of(result: Result, variant: str) -> dict[str, str]:
     """Versions that the proof of a variant's launches tells; several of one kind are joined."""
-    found: dict[str, dict[str, None]] = {}
+    versions: dict[str, dict[str, None]] = {}
     for launch in result.launches:
         if launch.variant.name == variant:
             for name, value in (launch.proof.get("versions") or {}).items():
                 if value:
-                    found.setdefault(name, {})[str(value)] = None
-    return {name: " and ".join(values) for name, values in found.items()}
+                    versions.setdefault(name, {})[str(value)] = None
+    return {name: " and ".join(values) for name, values in versions.items()}
 
 
 # ------------------------------------------------------------------------------- the parts
@@ -189,8 +193,8 @@ def _gib(size: Any) -> str:
 
 def _line(kernel: object) -> str:
     """`Linux 6.8.0-45-generic` -> `Linux 6.8`: what its scheduler and network stack belong to."""
-    found = re.match(r"\S+ \d+\.\d+", str(kernel))
-    return found.group() if found else str(kernel)
+    match = re.match(r"\S+ \d+\.\d+", str(kernel))
+    return match.group() if match else str(kernel)
 
 
 def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterator[Difference]:

@@ -31,9 +31,9 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 
 def worst(words: Iterable[Word]) -> Word:
     """The word that stands for several; of none, inconclusive."""
-    found = set(words)
+    distinct = set(words)
     order: tuple[Word, ...] = ("regressed", "inconclusive", "improved", "same")
-    return next((word for word in order if word in found), "inconclusive")
+    return next((word for word in order if word in distinct), "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -319,16 +319,16 @@ def headline(comparing: Comparing) -> str:
         for line in row.lines
         if line.gated and line.judged.word == word and not row.worse
     ]
-    said = f"{subject(comparing)}: {word}{_where(comparing, word)}"
-    said += "".join(f", {text}" for text in (*_worse(comparing), *_leading(comparing, leading)))
-    said += f", {rounds_words(comparing)}"
+    sentence = f"{subject(comparing)}: {word}{_where(comparing, word)}"
+    sentence += "".join(f", {text}" for text in (*_worse(comparing), *_leading(comparing, leading)))
+    sentence += f", {rounds_words(comparing)}"
     if len(leading) == 1 and (more := settles(leading[0][1], comparing.paired)):
-        said += f"; {more}"
+        sentence += f"; {more}"
     if leading and all(line.judged.p is None for _, line in leading):
-        said += f"; a verdict takes {FEWEST}"
+        sentence += f"; a verdict takes {FEWEST}"
     if comparing.aa and word in ("regressed", "improved"):
-        said += "; a false alarm, or the sides were not alike"
-    return said + _raised(comparing) + _doubted(rows) + _others(comparing)
+        sentence += "; a false alarm, or the sides were not alike"
+    return sentence + _raised(comparing) + _doubted(rows) + _others(comparing)
 
 
 def _worse(comparing: Comparing) -> list[str]:
@@ -361,8 +361,10 @@ def _raised(comparing: Comparing) -> str:
 def _others(comparing: Comparing) -> str:
     """What is not in the verdict: rows of one side, and that the runs are unlike."""
     counts = Counter(one.side for one in comparing.alone)
-    told = [f"{n} row{'' if n == 1 else 's'} in {side} alone" for side, n in sorted(counts.items())]
-    alone = f"; not compared: {', '.join(told)}" if told else ""
+    counted = [
+        f"{n} row{'' if n == 1 else 's'} in {side} alone" for side, n in sorted(counts.items())
+    ]
+    alone = f"; not compared: {', '.join(counted)}" if counted else ""
     return f"{alone}; unlike runs, compared by force" if comparing.unlike else alone
 
 
@@ -377,13 +379,13 @@ def _where(comparing: Comparing, word: Word) -> str:
 
 def _ranges(lines: Sequence[Compared]) -> list[str]:
     """`throughput 0.82 to 0.91 x` for each metric."""
-    told = []
+    ranges = []
     for metric in dict.fromkeys(line.metric for line in lines):
         ratios = [one.ratio for one in lines if one.metric == metric and one.ratio is not None]
         if ratios:
             texts = dict.fromkeys((ratio_text(min(ratios)), ratio_text(max(ratios))))
-            told.append(f"{metric} {' to '.join(texts)} x")
-    return told
+            ranges.append(f"{metric} {' to '.join(texts)} x")
+    return ranges
 
 
 def _doubted(rows: Sequence[ComparedRow]) -> str:
@@ -393,5 +395,5 @@ def _doubted(rows: Sequence[ComparedRow]) -> str:
         for one in row.doubts:
             if one.code in IN_THE_VERDICT:
                 sides.setdefault(one.code, set()).add(one.side)
-    told = [f"{code} ({' and '.join(sorted(of))})" for code, of in sides.items()]
-    return f"; doubted: {', '.join(told)}" if told else ""
+    codes = [f"{code} ({' and '.join(sorted(of))})" for code, of in sides.items()]
+    return f"; doubted: {', '.join(codes)}" if codes else ""

@@ -56,7 +56,7 @@ NAMES: Final = tuple(one.name for one in MEASURES)
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPlace:
     """By what rows of two sides are matched: the scenario, as far as it has a name."""
 
     cell: str
@@ -90,15 +90,15 @@ class SideRow:
         return failed / ended if ended else 0.0
 
 
-def rows_of(result: Result, variant: str) -> dict[Place, SideRow]:
+def rows_of(result: Result, variant: str) -> dict[RowPlace, SideRow]:
     """The rows of a variant, in the order of the plan, those without a plan behind. What a broken
     cluster measured is planned and not measured (Result.broken).
 
     Raises FormatError when a stored histogram cannot be read.
     """
-    planned: dict[Place, list[PlannedTrial | Trial]] = {}
-    measured: dict[Place, list[Trial]] = {}
-    dropped: dict[Place, list[Trial]] = {}
+    planned: dict[RowPlace, list[PlannedTrial | Trial]] = {}
+    measured: dict[RowPlace, list[Trial]] = {}
+    dropped: dict[RowPlace, list[Trial]] = {}
     every: list[PlannedTrial | Trial] = [*result.run.plan, *result.trials]
     broken = result.broken
     for at in every:
@@ -106,18 +106,18 @@ def rows_of(result: Result, variant: str) -> dict[Place, SideRow]:
             planned.setdefault(place_of(at), []).append(at)
     for trial in result.trials:
         if trial.variant == variant:
-            found = dropped if trial.key in broken else measured
-            found.setdefault(place_of(trial), []).append(trial)
+            group = dropped if trial.key in broken else measured
+            group.setdefault(place_of(trial), []).append(trial)
     return {
         place: _row(every, measured.get(place, []), dropped.get(place, []))
         for place, every in planned.items()
     }
 
 
-def place_of(at: PlannedTrial | Trial) -> Place:
+def place_of(at: PlannedTrial | Trial) -> RowPlace:
     """Where a trial belongs; a step that is measured again stands with its first run."""
     label = at.row.label.removesuffix(f", run {at.row.run}")
-    return Place(cell_slug(at.cell), label, at.row.client)
+    return RowPlace(cell_slug(at.cell), label, at.row.client)
 
 
 def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[Trial]) -> SideRow:
@@ -132,7 +132,9 @@ def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[T
         trials=tuple(sorted(trials, key=lambda one: (one.round, one.row.run))),
         broken=tuple(sorted({one.round for one in dropped})),
         values={
-            name: {round_: statistics.median(found) for round_, found in sorted(by_round.items())}
+            name: {
+                round_: statistics.median(several) for round_, several in sorted(by_round.items())
+            }
             for name, by_round in values.items()
         },
     )
@@ -144,15 +146,15 @@ def values_of(trial: Trial) -> dict[str, float]:
     if trial.counts.completed <= 0:
         return {}
     try:
-        found: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
+        figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"trial {trial.key}: its {SLICES} cannot be read: {error!r}") from None
     if "latency" in trial.metrics and trial.metrics["latency"].unit == "ns":
         p50, p99 = latency_figures([trial], (0.5, 0.99))
-        found |= {"p50": p50, "p99": p99}
+        figures |= {"p50": p50, "p99": p99}
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in figures.items()
         if value is not None and math.isfinite(value) and value > 0
         if not isinstance(value, LowerBound)
     }
@@ -240,7 +242,7 @@ class Doubt:
 
 def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]]:
     """The doubts about each trial of a run that is compared, by its key, of all about the run."""
-    found: dict[str, list[Warning]] = {}
+    doubts_by_key: dict[str, list[Warning]] = {}
     sliced = {trial.key for trial in result.trials if sliced_in_time(trial)}
     alone = {trial.key for trial in result.trials if "steady_throughput" in trial.metrics}
     for one in doubts:
@@ -248,8 +250,8 @@ def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]
             continue
         if one.code in ("unsteady-warmup", "unjudged-warmup") and one.key in sliced - alone:
             continue  # slices alone do not judge their warm-up, nor does a duet
-        found.setdefault(one.key, []).append(one)
-    return found
+        doubts_by_key.setdefault(one.key, []).append(one)
+    return doubts_by_key
 
 
 def sliced_in_time(trial: Trial) -> bool:
@@ -259,16 +261,16 @@ def sliced_in_time(trial: Trial) -> bool:
 
 def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
     """The doubts about a row of a side, each once."""
-    found: dict[str, list[Warning]] = {}
+    by_code: dict[str, list[Warning]] = {}
     rounds: dict[str, set[int]] = {}
     for trial in row.trials:
         for one in (*known.get(trial.key, ()), *_of_trial(trial)):
-            found.setdefault(one.code, []).append(one)
+            by_code.setdefault(one.code, []).append(one)
             rounds.setdefault(one.code, set()).add(trial.round)
     of = len({trial.round for trial in row.trials})
     return [
         Doubt(side, code, _message(code, some, row), some[0].hint, len(rounds[code]), of)
-        for code, some in found.items()
+        for code, some in by_code.items()
     ]
 
 
@@ -318,19 +320,19 @@ def unlike_ways(a: SideRow, b: SideRow) -> Iterator[Doubt]:
     """Where a duet tells another ratio than the whole machine: sides with other processes."""
     ways = [
         [
-            told["way"]
+            slices["way"]
             for trial in row.trials
-            if "pinned" in (told := trial.client.get(SLICES) or {})
+            if "pinned" in (slices := trial.client.get(SLICES) or {})
         ]
         for row in (a, b)
     ]
     for own, other in zip(*ways, strict=False):
         if own != other:
-            said = " and ".join(
+            both = " and ".join(
                 ", ".join(f"{count} {role}" for role, count in sorted(way.items()))
                 for way in (own, other)
             )
-            message = f"requests go through other processes ({said}), on as many cores each"
+            message = f"requests go through other processes ({both}), on as many cores each"
             hint = "on the whole machine the ratio is another: --pairing slices"
             yield Doubt("B", "duet-unlike", message, hint, 1, 1)
             return

@@ -18,7 +18,7 @@ from serve_bench.analysis.comparing.values import (
     INVALID_SHARE,
     MEASURES,
     Measure,
-    Place,
+    RowPlace,
     SideRow,
     by_key,
     doubts_of,
@@ -116,7 +116,7 @@ def _group(
     asked = [of for name in metrics for of in MEASURES if of.name == name]
     series = [one for of in asked for one in _series(told, known, places, of, threshold)]
     at = {place: rank for rank, place in enumerate(places)}
-    series.sort(key=lambda one: at[one.variant, Place(cell_slug(one.cell), one.row, one.client)])
+    series.sort(key=lambda one: at[one.variant, RowPlace(cell_slug(one.cell), one.row, one.client)])
     return Group(
         nights=tuple(_nights(told, doubts)),
         series=tuple(series),
@@ -124,7 +124,7 @@ def _group(
     )
 
 
-def _places(told: Sequence[Told]) -> list[tuple[str, Place]]:
+def _places(told: Sequence[Told]) -> list[tuple[str, RowPlace]]:
     """All rows by variant, cell and row, each in the order in which it first appears."""
     found = dict.fromkeys(
         (variant, place) for one in told for variant, rows in one.rows.items() for place in rows
@@ -137,13 +137,13 @@ def _places(told: Sequence[Told]) -> list[tuple[str, Place]]:
 def _series(
     told: Sequence[Told],
     known: Sequence[Mapping[str, Sequence[Warning]]],
-    places: Sequence[tuple[str, Place]],
+    places: Sequence[tuple[str, RowPlace]],
     of: Measure,
     threshold: float,
 ) -> list[Series]:
     """A metric of every row, judged together; a row that no run has a value of is none."""
-    cells: dict[tuple[str, Place], JsonObject] = {}
-    points: dict[tuple[str, Place], tuple[Point, ...]] = {}
+    cells: dict[tuple[str, RowPlace], JsonObject] = {}
+    points: dict[tuple[str, RowPlace], tuple[Point, ...]] = {}
     for variant, place in places:
         rows = [one.rows.get(variant, {}).get(place) for one in told]
         own = tuple(_point(row, doubts, of) for row, doubts in zip(rows, known, strict=True))

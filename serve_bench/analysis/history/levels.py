@@ -46,7 +46,7 @@ runs, or little would be left to tell the spread from."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Change:
     """Where a segment may change: its runs `first` to `last` (behind it) are not as the others.
     `beyond`: how far the difference lies beyond the threshold, in standard errors; `count`: places
     of that kind; `p`: adjusted for them."""
@@ -128,14 +128,14 @@ class Division:
                 marks = {at: (trial.marks[at][0], p) for at, p in tested.items()}
                 yield replace(trial, marks={**self.marks, **marks}), max(tested.values())
 
-    def places(self, threshold: float) -> list[Place]:
+    def places(self, threshold: float) -> list[Change]:
         """The best place of each kind: most standard errors beyond the threshold."""
         df = self.count - len(self.segments) - 1
         if df < LASTING or (len(self.segments) == 1 and self.count < FEWEST_RUNS):
             return []
         squares, outliers = self.within(), self.outliers
         ended = bool(outliers) and outliers[-1] == max(self.logs)
-        best: dict[Kind, Place] = {}
+        best: dict[Kind, Change] = {}
         counts: dict[Kind, int] = {}
         for segment, own in enumerate(self.segments):
             newest = segment == len(self.segments) - 1 and not ended
@@ -145,13 +145,13 @@ class Division:
                 spread = math.sqrt(max(squares - center**2 / each, 0.0) / df)
                 beyond = _beyond(center, spread * math.sqrt(each), threshold)
                 if kind not in best or (beyond, abs(center)) > best[kind].rank:
-                    best[kind] = Place(kind, segment, first, last, beyond, center)
+                    best[kind] = Change(kind, segment, first, last, beyond, center)
         return [
             replace(one, count=counts[kind], p=_adjusted(one.beyond, df, counts[kind], kind))
             for kind, one in best.items()
         ]
 
-    def taken(self, place: Place) -> Division:
+    def taken(self, place: Change) -> Division:
         """Divided at a place."""
         own = self.segments[place.segment]
         parts = [own[: place.first], own[place.first : place.last], own[place.last :]]

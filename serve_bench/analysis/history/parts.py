@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.comparing.match import Difference, unlike, unlike_hosts, unlike_rows
-from serve_bench.analysis.comparing.values import Doubt, Measure, Place, SideRow, rows_of
+from serve_bench.analysis.comparing.values import Doubt, Measure, RowPlace, SideRow, rows_of
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Levels, Mark
 from serve_bench.analysis.statistics import variants
@@ -26,7 +26,7 @@ from serve_bench.core.result import FormatError, JsonObject, Result, Run
 # the first of a group. Ray's version and the tool's are no difference here: that they change is
 # told.
 
-Rows: TypeAlias = Mapping[str, Mapping[Place, SideRow]]
+Rows: TypeAlias = Mapping[str, Mapping[RowPlace, SideRow]]
 """Of a run, by variant."""
 
 
@@ -39,7 +39,7 @@ class Told:
     rows: Rows
 
     @property
-    def places(self) -> frozenset[tuple[str, Place]]:
+    def places(self) -> frozenset[tuple[str, RowPlace]]:
         """What of it was measured."""
         return frozenset(
             (variant, place)
@@ -96,13 +96,13 @@ def _why_empty(result: Result) -> str:
     return f"empty: no row was measured{told}"
 
 
-def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> Iterator[Told]:
+def chosen_of(measured: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> Iterator[Told]:
     """Runs with the rows that were chosen alone. BadInput where no run has any."""
 
-    def wanted(variant: str, place: Place) -> bool:
+    def wanted(variant: str, place: RowPlace) -> bool:
         return all(
-            asked is None or asked == own
-            for asked, own in zip(
+            wanted is None or wanted == own
+            for wanted, own in zip(
                 (chosen.variant, chosen.cell, chosen.row),
                 (variant, place.cell, place.row),
                 strict=True,
@@ -110,7 +110,7 @@ def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> I
         )
 
     any_has = False
-    for one in told:
+    for one in measured:
         rows = {
             name: {place: row for place, row in rows.items() if wanted(name, place)}
             for name, rows in one.rows.items()
@@ -122,8 +122,8 @@ def chosen_of(told: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> I
         else:
             why = f"nothing of {_asked(chosen)} was measured"
             left.append(PassedOver(one.where, why, one.result.run.started_at))
-    if told and not any_has:
-        raise BadInput(_nothing_of(told, chosen))
+    if measured and not any_has:
+        raise BadInput(_nothing_of(measured, chosen))
 
 
 def _asked(chosen: Chosen) -> str:
@@ -132,8 +132,8 @@ def _asked(chosen: Chosen) -> str:
     return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
 
 
-def _nothing_of(told: Sequence[Told], chosen: Chosen) -> str:
-    places = [at for one in told for at in sorted(one.places, key=str)]
+def _nothing_of(measured: Sequence[Told], chosen: Chosen) -> str:
+    places = [at for one in measured for at in sorted(one.places, key=str)]
     have = (
         ("variant", chosen.variant, [variant for variant, _ in places]),
         ("cell", chosen.cell, [place.cell for _, place in places]),
@@ -165,10 +165,10 @@ def late(
     return tuple(found)
 
 
-def grouped(told: Iterable[Told], force: bool) -> list[list[Told]]:
+def grouped(measured: Iterable[Told], force: bool) -> list[list[Told]]:
     """Runs in order of time by what they are alike in. `force` sets hosts aside."""
     groups: list[list[Told]] = []
-    for one in told:
+    for one in measured:
         for group in groups:
             hosts_aside = {str(at) for at in _hosts(group, one)} if force else set()
             if shares(group, one) and all(str(at) in hosts_aside for at in _unlike(group, one)):

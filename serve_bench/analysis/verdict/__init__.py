@@ -14,6 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from serve_bench.analysis.verdict.candidates import (
+    HINTS,
+    REFUSED,
+    Candidate,
+    Cause,
+    beside_candidates,
+    refused_candidate,
+)
 from serve_bench.analysis.verdict.case import (
     WORDS,
     Case,
@@ -29,14 +37,6 @@ from serve_bench.analysis.verdict.case import (
     runner_up,
 )
 from serve_bench.analysis.verdict.evidence import evidence_of
-from serve_bench.analysis.verdict.findings import (
-    HINTS,
-    REFUSED,
-    Cause,
-    Finding,
-    beside_findings,
-    refused_finding,
-)
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
     ALL_CONNECTIONS,
@@ -58,13 +58,13 @@ from serve_bench.analysis.verdict.limits import (
 from serve_bench.analysis.verdict.usage import figure, short_name
 from serve_bench.analysis.verdict.waits import (
     alone_words,
-    blocked_finding,
-    called_finding,
+    blocked_candidate,
+    called_candidate,
     computes,
-    differing_finding,
+    differing_candidate,
     full_pool,
-    idle_slow_finding,
-    place_finding,
+    idle_slow_candidate,
+    place_candidate,
     waits_in_turn,
 )
 from serve_bench.core.result import Trial
@@ -184,9 +184,9 @@ def _kept_up(case: Case) -> Verdict | None:
     confidence: Confidence = "sure" if full < IDLE else "likely" if full < SATURATED else "weak"
     if not case.watched or (case.seen.client.bound and confidence == "sure"):
         confidence = "likely"
-    told = f"offered load {figure(offered.rate)} requests/s, all answered in time"
+    words = f"offered load {figure(offered.rate)} requests/s, all answered in time"
     against = case.seen.client.reasons if case.seen.client.bound else ()
-    return _of(case, Finding("offered load", 0.0, told, told), confidence, *against)
+    return _of(case, Candidate("offered load", 0.0, words, words), confidence, *against)
 
 
 def _cpu(case: Case) -> Verdict | None:
@@ -213,16 +213,16 @@ def _despite_cpu(case: Case) -> Verdict | None:
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    if (slow := idle_slow_finding(seen)) is not None:
+    if (slow := idle_slow_candidate(seen)) is not None:
         return _of(case, placed(case, slow), "weak")
-    found, longer = place_finding(seen), seen.waits.longer
-    if found is None or found.level < NEAR or computes(seen):
+    place, longer = place_candidate(seen), seen.waits.longer
+    if place is None or place.level < NEAR or computes(seen):
         return None
     full = case.busy(SATURATED)
-    if any(one.cause == "GPU" or one.deployment == found.deployment for one in full):
+    if any(one.cause == "GPU" or one.deployment == place.deployment for one in full):
         return None  # what computes takes the threads of a pool, too
-    if full_pool(seen, found) or (longer is not None and longer <= ALIKE):
-        return _of(case, found, "weak", *filter(None, [alone_words(seen.waits)]))
+    if full_pool(seen, place) or (longer is not None and longer <= ALIKE):
+        return _of(case, place, "weak", *filter(None, [alone_words(seen.waits)]))
     return None
 
 
@@ -230,15 +230,15 @@ def _refused(case: Case) -> Verdict | None:
     """Requests that were refused since slots and queue were full."""
     if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
         return None
-    found = refused_finding(case.seen)
-    return None if found is None else _of(case, placed(case, found), "likely")
+    refusal = refused_candidate(case.seen)
+    return None if refusal is None else _of(case, placed(case, refusal), "likely")
 
 
 def _inside(case: Case) -> Verdict | None:
     """What was seen inside the replicas: a loop that is blocked, a replica that is slower than the
     others, a deployment whose slots are waited for, the line of the app where requests are."""
     seen = case.seen
-    blocked = blocked_finding(seen)
+    blocked = blocked_candidate(seen)
     if blocked is not None and blocked.cause == "replica CPU":
         return _of(case, placed(case, blocked), "likely")
     if blocked is not None and seen.waits.replicas:
@@ -246,17 +246,17 @@ def _inside(case: Case) -> Verdict | None:
         return _of(case, blocked, "sure" if queued and case.top < RESTING else "likely")
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    other = differing_finding(seen) or called_finding(seen)
+    other = differing_candidate(seen) or called_candidate(seen)
     if other is not None:
         return _of(case, placed(case, other), "likely" if case.top < IDLE else "weak")
     if case.slots is not None and not waits_in_turn(seen):
         return None
-    found = place_finding(seen)
-    if found is None:
+    place = place_candidate(seen)
+    if place is None:
         return None
     alone = alone_words(seen.waits)
-    likely = found.level >= NEAR and case.top < IDLE
-    return _of(case, found, "likely" if likely else "weak", *([alone] if alone else []))
+    likely = place.level >= NEAR and case.top < IDLE
+    return _of(case, place, "likely" if likely else "weak", *([alone] if alone else []))
 
 
 def _waits(case: Case) -> Verdict | None:
@@ -295,9 +295,9 @@ def _downstream(case: Case) -> Verdict | None:
     if behind[name] < WAIT_MOST * mean_ms:
         return None
     short = short_name(name)
-    told = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
-    found = Finding("downstream deployment", behind[name] / mean_ms, told, told, name)
-    return _of(case, found, "weak")
+    words = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
+    candidate = Candidate("downstream deployment", behind[name] / mean_ms, words, words, name)
+    return _of(case, candidate, "weak")
 
 
 def _hidden(case: Case) -> Verdict | None:
@@ -306,14 +306,14 @@ def _hidden(case: Case) -> Verdict | None:
     if flat is None or not case.watched or case.top >= IDLE or case.may_want_cpu:
         return None
     (low, high), (rate, _) = flat.clients, flat.figures
-    told = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
-    found = Finding("app wait", 1.0, told, told, case.seen.measured)
-    return replace(_of(case, found, "likely"), hint=_look(case))
+    words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
+    candidate = Candidate("app wait", 1.0, words, words, case.seen.measured)
+    return replace(_of(case, candidate, "likely"), hint=_look(case))
 
 
 def _offered(case: Case) -> Verdict | None:
     """Nothing is full: more load would bring more requests."""
-    offered, beside = case.seen.offered, beside_findings(case.seen)
+    offered, beside = case.seen.offered, beside_candidates(case.seen)
     if beside:
         return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
     if not case.watched:
@@ -321,8 +321,8 @@ def _offered(case: Case) -> Verdict | None:
         return _unclear(case, "no process of the server was sampled", *known)
     if offered.loop == "open":
         if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
-            told = f"offered load: all {offered.connections} connections in use"
-            return _of(case, Finding("offered load", 0.0, told, told), "likely")
+            words = f"offered load: all {offered.connections} connections in use"
+            return _of(case, Candidate("offered load", 0.0, words, words), "likely")
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
@@ -336,7 +336,9 @@ def _offered(case: Case) -> Verdict | None:
     if case.host is not None and case.may_want_cpu:
         return _unclear(case, f"{case.host.figures}, and each process on the way rests at times")
     idle = f"{INSIDE}, {_rest(case)}"
-    return replace(_of(case, Finding("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case))
+    return replace(
+        _of(case, Candidate("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case)
+    )
 
 
 def _rest(case: Case) -> str:
@@ -384,23 +386,23 @@ ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
 # ------------------------------------------------------------------------------- verdicts
 
 
-def _of(case: Case, found: Finding, confidence: Confidence, *against: str) -> Verdict:
-    then = runner_up(case, found)
+def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:
+    then = runner_up(case, candidate)
     return Verdict(
-        cause=found.cause,
-        figures=found.figures,
+        cause=candidate.cause,
+        figures=candidate.figures,
         confidence=confidence,
         runner_up=None if then is None else then.short,
         runner_up_cause=None if then is None else then.cause,
-        hint=HINTS[found.cause],
-        deployment=short_name(found.deployment) or None,
+        hint=HINTS[candidate.cause],
+        deployment=short_name(candidate.deployment) or None,
         reasons=against,
         unseen=case.seen.unseen,
     )
 
 
 def _unclear(case: Case, *reasons: str) -> Verdict:
-    nothing = Finding("unclear", 0.0, "unclear", "unclear")
+    nothing = Candidate("unclear", 0.0, "unclear", "unclear")
     return _of(case, nothing, "none", *reasons)
 
 

@@ -1,6 +1,6 @@
-"""A trial laid out for judgement: its findings side by side, and how they weigh against each other.
+"""A trial with its candidates side by side, and how they weigh against each other.
 
-Rule: comparisons of findings only; in which order they are asked for is in __init__.py.
+Rule: comparisons of candidates only; __init__.py sets the order of the questions.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.statistics import latency_figures
-from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, rate_of
-from serve_bench.analysis.verdict.findings import (
-    Finding,
-    batch_finding,
-    client_finding,
-    concurrency_finding,
-    host_finding,
-    queue_finding,
-    server_findings,
+from serve_bench.analysis.verdict.candidates import (
+    Candidate,
+    batch_candidate,
+    client_candidate,
+    concurrency_candidate,
+    host_candidate,
+    queue_candidate,
+    server_candidates,
 )
+from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, rate_of
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
     CERTAIN,
@@ -157,17 +157,17 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "weak", "likely", "sure")
 
 @dataclass(frozen=True)
 class Case:
-    """A trial with its evidence and all findings about it; `server` has the fullest first."""
+    """A trial with its evidence and all candidates about it; `server` has the fullest first."""
 
     trial: Trial
     seen: Evidence
     ladder: tuple[Trial, ...]
-    server: tuple[Finding, ...]
-    host: Finding | None
-    client: Finding | None
-    slots: Finding | None
-    batch: Finding | None
-    queue: Finding | None
+    server: tuple[Candidate, ...]
+    host: Candidate | None
+    client: Candidate | None
+    slots: Candidate | None
+    batch: Candidate | None
+    queue: Candidate | None
 
     @property
     def top(self) -> float:
@@ -179,7 +179,7 @@ class Case:
         """Whether any process of the server was sampled."""
         return bool(self.seen.of_role(*SERVER))
 
-    def busy(self, least: float) -> list[Finding]:
+    def busy(self, least: float) -> list[Candidate]:
         """Parts of the server that use at least this share of what they have; one that is never
         idle counts as near its limit."""
         return [
@@ -239,16 +239,16 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         trial=trial,
         seen=seen,
         ladder=tuple(comparable(trial, beside)),
-        server=tuple(server_findings(seen)),
-        host=host_finding(seen),
-        client=client_finding(seen),
-        slots=concurrency_finding(seen),
-        batch=batch_finding(seen),
-        queue=queue_finding(seen),
+        server=tuple(server_candidates(seen)),
+        host=host_candidate(seen),
+        client=client_candidate(seen),
+        slots=concurrency_candidate(seen),
+        batch=batch_candidate(seen),
+        queue=queue_candidate(seen),
     )
 
 
-def host_first(case: Case, top: Finding | None) -> bool:
+def host_first(case: Case, top: Candidate | None) -> bool:
     """Whether the host comes before the fullest part of the server: not before one at its core,
     which more cores would not help, and while a little is left not before one that is near it."""
     host = case.host
@@ -269,7 +269,7 @@ def host_confidence(case: Case) -> Confidence:
     return "sure" if known and host.level >= CERTAIN else "likely"
 
 
-def cpu_confidence(case: Case, top: Finding) -> Confidence:
+def cpu_confidence(case: Case, top: Candidate) -> Confidence:
     """Sure where it never rests, nothing else of the server is full, and cores are left."""
     if top.level < SATURATED:
         return "weak"
@@ -289,32 +289,34 @@ def offered_confidence(case: Case) -> Confidence:
     return "likely" if grows or case.apart else "weak"
 
 
-def latency_bound(case: Case) -> Finding:
+def latency_bound(case: Case) -> Candidate:
     """A closed loop whose connections wait for their answers, and for nothing else."""
     count = case.seen.offered.connections
-    told = f"offered load, {count} connection{'s' if count != 1 else ''}"
-    return Finding("offered load", 0.0, told, told)
+    words = f"offered load, {count} connection{'s' if count != 1 else ''}"
+    return Candidate("offered load", 0.0, words, words)
 
 
-def placed(case: Case, found: Finding) -> Finding:
+def placed(case: Case, candidate: Candidate) -> Candidate:
     """A deployment behind the front that is full while the front is not: downstream."""
-    front, behind = case.seen.front, found.deployment
+    front, behind = case.seen.front, candidate.deployment
     if front is None or behind in (None, front):
-        return found
+        return candidate
     at_front = [one for one in case.server if one.deployment == front]
     if any(one.level >= SATURATED for one in at_front):
-        return found
-    return replace(found, cause="downstream deployment", figures=f"downstream {found.figures}")
+        return candidate
+    return replace(
+        candidate, cause="downstream deployment", figures=f"downstream {candidate.figures}"
+    )
 
 
-def runner_up(case: Case, found: Finding) -> Finding | None:
+def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
     """What would come next: the fullest of all else."""
     others = [*case.server, case.host, case.client, case.slots, case.batch, case.queue]
-    left = [one for one in others if one is not None and not _same(one, found)]
+    left = [one for one in others if one is not None and not _same(one, candidate)]
     return max(left, key=lambda one: min(one.level, 1.0), default=None)
 
 
-def _same(one: Finding, other: Finding) -> bool:
+def _same(one: Candidate, other: Candidate) -> bool:
     """The same thing, also where it was named downstream."""
     if one.cause == other.cause == "concurrency limit":
         return True

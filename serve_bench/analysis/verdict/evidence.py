@@ -120,7 +120,7 @@ class Evidence:
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     """Everything that a trial tells. `front` names the deployment that HTTP meets."""
     uses = tuple(uses_of(trial.usage))
-    found = {use.deployment for use in uses if use.deployment is not None}
+    deployments = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
     slots, slots_at, slots_words = _slots(trial, uses, measured, first or front)
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
@@ -145,7 +145,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
         waits=waits_of(trial.waits),
         partly=tuple(_partly_seen(trial)),
-        unseen=tuple(_not_told(trial, uses, first is None and len(found) > 1, slots)),
+        unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
 
 
@@ -240,14 +240,14 @@ def _refused(trial: Trial) -> float:
 
 
 def _client(trial: Trial) -> ClientUse:
-    told: Any = trial.client.get("verdict", trial.client)
+    verdict: Any = trial.client.get("verdict", trial.client)
     spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
-    busy, wait = number(told.get("non_idle")), number(told.get("run_queue_wait"))
+    busy, wait = number(verdict.get("non_idle")), number(verdict.get("run_queue_wait"))
     # By the few that came back a client can look slow that waited for the rest all the time.
     waited = bool(trial.flags.get("cut")) and busy is not None and busy < HALF
     return ClientUse(
-        bound=bool(told.get("client_bound")) and not waited,
-        reasons=tuple(told.get("reasons", ())),
+        bound=bool(verdict.get("client_bound")) and not waited,
+        reasons=tuple(verdict.get("reasons", ())),
         busy=None if spins else busy,
         starved=wait / busy if wait is not None and busy else None,
     )
@@ -355,12 +355,12 @@ def _not_told(
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
     """A figure of each deployment whose group is fresh, by "app:Name" ("app#Name" there)."""
-    found = {}
+    figures = {}
     for where, fields in _part(metrics, group).items():
         value = number(fields.get(name)) if isinstance(fields, Mapping) else None
         if value is not None:
-            found[str(where).replace("#", ":")] = value
-    return found
+            figures[str(where).replace("#", ":")] = value
+    return figures
 
 
 def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -119,12 +119,12 @@ def host_use(usage: Mapping[str, Any], uses: tuple[Use, ...]) -> HostUse | None:
 
 def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
     """The share of the time that each GPU ran something, by its number."""
-    found = {}
+    shares = {}
     for one in usage.get("gpus", ()):
         used = _percent(one.get("use_percent"))
         if used is not None:
-            found[int(one["device"])] = used
-    return found
+            shares[int(one["device"])] = used
+    return shares
 
 
 def number(value: object) -> float | None:
@@ -133,8 +133,8 @@ def number(value: object) -> float | None:
 
 
 def _percent(value: object) -> float | None:
-    found = number(value)
-    return None if found is None else found / 100.0
+    percent = number(value)
+    return None if percent is None else percent / 100.0
 
 
 def figure(value: float) -> str:
@@ -150,7 +150,7 @@ def figure(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class WaitPlace:
     """Where requests wait: in which deployment ("app:Name"), what they await, the app's line and
     function."""
 
@@ -161,7 +161,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Replica:
+class ReplicaLook:
     """One replica as it was seen; its deployment as "app:Name", numbers are means over the looks,
     shares are of the looks."""
 
@@ -172,10 +172,10 @@ class Replica:
     ongoing: float
     served: int
     mean_ms: float | None
-    places: Mapping[Place, float]
-    own: Mapping[Place, float]  # tasks of the app that are no request
+    places: Mapping[WaitPlace, float]
+    own: Mapping[WaitPlace, float]  # tasks of the app that are no request
     loop: Mapping[str, float]  # line of the app in which its loop is, and how often
-    threads: Mapping[Place, float]
+    threads: Mapping[WaitPlace, float]
     pools: Mapping[str, Mapping[str, float]]
     batches: Mapping[str, Mapping[str, float]]
 
@@ -184,11 +184,11 @@ class Replica:
 class Waits:
     """All replicas, and what a request takes alone and under the load (ms)."""
 
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[ReplicaLook, ...] = ()
     p50_ms: float | None = None
     alone_ms: float | None = None
     seconds: float | None = None
-    of: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
+    of: Mapping[str, tuple[ReplicaLook, ...]] = field(default_factory=dict)
 
     @property
     def longer(self) -> float | None:
@@ -196,46 +196,46 @@ class Waits:
         return self.p50_ms / self.alone_ms if self.p50_ms and self.alone_ms else None
 
 
-def waits_of(told: Mapping[str, Any]) -> Waits:
+def waits_of(record: Mapping[str, Any]) -> Waits:
     """The record's `waits`; empty where nothing was looked at. Replicas that were seen too few
     times are left out."""
-    every = tuple(_replica(one) for one in told.get("replicas", ()))
+    every = tuple(_replica(one) for one in record.get("replicas", ()))
     seen = tuple(one for one in every if one.looks >= FEWEST_LOOKS)
-    of: dict[str, tuple[Replica, ...]] = {}
+    of: dict[str, tuple[ReplicaLook, ...]] = {}
     for one in seen:
         of[one.deployment] = (*of.get(one.deployment, ()), one)
     return Waits(
         seen,
-        number(told.get("p50_ms")),
-        number(told.get("alone_p50_ms")),
-        number(told.get("seconds")),
+        number(record.get("p50_ms")),
+        number(record.get("alone_p50_ms")),
+        number(record.get("seconds")),
         of,
     )
 
 
-def deployment_of(told: Mapping[str, Any]) -> str:
+def deployment_of(record: Mapping[str, Any]) -> str:
     """The deployment of a replica in the record, as its process is titled: "app:Name"."""
-    return f"{told['app']}:{told['deployment']}"
+    return f"{record['app']}:{record['deployment']}"
 
 
-def _replica(told: Mapping[str, Any]) -> Replica:
-    name = deployment_of(told)
+def _replica(record: Mapping[str, Any]) -> ReplicaLook:
+    name = deployment_of(record)
 
-    def places(key: str) -> dict[Place, float]:
-        return {Place(name, *map(str, one[:3])): float(one[3]) for one in told.get(key, ())}
+    def places(key: str) -> dict[WaitPlace, float]:
+        return {WaitPlace(name, *map(str, one[:3])): float(one[3]) for one in record.get(key, ())}
 
-    return Replica(
-        pid=int(told.get("pid", 0)),
+    return ReplicaLook(
+        pid=int(record.get("pid", 0)),
         deployment=name,
-        looks=int(told["looks"]),
-        most=told.get("max_ongoing"),
-        ongoing=float(told.get("ongoing") or 0.0),
-        served=int(told.get("served", 0)),
-        mean_ms=number(told.get("mean_ms")),
+        looks=int(record["looks"]),
+        most=record.get("max_ongoing"),
+        ongoing=float(record.get("ongoing") or 0.0),
+        served=int(record.get("served", 0)),
+        mean_ms=number(record.get("mean_ms")),
         places=places("places"),
         own=places("own"),
-        loop={str(line): float(share) for line, share in told.get("loop", ())},
+        loop={str(line): float(share) for line, share in record.get("loop", ())},
         threads=places("threads"),
-        pools=told.get("pools", {}),
-        batches=told.get("batches", {}),
+        pools=record.get("pools", {}),
+        batches=record.get("batches", {}),
     )

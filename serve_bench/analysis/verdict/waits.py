@@ -1,18 +1,18 @@
-"""From what was seen inside the replicas to findings: where requests wait.
+"""Candidates from looks inside the replicas: where requests wait.
 
-Rule: a finding names the line of the app, or the deployment, and how many requests are there; which
-finding counts is in __init__.py.
+Rule: a candidate names the line of the app, or the deployment, and how many requests are there.
+Which candidate counts is in __init__.py.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.analysis.verdict.candidates import Candidate
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.findings import Finding
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
     BATCH_FULL,
@@ -25,8 +25,7 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_MOST,
     WAIT_SHARE,
 )
-from serve_bench.analysis.verdict.usage import Place, Waits, figure, short_name
-from serve_bench.analysis.verdict.usage import Replica as Seen
+from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
 
 HANDLE: Final = "ray.DeploymentResponse"
 """What is awaited where another deployment is called (its class, in ray.serve.handle)."""
@@ -35,7 +34,7 @@ BATCH: Final = "serve.batch "
 FUTURE: Final = "a future"
 
 
-def blocked_finding(seen: Evidence) -> Finding | None:
+def blocked_candidate(seen: Evidence) -> Candidate | None:
     """A loop that is in the app's own code in nearly every look, though the CPU is not full: it
     stands still there, or computes for as much of the time."""
     for name, replicas in seen.waits.of.items():
@@ -55,19 +54,19 @@ def blocked_finding(seen: Evidence) -> Finding | None:
         busy = max((one.not_idle or one.level for one in own), default=0.0)
         if busy >= WAIT_MOST * most:
             words = f"replica CPU: {line} in {looks}"
-            return Finding("replica CPU", most, _named(seen, name, words), short, name)
+            return Candidate("replica CPU", most, _named(seen, name, words), short, name)
         words = f"replica loop blocked in {line}, {looks}"
-        return Finding("replica loop", most, _named(seen, name, words), short, name)
+        return Candidate("replica loop", most, _named(seen, name, words), short, name)
     return None
 
 
 def computes(seen: Evidence) -> bool:
     """Whether a loop was seen to compute: what requests wait for is CPU then."""
-    found = blocked_finding(seen)
-    return found is not None and found.cause == "replica CPU"
+    blocked = blocked_candidate(seen)
+    return blocked is not None and blocked.cause == "replica CPU"
 
 
-def differing_finding(seen: Evidence) -> Finding | None:
+def differing_candidate(seen: Evidence) -> Candidate | None:
     """One replica that answers fewer requests, each in a longer time, than the others."""
     for name, replicas in seen.waits.of.items():
         known = [(one, ms) for one in replicas if (ms := _takes_ms(one, seen.waits.seconds))]
@@ -87,19 +86,19 @@ def differing_finding(seen: Evidence) -> Finding | None:
             f"({slow.served:,} and {sum(one.served for one, _ in others):,} served)"
         )
         words, short = _named(seen, name, words), f"slow replica {takes}"
-        return Finding("slow replica", 1.0, words, short, name, pid=slow.pid)
+        return Candidate("slow replica", 1.0, words, short, name, pid=slow.pid)
     return None
 
 
-def idle_slow_finding(seen: Evidence) -> Finding | None:
+def idle_slow_candidate(seen: Evidence) -> Candidate | None:
     """A slow replica that does not compute: where it does, it is slow because of its core."""
-    found = differing_finding(seen)
-    uses = () if found is None else seen.deployments.get(found.deployment or "", ())
-    busy = [one.not_idle or one.level for one in uses if found and one.pid == found.pid]
-    return None if max(busy, default=0.0) >= NEAR else found
+    slow = differing_candidate(seen)
+    uses = () if slow is None else seen.deployments.get(slow.deployment or "", ())
+    busy = [one.not_idle or one.level for one in uses if slow and one.pid == slow.pid]
+    return None if max(busy, default=0.0) >= NEAR else slow
 
 
-def _takes_ms(one: Seen, seconds: float | None) -> float | None:
+def _takes_ms(one: ReplicaLook, seconds: float | None) -> float | None:
     """What a replica takes for a request. One that answered none of those that it had takes at
     least as long as it was looked at."""
     if one.served:
@@ -107,7 +106,7 @@ def _takes_ms(one: Seen, seconds: float | None) -> float | None:
     return 1e3 * seconds if seconds and one.ongoing >= 1 else None
 
 
-def called_finding(seen: Evidence) -> Finding | None:
+def called_candidate(seen: Evidence) -> Candidate | None:
     """Requests wait in calls of a deployment, and not in it: of those behind the front that one
     whose slots are fullest."""
     calls = sum(
@@ -135,10 +134,10 @@ def called_finding(seen: Evidence) -> Finding | None:
     words = f"concurrency limit, {waiting:.0f} for {slots} slot{'s' if slots > 1 else ''}"
     short = f"{short_name(name)}: {waiting:.0f} requests for {slots} slots"
     level = waiting / slots
-    return Finding("concurrency limit", level, f"{short_name(name)}: {words}", short, name)
+    return Candidate("concurrency limit", level, f"{short_name(name)}: {words}", short, name)
 
 
-def place_finding(seen: Evidence) -> Finding | None:
+def place_candidate(seen: Evidence) -> Candidate | None:
     """The line at which most requests wait, in the last deployment of a chain of calls; a batch
     that waits to be filled is one of its own."""
     leaves = _added(
@@ -162,16 +161,18 @@ def place_finding(seen: Evidence) -> Finding | None:
         leaves[at] = leaves[at] or min(count, beside[at])
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
-    words = f"{leaves[at]:.0f} of {requests:.0f} requests wait {_what(seen, at, leaves[at])}"
+    what = _what(seen, at, leaves[at])
+    words = _named(seen, at.deployment, f"{leaves[at]:.0f} of {requests:.0f} requests wait {what}")
     short = f"wait at {at.line}" if at.line else f"wait in {at.awaited}"
-    return Finding("app wait", share, _named(seen, at.deployment, words), short, at.deployment)
+    pool = bool(_pools(seen, at))
+    return Candidate("app wait", share, words, short, at.deployment, pool=pool)
 
 
-def full_pool(seen: Evidence, found: Finding) -> bool:
-    """Whether requests wait for threads of a pool (`_what`), and all of them are always taken."""
-    if " of a pool" not in found.figures:
+def full_pool(seen: Evidence, candidate: Candidate) -> bool:
+    """Whether requests wait for threads of a pool, and all of them are always taken."""
+    if not candidate.pool:
         return False
-    replicas = seen.waits.of.get(found.deployment or "", ())
+    replicas = seen.waits.of.get(candidate.deployment or "", ())
     pools = [pool for one in replicas for pool in one.pools.values()]
     return any(pool["threads"] >= 1 and pool["full"] >= CERTAIN for pool in pools)
 
@@ -189,7 +190,7 @@ def waits_in_turn(seen: Evidence) -> bool:
     return bool(alone and inside) and max(inside) >= QUEUES * (alone or 0.0)
 
 
-def _batch(seen: Evidence, at: Place, count: float, share: float) -> Finding | None:
+def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
     """Requests that wait in `serve.batch`: for others to come, or for its function."""
     function = at.awaited.removeprefix(BATCH).rpartition(".")[2]
     every = [
@@ -208,27 +209,21 @@ def _batch(seen: Evidence, at: Place, count: float, share: float) -> Finding | N
             f"about {held:.0f} of {most:.0f} in one"
         )
         short = f"batch wait of {function}"
-        return Finding("batch wait", waiting, _named(seen, at.deployment, words), short, name)
+        return Candidate("batch wait", waiting, _named(seen, at.deployment, words), short, name)
     inside = _added(one.own for one in seen.waits.of[at.deployment])
     line = max(inside, key=lambda one: inside[one]).line if inside else at.line
     words = f"{count:.0f} requests wait for the batch function {function}"
     words += f", which waits at {line}" if inside else ""
-    return Finding(
+    return Candidate(
         "app wait", share, _named(seen, at.deployment, words), f"batch function {function}", name
     )
 
 
-def _what(seen: Evidence, at: Place, count: float) -> str:
+def _what(seen: Evidence, at: WaitPlace, count: float) -> str:
     """What is waited for at a place: what is awaited there, and what works for it."""
     where = f", {at.line}" if at.line else ""
-    replicas = seen.waits.of[at.deployment]
-    pools = [
-        (name, pool)
-        for one in replicas
-        for name, pool in one.pools.items()
-        if pool["full"] >= NEAR and pool["threads"] >= 1
-    ]
-    if pools and _for_a_thread(at):
+    replicas, pools = seen.waits.of[at.deployment], _pools(seen, at)
+    if pools:
         threads = sum(int(pool["threads"]) for _, pool in pools)
         inside = _added(one.threads for one in replicas)
         named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
@@ -241,19 +236,31 @@ def _what(seen: Evidence, at: Place, count: float) -> str:
     return f"for a future{where}{_server(replicas)}"
 
 
-def _for_a_thread(at: Place) -> bool:
+def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]]]:
+    """The full pools of threads at a place where requests wait for a thread; none elsewhere."""
+    if not _for_a_thread(at):
+        return []
+    return [
+        (name, pool)
+        for one in seen.waits.of[at.deployment]
+        for name, pool in one.pools.items()
+        if pool["full"] >= NEAR and pool["threads"] >= 1
+    ]
+
+
+def _for_a_thread(at: WaitPlace) -> bool:
     return at.awaited == FUTURE or any(
         word in at.awaited for word in ("to_thread", "threadpool", "run_sync", "executor")
     )
 
 
-def _server(replicas: Sequence[Seen]) -> str:
+def _server(replicas: Sequence[ReplicaLook]) -> str:
     """A task or a thread of the app that is busy or waits at one line all the time: who sets a
     future, most likely."""
     tasks, threads = _added(one.own for one in replicas), _added(one.threads for one in replicas)
-    found = {**tasks, **threads}
-    top = max(found, key=lambda one: found[one], default=None)
-    if top is None or found[top] < WAIT_SHARE * len(replicas):
+    places = {**tasks, **threads}
+    top = max(places, key=lambda one: places[one], default=None)
+    if top is None or places[top] < WAIT_SHARE * len(replicas):
         return ""
     return f", while {top.function} is at {top.line}"
 

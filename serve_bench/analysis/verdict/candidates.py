@@ -1,6 +1,6 @@
-"""From evidence to findings: each thing that may limit a trial, how much of it is in use, in words.
+"""Candidates: each thing that may limit a trial, how much of it is in use, in words.
 
-Rule: a finding says how full one thing is, never which of several counts: that is in __init__.py.
+Rule: a candidate says how full one thing is, never which of several counts: that is in __init__.py.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 
 
 @dataclass(frozen=True)
-class Finding:
+class Candidate:
     """One thing that may be the limit. `level`: the share of it in use; `figures` and `short`: the
     same in words, long and short; `starved`: the share of its demand that it waited for a CPU;
     `restless`: it never was idle, though others kept it from using a whole core; `pid`: of the one
-    process that it is about."""
+    process that it is about; `pool`: requests wait for threads of a pool."""
 
     cause: Cause
     level: float
@@ -63,45 +63,45 @@ class Finding:
     starved: float | None = None
     restless: bool = False
     pid: int | None = None
+    pool: bool = False
 
 
-def server_findings(seen: Evidence) -> list[Finding]:
+def server_candidates(seen: Evidence) -> list[Candidate]:
     """Proxy, HAProxy, each deployment and each GPU, the fullest first."""
-    found = [*_proxies(seen), *_replicas(seen), *_gpus(seen)]
-    return sorted(found, key=lambda one: -one.level)
+    return sorted([*_proxies(seen), *_replicas(seen), *_gpus(seen)], key=lambda one: -one.level)
 
 
-def host_finding(seen: Evidence) -> Finding | None:
+def host_candidate(seen: Evidence) -> Candidate | None:
     """All cores together, and who takes them if it is not what was sampled."""
     host = seen.host
     if host is None:
         return None
     share = f"{100 * host.cpu:.0f} of {100 * host.cores} %"
-    told, short, more = f"host CPU {share}", f"host {share}", ""
+    words, short, more = f"host CPU {share}", f"host {share}", ""
     if host.others >= OTHERS * host.cores:
         whose = "by others" if seen.of_role(*SERVER) else "not by the load"
         more += f", {100 * host.others:.0f} % {whose}"
     if host.steal >= OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
-    return Finding("host CPU", host.level, told + more, short, starved=seen.starved)
+    return Candidate("host CPU", host.level, words + more, short, starved=seen.starved)
 
 
-def client_finding(seen: Evidence) -> Finding | None:
+def client_candidate(seen: Evidence) -> Candidate | None:
     """The client, where it said something of itself."""
     client = seen.client
     if not client.bound and client.busy is None:
         return None
     short = "client" if client.busy is None else f"client {100 * client.busy:.0f} % not idle"
-    told = short
+    words = short
     if client.bound and (client.busy is None or client.busy < SATURATED):
-        told = f"client: {client.reasons[0]}" if client.reasons else f"{short}, by its own verdict"
+        words = f"client: {client.reasons[0]}" if client.reasons else f"{short}, by its own verdict"
     if client.bound and client.busy is not None and client.busy < NEAR:
         short = "client late"
     level = max(client.busy or 0.0, 1.0 if client.bound else 0.0)
-    return Finding("client", level, told, short, starved=client.starved)
+    return Candidate("client", level, words, short, starved=client.starved)
 
 
-def concurrency_finding(seen: Evidence) -> Finding | None:
+def concurrency_candidate(seen: Evidence) -> Candidate | None:
     """More requests in flight than the replicas take at once; None where they all have a slot.
 
     With Serve's own metrics also a wait for a slot, at whichever deployment it is.
@@ -119,7 +119,7 @@ def concurrency_finding(seen: Evidence) -> Finding | None:
     return _at(seen, at, "concurrency limit", in_flight / slots, words, short)
 
 
-def refused_finding(seen: Evidence) -> Finding | None:
+def refused_candidate(seen: Evidence) -> Candidate | None:
     """Requests that were refused because slots and queue were full; None where there is no queue
     with an end, or what failed failed otherwise."""
     if not seen.refused or seen.queue is None or seen.slots is None:
@@ -132,7 +132,7 @@ def refused_finding(seen: Evidence) -> Finding | None:
     return _at(seen, at, "concurrency limit", 1.0, words)
 
 
-def batch_finding(seen: Evidence) -> Finding | None:
+def batch_candidate(seen: Evidence) -> Candidate | None:
     """Batches that are sent off by their timeout, where that wait is most of the latency."""
     batches, p50_ms = seen.batches, seen.offered.p50_ms
     if batches is None or not p50_ms:
@@ -143,11 +143,11 @@ def batch_finding(seen: Evidence) -> Finding | None:
         return None
     what = "timeout" if batches.waited_ms is None else "mean"
     short = f"batch wait: {what} {figure(wait_ms)} ms, p50 {figure(p50_ms)} ms"
-    told = f"{short}, batches {100 * fill:.0f} % full"
-    return Finding("batch wait", min(1.0, wait_ms / p50_ms), told, short, seen.measured)
+    words = f"{short}, batches {100 * fill:.0f} % full"
+    return Candidate("batch wait", min(1.0, wait_ms / p50_ms), words, short, seen.measured)
 
 
-def queue_finding(seen: Evidence) -> Finding | None:
+def queue_candidate(seen: Evidence) -> Candidate | None:
     """Batches that are full while more than another one waits: serve.batch runs one at a time."""
     batches, in_flight = seen.batches, seen.offered.in_flight
     if batches is None or batches.fill is None or batches.fill < BATCH_FULL or not in_flight:
@@ -168,10 +168,10 @@ def _fill(seen: Evidence, batches: Batches) -> float:
     return min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
 
 
-def beside_findings(seen: Evidence) -> list[Finding]:
+def beside_candidates(seen: Evidence) -> list[Candidate]:
     """Processes beside the way of a request that are at a core: no cause, but a reason."""
     return [
-        Finding("unclear", use.level, words, words, starved=use.starved)
+        Candidate("unclear", use.level, words, words, starved=use.starved)
         for use in seen.of_role(*BESIDE)
         if use.level >= SATURATED
         for words in [f"{use.role.replace('_', ' ')} CPU {_core(use)}"]
@@ -181,7 +181,7 @@ def beside_findings(seen: Evidence) -> list[Finding]:
 # ------------------------------------------------------------------------------ the server
 
 
-def _proxies(seen: Evidence) -> Iterator[Finding]:
+def _proxies(seen: Evidence) -> Iterator[Candidate]:
     kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
         ("proxy CPU", ("proxy", "fallback_proxy")),
         ("haproxy CPU", ("haproxy",)),
@@ -191,10 +191,10 @@ def _proxies(seen: Evidence) -> Iterator[Finding]:
         if uses:
             top = max(uses, key=lambda use: use.level)
             short = f"{cause} {100 * top.level:.0f} %"
-            yield Finding(cause, top.level, f"{cause} {_core(top)}", short, starved=top.starved)
+            yield Candidate(cause, top.level, f"{cause} {_core(top)}", short, starved=top.starved)
 
 
-def _replicas(seen: Evidence) -> Iterator[Finding]:
+def _replicas(seen: Evidence) -> Iterator[Candidate]:
     """Each deployment by its busiest replica: alone at its core, or as busy as the others.
 
     One that is ahead of the others and never idle is at its limit with less than a core: with so
@@ -227,17 +227,17 @@ def _beside(others: Sequence[float], ahead: bool) -> str:
 
 def _of(
     seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: Use
-) -> Finding:
-    """A finding about a deployment, named where there are several."""
+) -> Candidate:
+    """A candidate about a deployment, named where there are several."""
     if len(seen.deployments) > 1:
         words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
-    return Finding(cause, level, words, short, name, use.starved)
+    return Candidate(cause, level, words, short, name, use.starved)
 
 
-def _gpus(seen: Evidence) -> Iterator[Finding]:
+def _gpus(seen: Evidence) -> Iterator[Candidate]:
     for device, used in seen.gpus.items():
         words = f"GPU {device} in use {100 * used:.0f} % of the time"
-        yield Finding("GPU", used, words, f"GPU {100 * used:.0f} %")
+        yield Candidate("GPU", used, words, f"GPU {100 * used:.0f} %")
 
 
 def _core(use: Use) -> str:
@@ -256,10 +256,10 @@ def _named(seen: Evidence, name: str) -> str | None:
 
 def _at(
     seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str = ""
-) -> Finding:
-    """A finding about a deployment, named where there are several."""
+) -> Candidate:
+    """A candidate about a deployment, named where there are several."""
     where = f"{short_name(name)}: " if name is not None and len(seen.deployments) > 1 else ""
-    return Finding(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)
+    return Candidate(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)
 
 
 # --------------------------------------------------------------------------------------------------
