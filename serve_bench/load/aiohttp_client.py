@@ -11,7 +11,6 @@ import functools
 import inspect
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +23,11 @@ from yarl import URL
 
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
-from serve_bench.load.connection import Address, tls_context
+from serve_bench.load.connection import Address
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD, response_class
-from serve_bench.load.pacing import IDLE_S, ArrivalClock, Share, Timer, make_timer, next_turn
-from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load.pacing import IDLE_S, Engine, Share, next_turn
+from serve_bench.load.tally import NEVER
 
 PAUSE_S = 0.05
 """As in the raw client: wait after a failed connect."""
@@ -148,18 +147,13 @@ def classify(error: BaseException, wire: Wire) -> str:
         return "connect"
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(wire.error, OSError):
-        return "reset"
-    if isinstance(error, aiohttp.ClientOSError):
+    if isinstance(wire.error, OSError) or isinstance(error, aiohttp.ClientOSError):
         return "reset"
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
         if not wire.started:
             return "reset"
         return "truncated" if wire.ended else "malformed"
     return "malformed"
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -173,19 +167,12 @@ class Client:
     task: asyncio.Task[None] | None = None
 
 
-class AiohttpEngine:
-    """All sessions of one worker; the same steps as `raw.RawEngine`."""
+class AiohttpEngine(Engine):
+    """All sessions of one worker."""
 
     def __init__(self, load: Load, address: Address, share: Share) -> None:
-        self.load = load
-        self.address = address
-        self.share = share
-        self.tally: Tally
-        self.timer: Timer = make_timer(load.spin)
-        self.connect_error: str | None = None
-        self.connecting = (0, 0)
+        super().__init__(load, address, share)
         self._loop = asyncio.new_event_loop()
-        self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         self._url = URL(load.request.url, encoded=True)
         turns = [
             (URL(url, encoded=True), body, named if load.request.header_sets else None)
@@ -194,24 +181,17 @@ class AiohttpEngine:
         self._draw = next_turn(load, share, turns)
         self._clients: list[Client] = []
         self._free: list[tuple[Client, asyncio.Future[int]]] = []
-        self._backlog: deque[int] = deque()
-        self._clock: ArrivalClock | None = None
-        self._drain_ns = 0
-        self._drain_until = NEVER
         self._over = asyncio.Event()
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:
-        """Call `call` when the descriptor is readable."""
         self._loop.add_reader(fd, call)
 
     def open_requests(self) -> tuple[list[int], list[int]]:
-        """The due times of requests in flight, and of those not sent yet."""
         return [client.due for client in self._clients if client.busy], list(self._backlog)
 
     # -- connecting ---------------------------------------------------------------------------
 
     def connect(self) -> int:
-        """Open all connections; returns how many are open."""
         return self._loop.run_until_complete(self._connect_all())
 
     async def _connect_all(self) -> int:
@@ -337,16 +317,12 @@ class AiohttpEngine:
     # -- the load -----------------------------------------------------------------------------
 
     def run(self, start: int, drain_ns: int) -> None:
-        """Load the target from `start` until the tally is finished, then drain."""
         self._drain_ns = drain_ns
         self._loop.run_until_complete(self._run(start))
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """Load for a slice of time and drain; see `RawEngine.run_slice`.
-
-        The drain waits for every response, however long `drain_ns` is: a task that is called off
-        would take its connection with it. The request time-out bounds it.
-        """
+        """As in `Engine`; the drain waits for every response, however long `drain_ns` is: a task
+        that is called off would take its connection with it. The request time-out bounds it."""
         begun = perf()
         self._drain_ns, self._drain_until = NEVER // 2, NEVER
         self._over.clear()
@@ -357,7 +333,7 @@ class AiohttpEngine:
     async def _run(self, start: int) -> None:
         self._turn(perf())
         if self.load.open_loop:
-            self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
+            self._set_clock(start)
             for client in self._clients:
                 client.task = self._loop.create_task(self._serve(client, None))
             await asyncio.sleep(0)
@@ -426,7 +402,6 @@ class AiohttpEngine:
             self._loop.call_later(sleep_s, self._pump)
 
     def _launch_due(self, now: int) -> None:
-        """Begin every request due by `now`, but none of the part that begins at the edge."""
         clock, tally = self._clock, self.tally
         while clock is not None and tally.refill and clock.due <= now and clock.due < tally.edge:
             left = tally.left_to_send
@@ -455,28 +430,13 @@ class AiohttpEngine:
             await asyncio.sleep(IDLE_S)
 
     def _turn(self, now: int) -> None:
-        """Do what is due by the clock, as in the raw client."""
-        tally, clock = self.tally, self._clock
-        while clock is not None and 0 < tally.edge <= now:  # one edge at a time, as there
-            if tally.measure_known:
-                clock.measure_from(tally.measure_known)
-            self._launch_due(now)
-            tally.advance(tally.edge)
-        tally.advance(now)
-        if clock is not None and tally.measure_known:
-            clock.measure_from(tally.measure_known)
-        if tally.count_done:
-            tally.end_by_count()
-        if not tally.refill:
-            if tally.aborted or self._drain_until == NEVER:
-                self._drain_until = now if tally.aborted else now + self._drain_ns
-            left = bool(self._backlog) or any(client.busy for client in self._clients)
-            if now >= self._drain_until or not left:
-                self._over.set()
+        if self._advance(now):
+            self._over.set()
+
+    def _busy(self) -> bool:
+        return any(client.busy for client in self._clients)
 
     def close(self) -> None:
-        """Close all sessions and the loop."""
-
         async def close_all() -> None:
             await asyncio.gather(*(client.session.close() for client in self._clients))
 

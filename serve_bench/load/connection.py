@@ -192,8 +192,6 @@ def make_poller() -> Poller:
     return select.epoll() if hasattr(select, "epoll") else SelectorsPoller()
 
 
-# --------------------------------------------------------------------------------------------------
-
 CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 """States. The first four have no usable socket. FAST and BUSY wait for a response; FAST means that
 the plain request of a closed loop was sent and nothing unusual has happened since."""

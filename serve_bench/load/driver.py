@@ -61,11 +61,6 @@ TOLERANCE = 0.05
 """Two halves whose rates differ by no more than this share of their mean are alike."""
 
 
-def enough_to_judge(completed: int, connections: float) -> bool:
-    """Whether so many completed requests tell how fast `connections` of them at once are served."""
-    return completed >= REQUESTS_EACH * max(1.0, connections)
-
-
 def is_steady(completed: Sequence[int]) -> bool:
     """Whether the rate has settled, from counts taken every SAMPLE_S seconds.
 
@@ -313,7 +308,7 @@ class _Drive:
             counts.append(self.shared.total(COMPLETED))
             self.watch.look("warmup")
             if not warm:
-                enough = enough_to_judge(counts[-1], self._at_once())
+                enough = counts[-1] >= REQUESTS_EACH * max(1.0, self._at_once())
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
             if not self.crew.alive or (warm and self._may_measure()):

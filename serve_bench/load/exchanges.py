@@ -1,8 +1,8 @@
 """The raw client's connections and what becomes of the requests on them.
 
 Rule: this is the course of a request, but for the short path of the plain closed loop: given to a
-connection, sent, answered or failed, tried again, followed by the next. What has happened on a
-socket is told by the functions at the end; waiting for it is `raw.RawEngine`'s affair.
+connection, sent, answered or failed, tried again, followed by the next. The functions at the end
+react to events on sockets; waiting for those is `raw.RawEngine`'s affair.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade
@@ -31,13 +30,12 @@ from serve_bench.load.connection import (
     Connection,
     ConnectionRates,
     make_poller,
-    tls_context,
     would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
-from serve_bench.load.pacing import Share, next_turn
+from serve_bench.load.pacing import Engine, Share, next_turn
 from serve_bench.load.request_log import Notes
-from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load.tally import NEVER
 
 PAUSE_NS = 50_000_000
 """Wait after a failed connect, so that a server that is down does not make the client spin."""
@@ -48,20 +46,16 @@ SCAN_NS = 100_000_000
 perf = time.perf_counter_ns
 
 
-class Exchanges:
+class Exchanges(Engine):
     """All connections of one worker to one target, and the requests on them."""
 
     def __init__(
         self, load: Load, address: Address, share: Share, notes: Notes | None = None
     ) -> None:
-        self.load = load
-        self.address = address
-        self.share = share
-        self.tally: Tally
+        super().__init__(load, address, share)
         self.poller = make_poller()
         self.requests = http1.request_bytes(load.request, load.keepalive)
         self._draw = next_turn(load, share, self.requests)
-        self._tls = tls_context(load.request) if load.request.scheme == "https" else None
         stamped = sys.platform == "linux" and address.family != socket.AF_UNIX
         self.timestamps = stamped and load.pickup_every > 0
         self._every = load.pickup_every if self.timestamps else NEVER
@@ -70,7 +64,6 @@ class Exchanges:
         self._by_fd: dict[int, Connection] = {}
         self._watched: dict[int, Callable[[], None]] = {}
         self._free: list[Connection] = []
-        self._backlog: deque[int] = deque()
         self._flying = 0
         self._running = False
         self._over = False
@@ -89,12 +82,8 @@ class Exchanges:
         )
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._notes = notes
-        self.connecting = (0, 0)
-        self.connect_error: str | None = None
 
     def open_requests(self) -> tuple[list[int], list[int]]:
-        """The due times of requests in flight, by the connections' states, and of those not sent
-        yet."""
         return [conn.due for conn in self.connections if conn.in_flight], list(self._backlog)
 
     def _measuring(self, which: str) -> None:
@@ -227,7 +216,7 @@ class Exchanges:
         try:
             conn.transmit()
         except OSError as error:
-            self._broken(conn, connection_class(error), now)
+            self._failed(conn, connection_class(error), now)
 
     def _next(self, conn: Connection, now: int) -> None:
         """An open connection is free: give it something to do."""
@@ -271,19 +260,25 @@ class Exchanges:
         self.tally.success(conn.due, conn.sent_at, now, status)
         if self._notes is not None:
             self._note(conn, self._notes, now, status, None)
+        self._go_on(conn, now, reusable)
+
+    def _go_on(self, conn: Connection, now: int, reusable: bool) -> None:
+        """A request has ended: the next one, on this connection or on one in its place."""
         if reusable:
             self._next(conn, now)
         else:
             conn.state = CLOSED
             self._renew(conn, now)
 
-    def _broken(self, conn: Connection, failure: str, now: int) -> None:
-        """The request in flight failed together with its connection."""
-        self._failed(conn, failure, now, None, False)
-
     def _failed(
-        self, conn: Connection, failure: str, now: int, status: int | None, reusable: bool
+        self,
+        conn: Connection,
+        failure: str,
+        now: int,
+        status: int | None = None,
+        reusable: bool = False,
     ) -> None:
+        """The request in flight failed; together with its connection unless that is reusable."""
         if conn.attempts < self.load.retries and not self._over:
             conn.attempts += 1
             self.tally.retried += 1
@@ -294,11 +289,7 @@ class Exchanges:
                 self._reopen(conn, now)
             return
         self._given_up(conn, failure, now, status)
-        if reusable:
-            self._next(conn, now)
-        else:
-            conn.state = CLOSED
-            self._renew(conn, now)
+        self._go_on(conn, now, reusable)
 
     def _given_up(self, conn: Connection, failure: str, now: int, status: int | None) -> None:
         """The request on this connection has failed, for good."""
@@ -307,16 +298,8 @@ class Exchanges:
         if self._notes is not None:
             self._note(conn, self._notes, now, status or 0, failure)
 
-
-# --------------------------------------------------------------------------------------------------
-# What the raw client makes of events on its sockets, and of time passing.
-#
-# Rule: an event is turned into what it means for a request (answered, broken, timed out) and handed
-# to `Exchanges`; the plain answers of a closed loop do not come here (`RawEngine._loop`).
-
-
-class Reactions(Exchanges):
-    """Exchanges that react to events."""
+    # -- events: what they mean for a request (answered, broken, timed out). The plain answers of a
+    # -- closed loop do not come here (`RawEngine._loop`).
 
     def _handle(
         self,
@@ -381,7 +364,7 @@ class Reactions(Exchanges):
         elif framer.done or (not data and framer.eof()):
             self._complete(conn, now)
         elif not data:
-            self._broken(conn, "truncated" if framer.started else "reset", now)
+            self._failed(conn, "truncated" if framer.started else "reset", now)
         else:
             framer.keep(data)
             if conn.state == FAST:
@@ -399,7 +382,7 @@ class Reactions(Exchanges):
         """The short path could not send at all; returns what counts as sent (bytes)."""
         if would_block(error):
             return 0
-        self._broken(conn, connection_class(error), now)
+        self._failed(conn, connection_class(error), now)
         return len(self.requests[0])  # nothing is left to send: the connection is another one
 
     def _sent_partly(self, conn: Connection, sent: int) -> None:
@@ -412,7 +395,7 @@ class Reactions(Exchanges):
     def _lost(self, conn: Connection, failure: str, now: int) -> None:
         """A connection broke; the request on it, if there is one, failed."""
         if conn.state >= FAST:
-            self._broken(conn, failure, now)
+            self._failed(conn, failure, now)
             return
         if conn in self._free:
             self._free.remove(conn)
@@ -430,10 +413,10 @@ class Reactions(Exchanges):
             state = conn.state
             if state == FAST:
                 if now - conn.due > self._timeout_ns:
-                    self._broken(conn, "timeout", now)
+                    self._failed(conn, "timeout", now)
             elif state == BUSY:
                 if now - conn.sent_at > self._timeout_ns:
-                    self._broken(conn, "timeout", now)
+                    self._failed(conn, "timeout", now)
             elif state == PAUSED:
                 if now >= conn.since:
                     self._resume(conn, now)

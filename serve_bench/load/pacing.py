@@ -1,4 +1,5 @@
-"""Which request a worker sends next, when it is due in an open loop, and how that is waited for."""
+"""The course of a load in one worker by the clock: which request is sent next, when it is due in an
+open loop, how that is waited for, and when the load is over. Both clients build on `Engine`."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ import math
 import os
 import random
 import sys
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TypeVar
 
 from serve_bench.core.load_spec import Arrivals, Load, Stage
-from serve_bench.load.tally import NEVER
+from serve_bench.load.connection import Address, tls_context
+from serve_bench.load.tally import NEVER, Tally
 
 # --------------------------------------------------------------------------------------------------
 # A worker's share of a load, and which of the load's requests it sends next: in turn, or drawn.
@@ -290,3 +294,85 @@ def make_timer(spin: bool) -> Timer:
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
         return TimerFd()
     return Timer()
+
+
+class Engine(ABC):
+    """A client of one worker: `connect`, then `run` or any number of `run_slice`, then `close`.
+
+    `tally` is given to it before. `connecting`: when `connect` began with the first connection and
+    was done with the last (perf_counter_ns).
+    """
+
+    tally: Tally
+
+    def __init__(self, load: Load, address: Address, share: Share) -> None:
+        self.load = load
+        self.address = address
+        self.share = share
+        self.timer = make_timer(load.spin)
+        self.connect_error: str | None = None
+        self.connecting = (0, 0)
+        self._tls = tls_context(load.request) if load.request.scheme == "https" else None
+        self._clock: ArrivalClock | None = None
+        self._backlog: deque[int] = deque()
+        self._drain_ns = 0
+        self._drain_until = NEVER
+
+    @abstractmethod
+    def watch(self, fd: int, call: Callable[[], None]) -> None:
+        """Call `call` when the descriptor is readable: somebody else's affair."""
+
+    @abstractmethod
+    def open_requests(self) -> tuple[list[int], list[int]]:
+        """The due times of requests in flight, and of those not sent yet."""
+
+    @abstractmethod
+    def connect(self) -> int:
+        """Open all connections; returns how many are open after the connect time-out."""
+
+    @abstractmethod
+    def run(self, start: int, drain_ns: int) -> None:
+        """Load the target from `start` (perf_counter_ns) to the tally's end, then drain."""
+
+    @abstractmethod
+    def run_slice(self, length_ns: int, drain_ns: int) -> int:
+        """Load for a slice of time, drain, and keep the connections; returns when it began.
+
+        Closed loop only. `tally.last_ns` is then the time of the last response.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    @abstractmethod
+    def _launch_due(self, now: int) -> None:
+        """Begin what is due by `now`, but nothing of the part that begins at the tally's edge."""
+
+    @abstractmethod
+    def _busy(self) -> bool:
+        """Whether a request is in flight."""
+
+    def _set_clock(self, start: int) -> None:
+        if self.load.open_loop:
+            self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
+
+    def _advance(self, now: int) -> bool:
+        """Do what is due by the clock; returns whether the load is over, its drain too."""
+        tally, clock = self.tally, self._clock
+        # What was due before an edge belongs before it, however late we are: one edge at a time.
+        while clock is not None and 0 < tally.edge <= now:
+            if tally.measure_known:
+                clock.measure_from(tally.measure_known)
+            self._launch_due(now)
+            tally.advance(tally.edge)
+        tally.advance(now)
+        if clock is not None and tally.measure_known:
+            clock.measure_from(tally.measure_known)
+        if tally.count_done:
+            tally.end_by_count()
+        if tally.refill:
+            return False
+        if tally.aborted or self._drain_until == NEVER:
+            self._drain_until = now if tally.aborted else now + self._drain_ns
+        return now >= self._drain_until or not (self._backlog or self._busy())

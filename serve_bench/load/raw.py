@@ -1,7 +1,7 @@
 """The raw client: one epoll loop over all connections of a worker, for closed and open loops.
 
 Rule: what happens for every request of a plain closed loop is written out in `_loop`, as short as
-it can be; everything else is `Reactions` to events and `Exchanges` of requests. Only a connection
+it can be; everything else is in `Exchanges`. Only a connection
 in state FAST takes the short path. Accounting is `Tally`'s, framing `http1`'s.
 """
 
@@ -23,8 +23,8 @@ from serve_bench.load.connection import (
     READ_SIZE,
     Address,
 )
-from serve_bench.load.exchanges import Reactions
-from serve_bench.load.pacing import IDLE_S, ArrivalClock, Share, Timer, make_timer
+from serve_bench.load.exchanges import Exchanges
+from serve_bench.load.pacing import IDLE_S, Share
 from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import NEVER
 
@@ -46,31 +46,22 @@ MOST_AT_ONCE = 1000
 perf = time.perf_counter_ns
 
 
-class RawEngine(Reactions):
-    """The engine of the raw client: `connect`, then `run` or any number of `run_slice`, `close`.
-
-    `watch` adds a descriptor whose readiness is somebody else's affair (the worker's stdin).
-    """
+class RawEngine(Exchanges):
+    """The engine of the raw client."""
 
     def __init__(
         self, load: Load, address: Address, share: Share, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share, notes)
-        self.timer: Timer = make_timer(load.spin)
-        self._clock: ArrivalClock | None = None
-        self._drain_ns = 0
-        self._drain_until = NEVER
         self._margin = COUNT_MARGIN if self._hot else 1
         if self.timer.fd >= 0 and load.open_loop:
             self.watch(self.timer.fd, self.timer.clear)
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:
-        """Call `call` when the descriptor is readable."""
         self._watched[fd] = call
         self.poller.register(fd, READ)
 
     def connect(self) -> int:
-        """Open all connections; returns how many are open after the connect time-out."""
         self.tally.on_measure.append(self._measuring)
         begun = perf()
         deadline = begun + self._connect_timeout_ns
@@ -94,22 +85,16 @@ class RawEngine(Reactions):
     # -- the loop -----------------------------------------------------------------------------
 
     def run(self, start: int, drain_ns: int) -> None:
-        """Load the target from `start` (perf_counter_ns) to the tally's end, then drain."""
         self._running = True
         self._drain_ns = drain_ns
-        if self.load.open_loop:
-            self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
+        self._set_clock(start)
         self.tally.advance(perf())
         self._fill()
         self._loop()
         self.note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """Load for a slice of time, drain, and keep the connections; returns when it began.
-
-        Closed loop only. `tally.last_ns` is then the time of the last response. A request that
-        the drain did not wait for stays in flight and ends in a later slice.
-        """
+        """As in `Engine`; what the drain did not wait for ends in a later slice."""
         begun = perf()
         self._running = True
         self._over = False
@@ -126,7 +111,6 @@ class RawEngine(Reactions):
                 self._next(conn, perf())
 
     def close(self) -> None:
-        """Close all connections."""
         for conn in self.connections:
             conn.close()
         self.timer.close()
@@ -134,30 +118,21 @@ class RawEngine(Reactions):
 
     def _turn(self, now: int) -> int:
         """Do what is due by the clock; returns when to do so again, 0 for at every event."""
-        tally, clock = self.tally, self._clock
+        tally = self.tally
         if self._rates is not None:
             self._rates.look(now)
             tally.connection_rate_max = self._rates.highest
-        # What was due before an edge belongs before it, however late we are: one edge at a time.
-        while clock is not None and 0 < tally.edge <= now:
-            if tally.measure_known:
-                clock.measure_from(tally.measure_known)
-            self._pump(NEVER)
-            tally.advance(tally.edge)
-        tally.advance(now)
-        if clock is not None and tally.measure_known:
-            clock.measure_from(tally.measure_known)
-        if tally.count_done:
-            tally.end_by_count()
-        if not tally.refill:
-            if tally.aborted or self._drain_until == NEVER:
-                self._drain_until = now if tally.aborted else now + self._drain_ns
-            left = self._flying + len(self._backlog)
-            self._over = not left or now >= self._drain_until
+        self._over = self._advance(now)
         may_send = tally.left_to_send
         if not tally.refill or (may_send is not None and may_send < self._margin):
             return 0
         return tally.edge
+
+    def _launch_due(self, now: int) -> None:
+        self._pump(NEVER)
+
+    def _busy(self) -> bool:
+        return self._flying > 0
 
     def _pump(self, most: int = MOST_AT_ONCE) -> float:
         """Begin what is due, at most so many; returns how long the poller may sleep (s)."""
@@ -189,7 +164,7 @@ class RawEngine(Reactions):
             self._pump()
 
     def _launch(self, due: int, now: int) -> None:
-        """Send the request due at `due`, or open a connection for it, or let it wait for one."""
+        """Send the request due then, or open a connection for it, or let it wait for one."""
         if self._free:
             conn = self._free.pop()
             self._assign(conn, due)

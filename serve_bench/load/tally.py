@@ -49,13 +49,13 @@ class Shared:
     def __init__(self, fd: int, boards: int) -> None:
         self.fd = fd
         self.boards = boards
-        self.words = memoryview(mmap.mmap(fd, shared_bytes(boards))).cast("Q")
+        self.words = memoryview(mmap.mmap(fd, 0)).cast("Q")
 
     @classmethod
     def create(cls, boards: int) -> Shared:
         """New memory, all zero, with room for so many boards."""
         fd = anonymous_file()
-        os.ftruncate(fd, shared_bytes(boards))
+        os.ftruncate(fd, 8 * (CONTROL_WORDS + boards * BOARD_WORDS))
         return cls(fd, boards)
 
     def live(self, board: int) -> memoryview[int]:
@@ -87,11 +87,6 @@ class Shared:
         os.close(self.fd)
 
 
-def shared_bytes(boards: int) -> int:
-    """The size of the memory."""
-    return 8 * (CONTROL_WORDS + boards * BOARD_WORDS)
-
-
 def anonymous_file() -> int:
     """The descriptor of a new, empty file that has no name."""
     if hasattr(os, "memfd_create"):
@@ -118,7 +113,6 @@ SEEN_NS = 10 * TICK_NS
 """A load that is shorter was seen too seldom for a mean of what was in flight."""
 
 REST, MEASURED = PARTS
-TIMEOUT = "timeout"
 
 NEVER = 1 << 62
 """An instant that does not come."""
@@ -177,20 +171,14 @@ class Tally:
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.cohort = Cohort()
         self._cohort_from = NEVER
-        self.edge = 0
+        self.edge = self.measure_ns = self.end_ns = self.last_ns = self._now = 0
         self.refill = True
-        self.aborted = False
-        self.finished = False
-        self.measure_ns = 0
-        self.end_ns = 0
-        self._window_end = 0
-        self._window_base = 0
+        self.aborted = self.finished = False
+        self._window_end = self._window_base = 0
         self._hold_at = NEVER
         self.windows: list[int] = []
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.on_measure: list[Callable[[str], None]] = []
-        self.last_ns = 0
-        self._now = 0
         self._flown_ns = 0  # requests in flight times ns, over the windows so far
         self._flown_until = NEVER
         self.connection_rate_max: float | None = None  # the raw client sets it, where it is asked
@@ -367,7 +355,7 @@ class Tally:
         self.failed[error_class] += 1
         self.last_ns = now
         self.record_of(due, "failed_latency", now - due)
-        if error_class == TIMEOUT:
+        if error_class == "timeout":
             self.record_of(due, "censored", now - due)
         if due >= self._cohort_from:
             cohort = self.cohort

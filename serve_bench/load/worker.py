@@ -16,15 +16,15 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from serve_bench.core.load_result import Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
-from serve_bench.load.pacing import Share, Timer
+from serve_bench.load.pacing import Engine, Share
 from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
 
@@ -34,24 +34,6 @@ GRACE_NS = 300_000
 STDIN = 0
 
 perf = time.perf_counter_ns
-
-
-class Engine(Protocol):
-    """What a client must be able to do; see `raw.RawEngine`."""
-
-    load: Load
-    tally: Tally
-    timer: Timer
-    connect_error: str | None
-    connecting: tuple[int, int]
-    """When `connect` began with the first and was done with the last (perf_counter_ns)."""
-
-    def open_requests(self) -> tuple[list[int], list[int]]: ...
-    def watch(self, fd: int, call: Callable[[], None]) -> None: ...
-    def connect(self) -> int: ...
-    def run(self, start: int, drain_ns: int) -> None: ...
-    def run_slice(self, length_ns: int, drain_ns: int) -> int: ...
-    def close(self) -> None: ...
 
 
 def make_engine(load: Load, address: Address, share: Share, notes: Notes | None = None) -> Engine:
@@ -168,9 +150,6 @@ def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | No
         non_idle = (end.run_ns - begin.run_ns + end.wait_ns - begin.wait_ns) / wall
     cpu_s = (end.cpu_ns - begin.cpu_ns) / 1e9
     return {"cpu_s": cpu_s, "non_idle": non_idle, "run_queue_wait": wait}
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def stop_if_alone() -> None:

@@ -101,8 +101,6 @@ def shares(load: Load, workers: int) -> list[Share]:
     ]
 
 
-# --------------------------------------------------------------------------------------------------
-
 STUCK_S = 10.0
 """How long after its last deadline a worker may stay silent before it counts as failed."""
 
