@@ -21,8 +21,7 @@ from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.observing.profiler import Recording
-from serve_bench.observing.pyspy import Options
+from serve_bench.observing.profiler import Options, Recording
 from serve_bench.observing.sampler import Sampler, Watched
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving

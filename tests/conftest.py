@@ -22,7 +22,7 @@ import pytest
 
 from serve_bench.cli import run
 from serve_bench.observing import host
-from serve_bench.observing.pyspy import why_not_allowed
+from serve_bench.observing.profiler import why_not_allowed
 from serve_bench.serving import strays
 
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would

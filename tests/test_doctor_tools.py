@@ -13,7 +13,7 @@ from serve_bench.doctor import tool_checks
 from serve_bench.doctor import tool_checks as gpu_checks
 from serve_bench.doctor.place import Place
 from serve_bench.doctor.tool_checks import Device
-from serve_bench.observing.pyspy import PerfUnusable, ProfileFailed
+from serve_bench.observing.profiler import PerfUnusable, ProfileFailed
 from serve_bench.runner.model_needs import Torch
 from tests.test_doctor_ray import WHOLE, program
 from tests.test_host import write
@@ -129,13 +129,13 @@ def test_perf_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tool_checks.read_perf().status == "absent"
     path = program(tmp_path, "perf", "echo perf version 6.1.187")
     monkeypatch.setattr(tool_checks, "where", lambda name: path)
-    monkeypatch.setattr(tool_checks, "record", lambda *words: None)
+    monkeypatch.setattr(tool_checks, "record_perf", lambda *words: None)
     assert tool_checks.read_perf().value == f"6.1.187, {path}; it may record"
 
     def fails(*words: object) -> None:
         raise PerfUnusable("perf may not record: Access denied")
 
-    monkeypatch.setattr(tool_checks, "record", fails)
+    monkeypatch.setattr(tool_checks, "record_perf", fails)
     found = tool_checks.read_perf()
     assert found.status == "warning"
     assert found.value == "6.1.187; perf may not record: Access denied"

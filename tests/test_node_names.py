@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.nodes import Node, file_name, flag_name, full_name, node_of, short_id
-from serve_bench.observing.pyspy import Options
+from serve_bench.observing.profiler import Options
 from serve_bench.runner.recording import Wish, _of, raw_beside
 
 ONE = Node("ab" * 28, "10.1.0.1", "one", True, True, 4.0)

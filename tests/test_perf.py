@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.observing.pyspy import PerfUnusable, collapse, record
+from serve_bench.observing.profiler import PerfUnusable, collapse, record_perf
 
 SCRIPT = """\
 haproxy 13239
@@ -37,10 +37,10 @@ def test_unknown_frames_in_a_row_become_one() -> None:
 def test_without_perf_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(PerfUnusable, match=r"^perf is not installed \(linux-perf on Debian"):
-        record(1, 1.0, 100)
+        record_perf(1, 1.0, 100)
 
 
 def test_a_perf_that_may_not_record_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: "/bin/false")
     with pytest.raises(PerfUnusable, match=r"^perf may not record: it said nothing$"):
-        record(1, 1.0, 100)
+        record_perf(1, 1.0, 100)

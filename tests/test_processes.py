@@ -17,11 +17,11 @@ from serve_bench.observing.processes import (
     TARGETS,
     ServeProcess,
     _is_here,
-    _with_fallback,
     app_of,
     behind,
     chosen,
     serve_processes,
+    with_fallback,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
@@ -104,7 +104,7 @@ def test_app_and_deployment_narrow_replicas_alone() -> None:
 
 def test_behind_haproxy_the_proxy_actor_is_the_fallback_of_its_own_cluster() -> None:
     both = [process(1, "proxy"), process(2, "haproxy_manager"), process(3, "proxy", "s2")]
-    assert [one.role for one in _with_fallback(both)] == [
+    assert [one.role for one in with_fallback(both)] == [
         *("fallback_proxy", "haproxy_manager", "proxy")
     ]
 

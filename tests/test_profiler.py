@@ -15,8 +15,15 @@ import pytest
 
 from serve_bench.analysis.stacks import noise_points, parse_raw, top_functions
 from serve_bench.core.errors import BadInput
-from serve_bench.observing.profiler import Recording, record
-from serve_bench.observing.pyspy import Options, ProfileFailed, dump, explain, py_spy
+from serve_bench.observing.profiler import (
+    Options,
+    ProfileFailed,
+    Recording,
+    dump,
+    explain,
+    py_spy,
+    record,
+)
 from serve_bench.serving.strays import DIRECTORY_MARK
 
 #: Burns in two functions, by their own CPU clocks: hot three parts, cool one.

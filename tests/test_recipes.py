@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench.core.errors import BadInput
 from serve_bench.observing.processes import TARGETS
-from serve_bench.observing.pyspy import FORMATS
+from serve_bench.observing.profiler import FORMATS
 from serve_bench.runner.recording import RECIPE_FORMATS as RECIPE_FORMATS
 from serve_bench.runner.recording import TARGETS as RECIPE_TARGETS
 from serve_bench.runner.recording import read_recipe

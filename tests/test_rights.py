@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.observing import pyspy as rights
-from serve_bench.observing.pyspy import (
+from serve_bench.observing import profiler as rights
+from serve_bench.observing.profiler import (
     check_process,
     explain,
     is_python,
@@ -191,7 +191,8 @@ def test_what_py_spy_says_to_that_user_means_the_same(stranger: Stranger) -> Non
     said = stranger.run(str(stranger.place / "py-spy"), "dump", "--pid", str(pid))
     assert said.returncode != 0
     script = (
-        f"from serve_bench.observing.pyspy import explain; print(explain({said.stderr!r}, {pid}))"
+        "from serve_bench.observing.profiler import explain; "
+        f"print(explain({said.stderr!r}, {pid}))"
     )
     told = stranger.run(str(stranger.place / "python" / "bin" / "python3"), "-c", script)
     assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.observing.sampler import Sampler, Watched, sampler_of, write_samples
+from serve_bench.observing.inside import keep_samples
+from serve_bench.observing.sampler import Sampler, Watched, sampler_of
 
 #: Works and sleeps by its own CPU clock, so that its share is known on a busy host too: it says
 #: how much CPU it used and how long it lived.
@@ -160,8 +161,8 @@ def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
 
     with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
         time.sleep(0.3)
-    write_samples(tmp_path / "samples.jsonl", sampler.samples("v/r1/c/row"))
-    write_samples(tmp_path / "samples.jsonl", sampler.samples("v/r1/c/other"))
+    keep_samples(tmp_path, sampler.samples("v/r1/c/row"))
+    keep_samples(tmp_path, sampler.samples("v/r1/c/other"))
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"process", "host"}
     assert {line["trial"] for line in lines} == {"v/r1/c/row", "v/r1/c/other"}

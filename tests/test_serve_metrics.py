@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.observing.serve_metrics import Meter, MetricsAbsent, Series, parse, scrape
+from serve_bench.observing.inside import Meter, MetricsAbsent, Series, parse, scrape
 
 COMMON = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="s",Version="2.60.0",'

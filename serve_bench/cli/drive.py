@@ -29,8 +29,13 @@ from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, t
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalError
 from serve_bench.observing.processes import ServeProcess, behind
-from serve_bench.observing.profiler import Profiling, parse_targets, to_profile
-from serve_bench.observing.pyspy import check_process, py_spy
+from serve_bench.observing.profiler import (
+    Profiling,
+    check_process,
+    parse_targets,
+    py_spy,
+    to_profile,
+)
 from serve_bench.runner.load_place import LoadOn
 from serve_bench.runner.url import Driven, drive_profiled, drive_url
 from serve_bench.serving.ports import port_owner

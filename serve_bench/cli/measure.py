@@ -37,8 +37,7 @@ from serve_bench.core.plan import Suite, label_of, plan
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.observing.inside import Inside
-from serve_bench.observing.profiler import parse_targets
-from serve_bench.observing.pyspy import py_spy, why_not_allowed
+from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device

@@ -178,7 +178,7 @@ def _wish(
     format: str | None,
 ) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
-    from serve_bench.observing.pyspy import Options
+    from serve_bench.observing.profiler import Options
     from serve_bench.runner import recording as recipes
     from serve_bench.runner.recording import Wish
 
@@ -220,7 +220,7 @@ def _processes(
     """The processes that are meant. BadInput when there is none, or one that cannot be."""
     from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
-    from serve_bench.observing.pyspy import check_process, py_spy
+    from serve_bench.observing.profiler import check_process, py_spy
     from serve_bench.runner.recording import one_of
 
     if pid is not None:

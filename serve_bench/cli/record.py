@@ -157,7 +157,7 @@ def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
 
 def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     """The stacks of each process now. The exit code."""
-    from serve_bench.observing.pyspy import dump
+    from serve_bench.observing.profiler import dump
 
     for process in processes:
         if len(processes) > 1:

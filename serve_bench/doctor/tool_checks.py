@@ -21,14 +21,14 @@ from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.place import Place, plural, said_by, where
 from serve_bench.doctor.ray_checks import Interpreter
-from serve_bench.observing.pyspy import (
+from serve_bench.observing.profiler import (
     PACKAGE,
     PerfUnusable,
     ProfileFailed,
     dump,
     ptrace_scope,
     py_spy,
-    record,
+    record_perf,
     why_not_allowed,
 )
 from serve_bench.observing.sampler import Gpus
@@ -154,7 +154,7 @@ def read_perf() -> Finding:
         return Finding("perf", "absent", "not on PATH", f"for --target haproxy: {PACKAGE}")
     said = said_by([path, "--version"], r"perf version (\S+)")
     try:
-        record(os.getpid(), 0.0, 99)
+        record_perf(os.getpid(), 0.0, 99)
     except PerfUnusable as error:
         return perf(path, said.version, str(error))
     return perf(path, said.version, None)

@@ -33,8 +33,7 @@ from serve_bench.core.proof import role_of
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.observing.processes import ServeProcess, in_use, serve_processes
-from serve_bench.observing.profiler import READY_S, STOP_S, Recording
-from serve_bench.observing.pyspy import Options, check_process, dump
+from serve_bench.observing.profiler import READY_S, STOP_S, Options, Recording, check_process, dump
 from serve_bench.observing.sampler import sampler_of
 from serve_bench.serving.strays import DIRECTORY_MARK
 

@@ -17,7 +17,7 @@ from serve_bench.core.nodes import Node, full_name
 from serve_bench.nodes.actors import END_S
 from serve_bench.nodes.crew import ASK_S, HIRE_S, NodeCrew, NodesFailed
 from serve_bench.observing.processes import InUse, ServeProcess
-from serve_bench.observing.pyspy import Options
+from serve_bench.observing.profiler import Options
 
 LOOK_S: Final = 0.5
 """How long CPU is looked at for a list."""

@@ -68,8 +68,8 @@ def pss_bytes(pid: int) -> int | None:
         lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("Pss:")]
-    return int(found[0]) * 1024 if found else None
+    shares = [line.split()[1] for line in lines if line.startswith("Pss:")]
+    return int(shares[0]) * 1024 if shares else None
 
 
 def threads_of(pid: int) -> Threads | None:
@@ -297,8 +297,8 @@ def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
     top = root / "sys/fs/cgroup" / controller
     place = top / own.lstrip("/")
     above = [folder for folder in place.parents if folder.is_relative_to(top)]
-    found = [_content(folder / name) for folder in (place, *above)]
-    return [text for text in found if text]
+    texts = [_content(folder / name) for folder in (place, *above)]
+    return [text for text in texts if text]
 
 
 def _content(file: Path) -> str | None:

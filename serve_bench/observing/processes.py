@@ -1,7 +1,7 @@
 """The Serve processes of this machine, whichever Ray cluster they belong to.
 
-They are known by what they are: the title that Ray gives them, and a raylet above them. Rule: it
-reads process tables and asks nobody; so it needs no address, no token and no ray.
+A process is known by the title that Ray gives it, and by a raylet above it. Rule: only process
+tables are read, so no address, no token and no ray is needed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ class ServeProcess:
 
 def serve_processes() -> list[ServeProcess]:
     """All Serve processes here, by cluster, role and pid."""
-    found = []
+    out = []
     for process in psutil.process_iter():
         try:
-            line = process.cmdline()
             # A title that Ray sets takes the place of the command line, padded with blanks.
-            title = " ".join(line).strip()
+            title = " ".join(process.cmdline()).strip()
             role = role_of(title or process.name())
             if role not in SERVE_ROLES:
                 continue
@@ -62,9 +61,9 @@ def serve_processes() -> list[ServeProcess]:
         except psutil.Error:
             continue  # ended meanwhile
         if cluster is not None:
-            found.append(ServeProcess(process.pid, role, title, cluster, *app_of(title)))
-    found = _with_fallback(found)
-    return sorted(found, key=lambda one: (one.cluster, SERVE_ROLES.index(one.role), one.pid))
+            out.append(ServeProcess(process.pid, role, title, cluster, *app_of(title)))
+    out = with_fallback(out)
+    return sorted(out, key=lambda one: (one.cluster, SERVE_ROLES.index(one.role), one.pid))
 
 
 def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
@@ -78,42 +77,38 @@ def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
         return []
     every = serve_processes()
     clusters = {one.cluster for one in every if one.pid == owner.pid}
-    found = [one for one in every if one.cluster in clusters]
-    return [*found, *_raylets_of(found)]
+    serve = [one for one in every if one.cluster in clusters]
+    return [*serve, *_raylets_of(serve)]
 
 
 def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
-    found = {}
+    raylets = {}
     for one in processes:
         try:
             raylet = _raylet_above(psutil.Process(one.pid))
         except psutil.Error:
             continue  # ended meanwhile
         if raylet is not None:
-            found[raylet.pid] = ServeProcess(raylet.pid, "raylet", "raylet", one.cluster)
-    return list(found.values())
+            raylets[raylet.pid] = ServeProcess(raylet.pid, "raylet", "raylet", one.cluster)
+    return list(raylets.values())
 
 
 def _is_here(host: str) -> bool:
     """Whether a name stands for an address of this machine. To connect to 0.0.0.0 is to connect to
     it, too."""
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return False
     own = {one.address for many in psutil.net_if_addrs().values() for one in many}
-    return bool(found) and all(at in own or _is_always_here(at) for at in found)
-
-
-def _is_always_here(address: str) -> bool:
-    at = ip_address(address)
-    return at.is_loopback or at.is_unspecified
+    others = [ip_address(address) for address in addresses - own]
+    return bool(addresses) and all(one.is_loopback or one.is_unspecified for one in others)
 
 
 def app_of(title: str) -> tuple[str | None, str | None]:
     """App and deployment in the title of a replica; a method that runs stands behind a dot."""
-    found = _REPLICA.match(title)
-    return (found["app"], found["deployment"]) if found else (None, None)
+    match = _REPLICA.match(title)
+    return (match["app"], match["deployment"]) if match else (None, None)
 
 
 def chosen(
@@ -143,11 +138,11 @@ class InUse:
 
 def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUse]:
     """What each uses, looked at for so many seconds; those that end meanwhile are left out."""
-    found = list(processes)
-    before, began = {one.pid: cpu_ns(one.pid) for one in found}, time.perf_counter_ns()
-    time.sleep(seconds if found else 0.0)
+    watched = list(processes)
+    before, began = {one.pid: cpu_ns(one.pid) for one in watched}, time.perf_counter_ns()
+    time.sleep(seconds if watched else 0.0)
     out = []
-    for one in found:
+    for one in watched:
         then, now, rss = before[one.pid], cpu_ns(one.pid), rss_bytes(one.pid)
         if then is not None and now is not None and rss is not None:
             share = 100.0 * (now - then) / (time.perf_counter_ns() - began)
@@ -160,8 +155,8 @@ def _cluster_of(process: psutil.Process) -> str | None:
     raylet = _raylet_above(process)
     if raylet is None:
         return None
-    found = _SESSION.search(" ".join(raylet.cmdline()))
-    return found.group() if found else f"raylet {raylet.pid}"
+    match = _SESSION.search(" ".join(raylet.cmdline()))
+    return match.group() if match else f"raylet {raylet.pid}"
 
 
 def _raylet_above(process: psutil.Process) -> psutil.Process | None:
@@ -170,12 +165,12 @@ def _raylet_above(process: psutil.Process) -> psutil.Process | None:
     )
 
 
-def _with_fallback(processes: list[ServeProcess]) -> list[ServeProcess]:
+def with_fallback(processes: list[ServeProcess]) -> list[ServeProcess]:
     """Where HAProxy serves a cluster, the ProxyActor beside it is the fallback."""
-    behind = {one.cluster for one in processes if one.role == "haproxy_manager"}
+    behind_haproxy = {one.cluster for one in processes if one.role == "haproxy_manager"}
     return [
-        replace(one, role="fallback_proxy")
-        if one.role == "proxy" and one.cluster in behind
+        replace(one, role="fallback_proxy" if one.cluster in behind_haproxy else one.role)
+        if one.role == "proxy"
         else one
         for one in processes
     ]

@@ -1,8 +1,9 @@
-"""Recordings by py-spy: of one process, or of several at once.
+"""py-spy: the program, who may use it, recordings of one process, of several, and beside a load.
 
-Rule: what py-spy wrote is moved to its place only when it holds samples, so a failed recording
-leaves no file; what was sampled is kept where it can be. The program itself is in pyspy.py, what
-the samples mean in analysis/stacks.py.
+Rule: it is the one of this environment, started with a list of words; its errors come out as one
+line that says what to do. What py-spy wrote is moved to its place only when it holds samples, so a
+failed recording leaves no file; what was sampled is kept where it can be. What the samples mean is
+in analysis/stacks.py.
 """
 
 from __future__ import annotations
@@ -11,24 +12,179 @@ import contextlib
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
+import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from serve_bench.analysis.stacks import by_thread_ran, parse_raw, shortened, to_raw
+import psutil
+
+from serve_bench.analysis.stacks import Stacks, by_thread_ran, parse_raw, shortened, to_raw
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.usage import Threads
 from serve_bench.observing.host import threads_of
 from serve_bench.observing.processes import TARGETS
-from serve_bench.observing.pyspy import Options, ProfileFailed, explain, py_spy
 from serve_bench.serving.strays import DIRECTORY_MARK
 from serve_bench.store.files import make_room, remove_empty, why, write_whole
+
+# --------------------------------------------------------------------------------------------------
+# May this user look into a process, and is there Python in it? Answers say what to do about it.
+#
+# It reads /proc and changes nothing.
+
+_CAP_SYS_PTRACE: Final = 19
+
+
+def check_process(pid: int) -> None:
+    """BadInput unless the process runs and is Python; RunFailed when it may not be looked into."""
+    try:
+        process = psutil.Process(pid)
+        name, status = process.name(), process.status()
+    except psutil.NoSuchProcess:
+        raise BadInput(f"no process {pid}: it has ended, or never was") from None
+    if status == psutil.STATUS_ZOMBIE:
+        raise BadInput(f"process {pid} ({name}) has ended and waits for its parent to notice")
+    reason = why_not_allowed(pid)
+    if reason is not None:
+        raise RunFailed(reason)
+    if name == "haproxy":
+        raise BadInput(
+            f"process {pid} is haproxy, which is C: py-spy cannot see it; "
+            "use --target haproxy for its CPU and for perf"
+        )
+    if is_python(pid) is False:
+        raise BadInput(f"process {pid} ({name}) is not Python: py-spy cannot see into it")
+
+
+def why_not_allowed(pid: int) -> str | None:
+    """Why this user may not look into the process, and what to do; None where it may."""
+    again = f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}'
+    if sys.platform == "darwin":
+        return None if os.geteuid() == 0 else f"macOS lets only root look into a process: {again}"
+    if _has_ptrace():
+        return None
+    try:
+        owner = psutil.Process(pid).uids().real
+    except psutil.NoSuchProcess:
+        return None  # check_process says that better
+    if os.geteuid() == 0:
+        return (
+            "root without CAP_SYS_PTRACE: start the container with --cap-add SYS_PTRACE "
+            '(Kubernetes: securityContext.capabilities.add: ["SYS_PTRACE"])'
+        )
+    if owner != os.geteuid():
+        return f"process {pid} belongs to another user: {again}"
+    scope = ptrace_scope()
+    if scope >= 1:
+        return f"ptrace_scope is {scope}, which keeps other processes closed: {again}"
+    return None
+
+
+def ptrace_scope(file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> int:
+    """The kernel's setting: 0 own processes, 1 own children, 2 administrators, 3 nobody."""
+    try:
+        return int(file.read_text())
+    except OSError:
+        return 0  # a kernel without Yama does not restrict
+
+
+def _has_ptrace() -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
+    return False
+
+
+def is_python(pid: int) -> bool | None:
+    """Whether an interpreter is mapped into the process; None where that cannot be seen."""
+    try:
+        text = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return None
+    files = {line.rsplit("/", 1)[-1] for line in text.splitlines() if "/" in line}
+    return any(re.match(r"(lib)?python\d", name) for name in files) if files else None
+
+
+FORMATS: Final = {
+    "flamegraph": ".svg",
+    "speedscope": ".speedscope.json",
+    "chrometrace": ".chrometrace.json",
+    "raw": ".raw.txt",
+}
+"""The formats of a recording, and how the name of its file ends."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How py-spy samples. `rate` is samples a second; the others are its flags."""
+
+    rate: int = 100
+    native: bool = False
+    gil: bool = False
+    idle: bool = False
+    threads: bool = False
+    subprocesses: bool = False
+    nonblocking: bool = False
+
+    def words(self) -> list[str]:
+        """As words of py-spy's command line."""
+        names = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
+        flags = [f"--{name}" for name in names if getattr(self, name)]
+        return ["--rate", str(self.rate), *flags]
+
+
+class ProfileFailed(RunFailed):
+    """A recording gave nothing. The message is one line and says what to do."""
+
+
+def py_spy() -> str:
+    """The py-spy of this environment, else the one on PATH. Raises BadInput without either."""
+    for place in (sysconfig.get_path("scripts"), str(Path(sys.executable).parent), None):
+        path = shutil.which("py-spy", path=place)
+        if path:
+            return path
+    raise BadInput("py-spy is not installed in this environment: pip install py-spy")
+
+
+def explain(output: str, pid: int) -> str:
+    """What py-spy's error means, in one line."""
+    if "Permission Denied" in output or "Operation not permitted" in output:
+        return why_not_allowed(pid) or f"not allowed to look into process {pid} (a seccomp filter?)"
+    if "Failed to get process executable name" in output or "No such process" in output:
+        if os.path.exists(f"/proc/{pid}"):
+            return f"process {pid} is not Python, or hides its program"
+        return f"process {pid} ended before a sample was taken"
+    if "Unsupported version of Python" in output:
+        match = re.search(r"Unsupported version of Python: (\S+)", output)
+        version = f"Python {match[1]}" if match else "its Python"
+        return f"py-spy does not know {version} of process {pid} yet: pip install -U py-spy"
+    if "Failed to find python version" in output or "Failed to find a python interpreter" in output:
+        return f"process {pid} is not Python, or has only just started"
+    first = next((line for line in output.splitlines() if line.strip()), "it said nothing")
+    return f"py-spy on process {pid} failed: {first.removeprefix('Error: ')}"
+
+
+def dump(pid: int, *, native: bool = False) -> str:
+    """The stacks of all threads now, as py-spy prints them. Raises ProfileFailed."""
+    words = [py_spy(), "dump", "--pid", str(pid), *(["--native"] if native else [])]
+    ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    if ran.returncode != 0:
+        raise ProfileFailed(explain(ran.stderr or ran.stdout, pid))
+    return ran.stdout
+
+
+# --------------------------------------------------------------------------------------------------
+# Recordings.
 
 READY_S: Final = 30.0
 """py-spy reads the symbols of what it attaches to; with native extensions that takes seconds."""
@@ -72,7 +228,7 @@ class Recording:
     mark: Mapping[str, str] = field(default_factory=dict)  # added to py-spy's environment
     _new_folders: tuple[Path, ...] = ()  # that were made for the file, the innermost first
     _process: subprocess.Popen[str] | None = None
-    _said: list[str] = field(default_factory=list)
+    _output: list[str] = field(default_factory=list)
     _ready: threading.Event = field(default_factory=threading.Event)
     _reader: threading.Thread | None = None
     _began: float = 0.0
@@ -101,13 +257,14 @@ class Recording:
         self._reader.start()
 
     def _make_room(self) -> None:
-        """Sees that the file can be made. Raises BadInput."""
+        """Raises BadInput when the file cannot be made."""
         self._new_folders = make_room(self.out)
 
     def _command(self) -> list[str]:
+        options = replace(self.options, threads=self.options.threads or self._by_thread)
         return [
             *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
-            *("--output", str(self._draft), *self._words()),
+            *("--output", str(self._draft), *options.words()),
             *("--duration", str(math.ceil(self.longest_s) + _AFTER_S)),
         ]
 
@@ -176,17 +333,16 @@ class Recording:
                 f"py-spy on process {self.pid} did not end in {STOP_S:.0f} s"
             ) from None
         self._reader.join()
-        said = "\n".join(self._said)
-        found = _SAMPLES.search(said)
+        output = "\n".join(self._output)
+        summary = _SAMPLES.search(output)
         if self._process.returncode < 0:
             signal_ = -self._process.returncode
             raise ProfileFailed(f"py-spy on process {self.pid} was ended by signal {signal_}")
-        if self._process.returncode != 0 or found is None:
-            raise ProfileFailed(explain(said, self.pid), tuple(self._said[:3]))
-        samples, errors = int(found[1]), int(found[2])
-        asleep = sum(ran.values()) < STOP_COSTS_S * self.options.rate
-        asleep = bool(ran) and asleep and not self.options.idle
-        if samples == 0 or asleep:
+        if self._process.returncode != 0 or summary is None:
+            raise ProfileFailed(explain(output, self.pid), tuple(self._output[:3]))
+        samples, errors = int(summary[1]), int(summary[2])
+        asleep = bool(ran) and sum(ran.values()) < STOP_COSTS_S * self.options.rate
+        if samples == 0 or (asleep and not self.options.idle):
             raise ProfileFailed(
                 f"process {self.pid} was idle: no samples; put load on it first, or use --idle"
             )
@@ -195,16 +351,16 @@ class Recording:
             content = self._refined(content.decode(errors="replace"), ran).encode()
         self._keep(content)
         notes = []
-        if "because process exited" in said:
+        if "because process exited" in output:
             notes.append(f"process {self.pid} ended after {seconds:.1f} s; kept what was sampled")
-        if "behind in sampling" in said:
+        if "behind in sampling" in output:
             notes.append(f"py-spy fell behind on process {self.pid}: use a lower --rate")
         if errors > samples:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
 
     def _keep(self, content: bytes) -> None:
-        """Puts what was recorded in its place. Raises ProfileFailed."""
+        """Writes the recording to its place. Raises ProfileFailed."""
         try:
             write_whole(self.out, content)
         except OSError as error:
@@ -222,13 +378,6 @@ class Recording:
         """Whether samples are held against what the kernel says of each thread."""
         return self.format == "raw" and not self.options.idle
 
-    def _words(self) -> list[str]:
-        return (
-            replace(self.options, threads=True).words()
-            if self._by_thread
-            else (self.options.words())
-        )
-
     def _ran(self) -> dict[int, float]:
         """The share of the time since sampling began that each thread was on a CPU."""
         now = threads_of(self.pid)
@@ -241,7 +390,7 @@ class Recording:
     def _listen(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         for line in self._process.stdout:
-            self._said.append(line.rstrip())
+            self._output.append(line.rstrip())
             if "Sampling process" in line:
                 self._threads = threads_of(self.pid)
                 self._began = time.monotonic()
@@ -285,22 +434,14 @@ def record(
                 time.sleep(min(0.1, duration_s - passed))
         except KeyboardInterrupt:
             interrupted = True
-        done, failed = stop_all(recordings)
-    return Outcome(done, failed, interrupted)
-
-
-def stop_all(
-    recordings: Sequence[Recording],
-) -> tuple[tuple[Recorded, ...], tuple[ProfileFailed, ...]]:
-    """Stops those that were started: what they gave, and what went wrong."""
-    done, failed = [], []
-    for recording in recordings:
-        if recording.started:
-            try:
-                done.append(recording.stop())
-            except ProfileFailed as error:
-                failed.append(error)
-    return tuple(done), tuple(failed)
+        done, failed = [], []
+        for recording in recordings:
+            if recording.started:
+                try:
+                    done.append(recording.stop())
+                except ProfileFailed as error:
+                    failed.append(error)
+    return Outcome(tuple(done), tuple(failed), interrupted)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -357,13 +498,13 @@ def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
 
 @dataclass
 class Profiling:
-    """The recordings beside one load. `told`, after `stop`: one object for each process."""
+    """The recordings beside one load. `outcomes`, after `stop`: one object for each process."""
 
     run_folder: Path
     key: str  # of the trial; the stacks lie in profiles/<key>
     mark: Mapping[str, str] = field(default_factory=dict)
     longest_s: float = 3600.0  # py-spy ends by itself some time after that
-    told: list[dict[str, Any]] = field(default_factory=list)
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
     _recordings: list[tuple[Profilable, Recording]] = field(default_factory=list)
 
     @contextmanager
@@ -400,16 +541,84 @@ class Profiling:
         for process, recording in self._recordings:
             about = {"pid": process.pid, "role": process.role, "title": process.title}
             try:
-                self.told.append({**about, **self._kept(recording.stop(), recording)})
+                recorded = recording.stop()
             except ProfileFailed as error:
-                self.told.append({**about, "failed": str(error)})
+                self.outcomes.append({**about, "failed": str(error)})
+                continue
+            self.outcomes.append(
+                about
+                | {
+                    "path": str(recorded.path.relative_to(self.run_folder)),
+                    "samples": recorded.samples,
+                    "errors": recorded.errors,
+                    "seconds": round(recorded.seconds, 2),
+                    "rate": recording.options.rate,
+                    "notes": list(recorded.notes),
+                }
+            )
 
-    def _kept(self, recorded: Recorded, recording: Recording) -> dict[str, Any]:
-        return {
-            "path": str(recorded.path.relative_to(self.run_folder)),
-            "samples": recorded.samples,
-            "errors": recorded.errors,
-            "seconds": round(recorded.seconds, 2),
-            "rate": recording.options.rate,
-            "notes": list(recorded.notes),
-        }
+
+# --------------------------------------------------------------------------------------------------
+# perf on a process that is no Python (haproxy), where it is installed and allowed.
+#
+# Its samples come out as raw stacks, like py-spy's, so that all that reads those serves for both.
+
+PACKAGE: Final = "linux-perf on Debian, linux-tools-generic on Ubuntu, perf on Fedora"
+_FRAME: Final = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<file>[^()]*)\)")
+UNKNOWN: Final = "[unknown] ([unknown])"
+_OFFSET: Final = re.compile(r"\+0x[0-9a-f]+$")
+
+
+class PerfUnusable(Exception):
+    """perf is missing or not allowed: one line that says what to do."""
+
+
+def record_perf(pid: int, duration_s: float, rate: int) -> Stacks:
+    """Samples a process with perf. Raises PerfUnusable; an idle process gives no stacks."""
+    perf = shutil.which("perf")
+    if perf is None:
+        raise PerfUnusable(f"perf is not installed ({PACKAGE})")
+    with tempfile.TemporaryDirectory(prefix="serve-bench-perf-") as folder:
+        data = Path(folder) / "perf.data"
+        words = [perf, "record", "-F", str(rate), "-g", "-p", str(pid), "-o", str(data)]
+        done = _run([*words, "--", "sleep", str(math.ceil(duration_s))], duration_s + 30)
+        if done.returncode != 0 or not data.exists():
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            raise PerfUnusable(f"perf may not record: {lines[0] if lines else 'it said nothing'}")
+        script = _run([perf, "script", "-i", str(data), "-F", "comm,tid,ip,sym,dso"], 120)
+    if script.returncode != 0:
+        raise PerfUnusable(f"perf could not read its samples: {script.stderr.strip()[:200]}")
+    return collapse(script.stdout)
+
+
+def _run(words: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise PerfUnusable(f"perf took more than {timeout_s:.0f} s") from None
+
+
+def collapse(script: str) -> Stacks:
+    """`perf script` as raw stacks: its samples are blocks of frames, the innermost first."""
+    stacks: Counter[tuple[str, ...]] = Counter()
+    frames: list[str] = []
+    for line in [*script.splitlines(), ""]:
+        match = _FRAME.fullmatch(line)
+        if match is not None:
+            symbol = _OFFSET.sub("", match["symbol"]).replace(";", ":")
+            frame = f"{symbol} ({match['file'].rsplit('/', 1)[-1]})"
+            # Code without frame pointers gives dozens of unknown frames in a row: one says as much.
+            if frame != UNKNOWN or frames[-1:] != [UNKNOWN]:
+                frames.append(frame)
+        elif not line.strip() and frames:
+            stacks[tuple(reversed(frames))] += 1
+            frames = []
+    return stacks

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from serve_bench.core.proof import without_method
@@ -83,33 +82,35 @@ class Gpus:
 
     def _device(self, index: int, handle: Any) -> dict[str, Any]:
         nvml = self._nvml
-        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-        running = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-        shares = self._ask(nvml.nvmlDeviceGetProcessUtilization, handle, self._since_us) or []
+        rates = self._read(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._read(nvml.nvmlDeviceGetMemoryInfo, handle)
+        running = self._read(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        shares = self._read(nvml.nvmlDeviceGetProcessUtilization, handle, self._since_us) or []
         by_pid = {int(share.pid): float(share.smUtil) for share in shares}
         return {
             "device": index,
             "use_percent": None if rates is None else float(rates.gpu),
-            "memory_mb": None if memory is None else round(memory.used / 1e6, 1),
+            "memory_mb": None if memory is None else _mb(memory.used),
             "processes": [
                 {
                     "pid": int(process.pid),
-                    "memory_mb": None
-                    if process.usedGpuMemory is None
-                    else round(process.usedGpuMemory / 1e6, 1),
+                    "memory_mb": _mb(process.usedGpuMemory),
                     "use_percent": by_pid.get(int(process.pid)),
                 }
                 for process in running
             ],
         }
 
-    def _ask(self, question: Any, *arguments: Any) -> Any:
-        """The answer, or None where the device or the driver does not know this question."""
+    def _read(self, function: Any, *arguments: Any) -> Any:
+        """What NVML gives, or None where the device or the driver does not support it."""
         try:
-            return question(*arguments)
+            return function(*arguments)
         except self._nvml.NVMLError:
             return None
+
+
+def _mb(used_bytes: int | None) -> float | None:
+    return None if used_bytes is None else round(used_bytes / 1e6, 1)
 
 
 def gpu_summary(readings: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -218,12 +219,12 @@ class Sampler:
         """
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
-        found = [summary_of(track, begin, end) for track in self._tracks.values()]
+        processes = [summary_of(track, begin, end) for track in self._tracks.values()]
         out: dict[str, Any] = {
             "interval_s": self._mean_interval_s(),
             "own_cpu_percent": self._own_percent(),
             "host": host_summary(self._host, begin, end, os.cpu_count() or 1),
-            "processes": [one for one in found if one["seen_s"] > 0],
+            "processes": [one for one in processes if one["seen_s"] > 0],
         }
         if self._gpu:
             out["gpus"] = gpu_summary(self._gpu)
@@ -327,9 +328,9 @@ class Sampler:
 
     def _mean_interval_s(self) -> float | None:
         ticks = self._own_ns
-        return (
-            round((ticks[-1][0] - ticks[0][0]) / 1e9 / (len(ticks) - 1), 3) if ticks[1:] else None
-        )
+        if len(ticks) < 2:
+            return None
+        return round((ticks[-1][0] - ticks[0][0]) / 1e9 / (len(ticks) - 1), 3)
 
     def _own_percent(self) -> float | None:
         """Of a core, over the ticks of the thread; the first and last readings are no part."""
@@ -353,11 +354,3 @@ def sampler_of(
         raylets=[one.pid for one in every if one.role == "raylet"],
         gpus=gpus,
     )
-
-
-def write_samples(path: Path, samples: Sequence[dict[str, Any]]) -> None:
-    """Appends to samples.jsonl, one object a line. Raises OSError."""
-    import json
-
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(one, separators=(",", ":")) + "\n" for one in samples)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.nodes import Node, file_name
-from serve_bench.observing import pyspy as perf
+from serve_bench.observing import profiler as perf
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.processes import ServeProcess
-from serve_bench.observing.profiler import Recorded, Recording, record
-from serve_bench.observing.pyspy import FORMATS, Options
+from serve_bench.observing.profiler import FORMATS, Options, Recorded, Recording, record
 from serve_bench.store.files import make_room, read_toml, remove_empty, shipped, why, write_whole
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Prof
     before, began = cpu_ns(process.pid), time.perf_counter_ns()
     said, profile = "", None
     try:
-        stacks = perf.record(process.pid, wish.duration_s, wish.options.rate)
+        stacks = perf.record_perf(process.pid, wish.duration_s, wish.options.rate)
     except perf.PerfUnusable as error:
         said = str(error)
         time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))

@@ -276,5 +276,5 @@ def drive_profiled(
     with profiling.around(processes):
         driven = drive_url(load, timing, planned, run_id, progress)
     flags = {**driven.trial.flags, "profiled": True}
-    trial = replace(driven.trial, flags=flags, profiles=tuple(profiling.told))
+    trial = replace(driven.trial, flags=flags, profiles=tuple(profiling.outcomes))
     return replace(driven, trial=trial)
