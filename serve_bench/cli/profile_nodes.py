@@ -18,7 +18,7 @@ import typer
 if TYPE_CHECKING:
     from serve_bench.core.errors import RunFailed
     from serve_bench.core.nodes import Node
-    from serve_bench.nodes.watch_crew import WatchCrew
+    from serve_bench.nodes.crew import WatchCrew
     from serve_bench.observing.processes import ServeProcess
     from serve_bench.runner.recording import Wish
 
@@ -130,7 +130,7 @@ def _watching(
     from serve_bench.core.errors import BadInput
     from serve_bench.core.nodes import node_of
     from serve_bench.nodes import NodesFailed
-    from serve_bench.nodes.watch_crew import WatchCrew
+    from serve_bench.nodes.crew import WatchCrew
     from serve_bench.serving.strays import run_directory
 
     with signals(), run_mark() as run_id:

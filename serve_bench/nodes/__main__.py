@@ -1,14 +1,17 @@
 """The program of NodeCrew: a driver of a Ray cluster that holds the actors on its nodes.
 
 Protocol: JSON lines in on stdin (each names a method of Program), JSON lines out on the descriptor
-that stdout was; each answer carries the number of what was asked. End of stdin means stop: Ray ends
-the actors of a driver that is gone.
+that stdout was; each answer carries the number of its command. End of stdin means stop: Ray ends
+the actors of a driver that is gone. The package serve_bench travels with it (`py_modules`), so that
+it need not be installed on the other hosts: there it needs Ray alone and what comes with
+`ray[serve]`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -17,12 +20,82 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, TextIO
 
-from serve_bench.nodes import joining
+import ray
+
+import serve_bench
 from serve_bench.nodes.conductor import Conductor, Lookout
 
 
+class Refused(Exception):
+    """The cluster cannot be joined: one line for the user."""
+
+
+def join(address: str, namespace: str) -> dict[str, str]:
+    """Connect to the cluster. Returns versions and the session; raises Refused."""
+    try:
+        if address != "auto":
+            _greet(address)
+        context: Any = ray.init(
+            address=address,
+            namespace=namespace,
+            log_to_driver=False,
+            runtime_env={
+                "py_modules": [str(Path(serve_bench.__file__).parent)],
+                "excludes": ["**/__pycache__"],
+            },
+        )
+    except ray.exceptions.AuthenticationError as error:
+        raise Refused(
+            f"the Ray cluster at {address} refuses the token: give RAY_AUTH_MODE=token and its "
+            f"RAY_AUTH_TOKEN, or put the token in ~/.ray/auth_token"
+        ) from error
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        raise Refused(refusal(address, error)) from error
+    return {"ray": ray.__version__, "session": context.address_info["session_dir"]}
+
+
+def _greet(address: str) -> None:
+    """Ask the cluster for its name: a wrong token is refused at once, where `ray.init` would go on
+    trying for minutes (Ray 2.60)."""
+    try:
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    except ImportError:
+        return  # another Ray may have it elsewhere: then `ray.init` is waited for
+    GcsClient(address=address)
+
+
+def refusal(address: str, error: BaseException) -> str:
+    """What Ray raised, in one line that says what to do."""
+    text = str(error)
+    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", text)
+    if "Version mismatch" in text and len(versions) >= 2:
+        (theirs, their_python), (ours, our_python) = versions[:2]
+        return (
+            f"the cluster at {address} runs Ray {theirs} on Python {their_python}, and here are "
+            f"Ray {ours} and Python {our_python}: use an interpreter with the cluster's"
+        )
+    first = re.split(r"(?<=[a-z)])\. ", " ".join(text.split()))[0]
+    return f"cannot join the Ray cluster at {address}: {(first or type(error).__name__)[:300]}"
+
+
+def nodes() -> list[dict[str, Any]]:
+    """All nodes that the cluster knows, dead ones too, as Node.to_json."""
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [
+        {
+            "node_id": one["NodeID"],
+            "ip": one["NodeManagerAddress"],
+            "hostname": one["NodeManagerHostname"],
+            "alive": bool(one["Alive"]),
+            "is_head": "node:__internal_head__" in one["Resources"],
+            "cpus": one["Resources"].get("CPU", 0.0) if one["Alive"] else None,
+        }
+        for one in known
+    ]
+
+
 class Program:
-    """What can be asked. Each method takes the body of a command and returns its answer."""
+    """The commands. Each method takes the body of a command and returns its answer."""
 
     def __init__(self) -> None:
         self._conductor = Conductor()
@@ -30,12 +103,12 @@ class Program:
 
     def join(self, address: str, namespace: str) -> dict[str, Any]:
         """Connect to the cluster."""
-        versions = joining.join(address, namespace)
+        versions = join(address, namespace)
         return {"versions": versions, **self.nodes()}
 
     def nodes(self) -> dict[str, Any]:
         """All nodes as they are now."""
-        return {"nodes": joining.nodes()}
+        return {"nodes": nodes()}
 
     def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
         """An actor on each node."""
@@ -120,15 +193,15 @@ def main() -> None:
         number = command.pop("number")
         action = actions[command.pop("command")]
         try:
-            said = {"event": "done", **action(**command)}
-        except joining.Refused as refused:
-            said = {"event": "refused", "message": str(refused), "detail": []}
+            answer = {"event": "done", **action(**command)}
+        except Refused as refused:
+            answer = {"event": "refused", "message": str(refused), "detail": []}
         except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent
             traceback.print_exc()
             detail = traceback.format_exc().splitlines()[-12:]
             message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            said = {"event": "refused", "message": message, "detail": detail}
-        protocol.write(json.dumps({**said, "number": number}) + "\n")
+            answer = {"event": "refused", "message": message, "detail": detail}
+        protocol.write(json.dumps({**answer, "number": number}) + "\n")
         protocol.flush()
 
 

@@ -1,9 +1,10 @@
-"""The load actor: what runs on a node and drives its share of the load from there.
+"""What runs on a node: the load actor drives its share of a load from there, the watching actor
+looks at its Serve processes.
 
-A plain class, made an actor by the program (conductor.py); its methods are called in several
-threads, `drive` in one of them for as long as the load lasts. Rule: no clock of another node is
-looked at; when to begin is told by `begin`. Its load workers end with it (stdin),
-and wrk does (load/tied.py).
+Plain classes, made actors by the program (conductor.py); their methods are called in several
+threads, `drive` and `record` in one of them for as long as they last. Rule: no clock of another
+node is looked at; `begin` says when to begin. Load workers end with their actor (stdin), and wrk
+and py-spy do (load/tied.py).
 """
 
 from __future__ import annotations
@@ -37,18 +38,57 @@ from serve_bench.observing.profiler import READY_S, STOP_S, Options, Recording, 
 from serve_bench.observing.sampler import sampler_of
 from serve_bench.serving.strays import DIRECTORY_MARK
 
+
+class Task:
+    """What an actor is at. `number` tells it from a former one; `off` is set to end it early: what
+    was measured until then is kept."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.off = threading.Event()
+
+    def state(self) -> dict[str, Any]:
+        """How it stands, for the program: plain content."""
+        raise NotImplementedError
+
+
+class NodeActor:
+    """An actor of a node, with one task at a time."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    def hello(self, program: str | None = None) -> dict[str, Any]:
+        """That it is up, from where it has this package, and whether it has the program."""
+        has = program is None or shutil.which(program) is not None
+        return {"pid": os.getpid(), "package": serve_bench.__file__, "has_program": has}
+
+    def _current(self, number: int) -> Task | None:
+        task = self._task
+        return task if task is not None and task.number == number else None
+
+    def progress(self, number: int) -> dict[str, Any] | None:
+        """How this task stands; None before it has begun."""
+        task = self._current(number)
+        return None if task is None else task.state()
+
+    def call_off(self, number: int) -> None:
+        """End this task early."""
+        if (task := self._current(number)) is not None:
+            task.off.set()
+
+
 # --------------------------------------------------------------------------------------------------
 # The watching actor: what lists, dumps and records the Serve processes of a node, on that node.
 #
-# A plain class, made an actor by the program (conductor.py). Rule: nothing of ours is left on a
-# node, whatever ends the actor: py-spy ends with it (load/tied.py), and writes into memory instead
-# of a file.
+# Rule: nothing of ours is left on a node, whatever ends the actor: py-spy writes into memory, not
+# into a file.
 
 SPARE_S: Final = 30.0
 """How much longer than planned a recording may go on when nobody ends it."""
 
 END_S: Final = STOP_S + 10.0
-"""How long a node may take, once it is told to end, to say what it has."""
+"""How long a node may take from the order to end until it answers with what it has."""
 
 TICK_S: Final = 0.1
 
@@ -91,39 +131,32 @@ class Tied(Recording):
                 self._place.unlink()
 
 
-class Session:
-    """One recording of this node, as it stands. `number` tells it from a former one."""
+class Session(Task):
+    """One recording of this node, as it stands."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.end = threading.Event()
-        self.sampling = False
+    sampling = False
+
+    def state(self) -> dict[str, Any]:
+        return {"sampling": self.sampling}
 
     def wait_ready(self, recordings: Sequence[Recording]) -> None:
         """Until all sample, have ended, or took too long."""
         deadline = time.monotonic() + READY_S
         while not all(one.settled for one in recordings):
-            if time.monotonic() > deadline or self.end.wait(TICK_S / 2):
+            if time.monotonic() > deadline or self.off.wait(TICK_S / 2):
                 break
         self.sampling = True
 
     def wait_end(self, recordings: Sequence[Recording], longest_s: float) -> None:
-        """Until it is told to end, or nothing is left to be recorded."""
+        """Until it is called off, or nothing is left to be recorded."""
         deadline = time.monotonic() + longest_s
         while any(one.running for one in recordings) and time.monotonic() < deadline:
-            if self.end.wait(TICK_S):
+            if self.off.wait(TICK_S):
                 return
 
 
-class WatchActor:
+class WatchActor(NodeActor):
     """Looks at processes of its node. Answers are plain content; nothing is raised."""
-
-    def __init__(self) -> None:
-        self._session: Session | None = None
-
-    def hello(self, program: str | None = None) -> dict[str, Any]:
-        """That it is up."""
-        return {"pid": os.getpid(), "package": serve_bench.__file__}
 
     def processes(self, seconds: float) -> list[dict[str, Any]]:
         """The Serve processes of this node, and what each uses."""
@@ -131,14 +164,14 @@ class WatchActor:
 
     def dump(self, pids: Sequence[int], native: bool) -> list[dict[str, Any]]:
         """The stacks of each process now: `text`, or the `problem`."""
-        told: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         for pid in pids:
             try:
                 check_process(pid)
-                told.append({"pid": pid, "text": dump(pid, native=native)})
+                answers.append({"pid": pid, "text": dump(pid, native=native)})
             except (BadInput, RunFailed) as error:
-                told.append({"pid": pid, "problem": str(error)})
-        return told
+                answers.append({"pid": pid, "problem": str(error)})
+        return answers
 
     def record(
         self,
@@ -149,10 +182,10 @@ class WatchActor:
         duration_s: float,
         mark: Mapping[str, str],
     ) -> dict[str, Any]:
-        """Records these processes at once, until it is told to end."""
-        session = self._session = Session(number)
+        """Records these processes at once, until called off."""
+        session = self._task = Session(number)
         longest_s = duration_s + READY_S + SPARE_S
-        recordings, told = [], []
+        recordings, outcomes = [], []
         with contextlib.ExitStack() as stack:
             for pid in pids:
                 recording = Tied(pid, Path(str(pid)), Options(**options), format, longest_s, mark)
@@ -162,23 +195,11 @@ class WatchActor:
                     recording.start()
                     recordings.append(recording)
                 except (BadInput, RunFailed) as error:
-                    told.append({"pid": pid, "problem": str(error)})
+                    outcomes.append({"pid": pid, "problem": str(error)})
             session.wait_ready(recordings)
             session.wait_end(recordings, longest_s)
-            told += [_stopped(recording) for recording in recordings]
-        return {"kind": "recorded", "processes": told}
-
-    def progress(self, number: int) -> dict[str, Any] | None:
-        """How this recording stands; None before it has begun."""
-        session = self._session
-        if session is None or session.number != number:
-            return None
-        return {"sampling": session.sampling}
-
-    def call_off(self, number: int) -> None:
-        """End this recording: what was sampled is kept."""
-        if self._session is not None and self._session.number == number:
-            self._session.end.set()
+            outcomes += [_stopped(recording) for recording in recordings]
+        return {"kind": "recorded", "processes": outcomes}
 
 
 def _stopped(recording: Tied) -> dict[str, Any]:
@@ -211,67 +232,44 @@ def _parents(pid: int) -> set[int]:
 
 
 # --------------------------------------------------------------------------------------------------
+# The load actor.
 
 
-class Drive:
-    """One load on this node, as it stands. `number` tells it from a former one."""
+class Drive(Task):
+    """One load on this node, as it stands. `begin_ns`: when its gate was opened; 0 before."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.progress: Progress | None = None
-        self.opened_after_s: float | None = None
-        self._at_gate = threading.Event()
-        self._off = threading.Event()
-        self._begin_ns = 0
-
-    def begin(self) -> None:
-        """Open the gate."""
-        self._begin_ns = time.perf_counter_ns()
-
-    def call_off(self) -> None:
-        """End early: what was measured stands."""
-        self._off.set()
-
-    def called_off(self) -> bool:
-        """Whether it was."""
-        return self._off.is_set()
+    progress: Progress | None = None
+    opened_after_s: float | None = None
+    begin_ns = 0
+    _at_gate = False
 
     def look(self, progress: Progress) -> None:
         """How the load stands; where it is called off, that reaches the driver from here."""
         self.progress = progress
-        if self._off.is_set():
+        if self.off.is_set():
             raise KeyboardInterrupt
 
     def may_measure(self) -> bool:
-        """Asked when all is ready to be measured, until the gate is open."""
-        self._at_gate.set()
-        if self._off.is_set():
+        """Called when all is ready to be measured, until the gate is open."""
+        self._at_gate = True
+        if self.off.is_set():
             raise KeyboardInterrupt
-        if not self._begin_ns:
+        if not self.begin_ns:
             return False
         if self.opened_after_s is None:
-            self.opened_after_s = (time.perf_counter_ns() - self._begin_ns) / 1e9
+            self.opened_after_s = (time.perf_counter_ns() - self.begin_ns) / 1e9
         return True
 
     def state(self) -> dict[str, Any]:
-        """For the program: plain content."""
         return {
             "progress": None if self.progress is None else asdict(self.progress),
-            "at_gate": self._at_gate.is_set(),
+            "at_gate": self._at_gate,
             "opened_after_s": self.opened_after_s,
         }
 
 
-class LoadActor:
+class LoadActor(NodeActor):
     """Drives one load after the other on its node."""
-
-    def __init__(self) -> None:
-        self._drive: Drive | None = None
-
-    def hello(self, program: str | None = None) -> dict[str, Any]:
-        """That it is up, from where it has this package, and whether it has the program."""
-        has = program is None or shutil.which(program) is not None
-        return {"pid": os.getpid(), "package": serve_bench.__file__, "has_program": has}
 
     def drive(
         self,
@@ -282,12 +280,12 @@ class LoadActor:
         sample: bool,
     ) -> dict[str, Any]:
         """Drive a load to its end. What came of it, as plain content; nothing is raised."""
-        drive = self._drive = Drive(number)
+        drive = self._task = Drive(number)
         spec, times = Load.from_json(load), Timing(**timing)
         sampler = sampler_of(processes_here()) if sample else None
         try:
             with sampler or nullcontext():
-                told, began_ns, seconds = _carry_out(drive, spec, times, mark)
+                outcome, began_ns, seconds = _carry_out(drive, spec, times, mark)
         except KeyboardInterrupt:
             return {"kind": "called_off"}
         except LoadError as error:
@@ -295,46 +293,35 @@ class LoadActor:
             return {"kind": "load_error", "error_class": error.error_class, **where}
         except ExternalError as error:
             return {"kind": "refused", "reason": str(error)}
-        except Exception as error:  # noqa: BLE001 - a defect here must be told there, whatever it is
+        except Exception as error:  # noqa: BLE001 - whatever breaks here must reach the parent
             detail = traceback.format_exc().splitlines()[-12:]
-            return {
-                "kind": "broken",
-                "reason": f"{type(error).__name__}: {error}",
-                "detail": detail,
-            }
+            reason = f"{type(error).__name__}: {error}"
+            return {"kind": "broken", "reason": reason, "detail": detail}
         usage = None if sampler is None else sampler.summary(began_ns, seconds)
-        out = {**told, "usage": usage, "opened_after_s": drive.opened_after_s}
-        return {**out, "began_at_ns": began_ns}
-
-    def progress(self, number: int) -> dict[str, Any] | None:
-        """How this drive stands; None before it has begun."""
-        drive = self._drive
-        return drive.state() if drive is not None and drive.number == number else None
+        gate = {"opened_after_s": drive.opened_after_s, "began_at_ns": began_ns}
+        return {**outcome, "usage": usage, **gate}
 
     def begin(self, number: int) -> None:
         """Open the gate of this drive."""
-        if self._drive is not None and self._drive.number == number:
-            self._drive.begin()
-
-    def call_off(self, number: int) -> None:
-        """End this drive early."""
-        if self._drive is not None and self._drive.number == number:
-            self._drive.call_off()
+        drive = self._current(number)
+        if isinstance(drive, Drive):
+            drive.begin_ns = time.perf_counter_ns()
 
 
 def _carry_out(
     drive: Drive, load: Load, timing: Timing, mark: Mapping[str, str]
 ) -> tuple[dict[str, Any], int, float]:
-    """What the load told, when its measured part began (time.time_ns) and the seconds of it."""
+    """What came of the load, when its measured part began (time.time_ns) and its seconds."""
     if load.client in ("wrk", "ab"):
         while not drive.may_measure():  # these programs have no warm-up of ours
             time.sleep(0.005)
         began_ns = time.time_ns()
         place = Path(mark.get(DIRECTORY_MARK, ""))  # of the run, where this node is its host
         here = place if place.is_absolute() and place.is_dir() else None
-        told = drive_external(load, timing, mark=mark, place=here, called_off=drive.called_off)
-        out = {"kind": "external", "result": told.to_json(), "interrupted": drive.called_off()}
-        return out, began_ns, told.seconds
+        off = drive.off.is_set
+        external = drive_external(load, timing, mark=mark, place=here, called_off=off)
+        out = {"kind": "external", "result": external.to_json(), "interrupted": off()}
+        return out, began_ns, external.seconds
     interrupted = False
     try:
         result: LoadResult = drive_load(

@@ -1,8 +1,8 @@
 """The load actors of a cluster and one load on all of them, seen from the program.
 
-Rule: a thread asks the actors how they stand and notices who does not answer; the program stays
-free to be asked. Nodes begin together by message, and the round trip of that message bounds how far
-apart they began: no clock of a node is compared with another's.
+Rule: a thread asks the actors how they stand and notices which do not answer, so the program always
+answers its parent. Nodes begin together by message, and the round trip of that message bounds how
+far apart they began: no clock of a node is compared with another's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GATE_S: Final = 30.0
 """How long beyond its warm-up and its connecting a node may take to be ready."""
 
 CALL_OFF_S: Final = 8.0
-"""How long nodes may take to say what they have once a load is called off."""
+"""How long nodes may take to give what they have once a load is called off."""
 
 TICK_S: Final = 0.25
 
@@ -47,7 +47,7 @@ class Hand:
     future: Any
     state: dict[str, Any] = field(default_factory=dict)
     heard: float = field(default_factory=now)  # when it last answered
-    told: float = field(default_factory=now)  # when its counts were last heard
+    counted: float = field(default_factory=now)  # when its counts were last heard
     question: Any = None
     outcome: dict[str, Any] | None = None
 
@@ -60,7 +60,7 @@ class Hand:
             "reason": reason,
             "completed": progress["completed"] if measured else 0,
             "failed": progress["failed"] if measured else 0,
-            "age_s": round(now() - self.told, 3),
+            "age_s": round(now() - self.counted, 3),
         }
 
 
@@ -80,6 +80,7 @@ class Conductor:
         self._skew_s: float | None = None
         self._opened = False
         self._gate_deadline = 0.0
+        self._end_by: float | None = None
 
     def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
@@ -126,16 +127,20 @@ class Conductor:
         sample: bool,
     ) -> None:
         """Start a load on all these nodes, whose actors are up; returns at once."""
-        self._numbers += 1
-        self._off.clear()
-        self._broken = self._skew_s = None
-        self._opened = False
+        self._skew_s, self._opened = None, False
         connect_s = max(load["connect_timeout_s"] for load in loads.values())
         self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
+        self._start("drive", {node: (load, timing, mark, sample) for node, load in loads.items()})
+
+    def _start(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> None:
+        """Have the actors of these nodes begin a task; a thread watches them to their end."""
+        self._numbers += 1
+        self._off.clear()
+        self._broken = None
         self._hands = []
-        for node, load in loads.items():
+        for node, order in orders.items():
             actor = self._actors[node]
-            future = actor.drive.remote(self._numbers, load, timing, mark, sample)
+            future = getattr(actor, method).remote(self._numbers, *order)
             self._hands.append(Hand(node, actor, future))
         self._thread = threading.Thread(target=self._watch, name="conductor", daemon=True)
         self._thread.start()
@@ -144,10 +149,7 @@ class Conductor:
         """How each node stands, whether all have ended, and what broke in here."""
         ended = self._thread is None or not self._thread.is_alive()
         states = {
-            hand.node: {
-                **hand.state,
-                "ended": None if hand.outcome is None else hand.outcome["kind"],
-            }
+            hand.node: hand.state | {"ended": hand.outcome and hand.outcome["kind"]}
             for hand in self._hands
         }
         return {"nodes": states, "ended": ended, "broken": self._broken}
@@ -173,26 +175,29 @@ class Conductor:
 
     def _watch(self) -> None:
         """Until every node has ended or is lost."""
-        deadline: float | None = None
+        self._end_by = None
         try:
             while self._working:
                 self._listen(TICK_S)
-                if not self._opened:
-                    self._open_gate()
-                if self._off.is_set() and deadline is None:
-                    deadline = now() + CALL_OFF_S
-                    for hand in self._working:
-                        hand.actor.call_off.remote(self._numbers)
-                if deadline is not None and now() > deadline:
-                    for hand in self._working:
-                        self._lose(hand, "it did not answer when the load was called off")
+                self._step()
             self._narrow_skew()
         except BaseException as error:  # the parent must hear of it, whatever it is
             self._broken = f"{type(error).__name__}: {error}"
             raise
 
+    def _step(self) -> None:
+        if not self._opened:
+            self._open_gate()
+        if self._off.is_set() and self._end_by is None:
+            self._end_by = now() + CALL_OFF_S
+            for hand in self._working:
+                hand.actor.call_off.remote(self._numbers)
+        if self._end_by is not None and now() > self._end_by:
+            for hand in self._working:
+                self._lose(hand, "it did not answer when the load was called off")
+
     def _listen(self, seconds: float) -> None:
-        """Take in what nodes say within so many seconds; nodes that died or are silent are lost."""
+        """Take in answers of nodes for so many seconds; nodes that died or are silent are lost."""
         until = now() + seconds
         for hand in self._working:
             if hand.question is None:
@@ -225,7 +230,7 @@ class Conductor:
                 return
             hand.heard = now()
             if state is not None:
-                hand.state, hand.told = state, hand.heard
+                hand.state, hand.counted = state, hand.heard
 
     def _lose(self, hand: Hand, reason: str) -> None:
         hand.lose(reason)
@@ -264,8 +269,8 @@ class Conductor:
 def why(error: BaseException) -> str:
     """Ray's reason in one line: without ids and the traceback around it."""
     if isinstance(error, ray.exceptions.ActorUnavailableError):
-        found = re.search(r"RPC error: (.+?)(?: rpc_code|$)", str(error), re.MULTILINE)
-        return f"the connection to its actor broke{f' ({found[1]})' if found else ''}"
+        match = re.search(r"RPC error: (.+?)(?: rpc_code|$)", str(error), re.MULTILINE)
+        return f"the connection to its actor broke{f' ({match[1]})' if match else ''}"
     lines = [line for line in str(error).splitlines() if line.strip() and line[0] not in "\t "]
     text = lines[-1].strip() if lines else type(error).__name__
     for mark in (" Node Id:", " The worker ", " Worker exit", ": Worker", " Reference"):
@@ -320,17 +325,10 @@ class Lookout(Conductor):
         mark: Mapping[str, str],
     ) -> None:
         """Start recording these processes of these nodes, whose actors are up; returns at once."""
-        self._numbers += 1
-        self._off.clear()
-        self._broken = self._sampling_since = None
+        self._sampling_since = None
         self._duration_s, self._began = duration_s, now()
-        self._hands = []
-        for node, wanted in pids.items():
-            actor = self._actors[node]
-            order = (self._numbers, wanted, options, format, duration_s, mark)
-            self._hands.append(Hand(node, actor, actor.record.remote(*order)))
-        self._thread = threading.Thread(target=self._watch, name="lookout", daemon=True)
-        self._thread.start()
+        more = (options, format, duration_s, mark)
+        self._start("record", {node: (some, *more) for node, some in pids.items()})
 
     def status(self) -> dict[str, Any]:
         """As of a load, and for how long all nodes have been sampling; None before they do."""
@@ -341,41 +339,28 @@ class Lookout(Conductor):
         """What came of each node, what was recorded in files of this folder (`file`)."""
         out = {}
         for hand in self._hands:
-            told = dict(hand.outcome or {"kind": "lost", "reason": "it gave no answer"})
-            told["processes"] = [
-                self._put(folder / f"{hand.node}-{one['pid']}", one)
-                for one in told.get("processes", ())
-            ]
-            out[hand.node] = told
+            outcome = dict(hand.outcome or {"kind": "lost", "reason": "it gave no answer"})
+            processes = [dict(one) for one in outcome.get("processes", ())]
+            for one in processes:
+                if "content" in one:
+                    file = folder / f"{hand.node}-{one['pid']}"
+                    file.write_bytes(one.pop("content"))
+                    one["file"] = str(file)
+            out[hand.node] = outcome | {"processes": processes}
         return out
-
-    def _put(self, file: Path, told: Mapping[str, Any]) -> dict[str, Any]:
-        if "content" not in told:
-            return dict(told)
-        file.write_bytes(told["content"])
-        return {**{name: told[name] for name in told if name != "content"}, "file": str(file)}
 
     # -- the thread -----------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """Until every node has told what it recorded, or is lost."""
-        deadline: float | None = None
-        try:
-            while self._working:
-                self._listen(TICK_S)
-                self._note_sampling()
-                if self._is_over():
-                    deadline = deadline or now() + END_S
-                    self._end(deadline)
-        except BaseException as error:  # the parent must hear of it, whatever it is
-            self._broken = f"{type(error).__name__}: {error}"
-            raise
-
-    def _end(self, deadline: float) -> None:
-        """Tell those that still work, again and again: a first word may come before the recording
-        itself. Who is late is lost."""
+    def _step(self) -> None:
+        """When it is over, those that still work are called off again and again: a first call may
+        come before the recording itself. A node that is late is lost."""
+        self._note_sampling()
+        since = self._sampling_since
+        if not self._off.is_set() and (since is None or now() - since < self._duration_s):
+            return
+        self._end_by = self._end_by or now() + END_S
         for hand in self._working:
-            if now() > deadline:
+            if now() > self._end_by:
                 self._lose(hand, f"it did not end its recording in {END_S:.0f} s")
             else:
                 hand.actor.call_off.remote(self._numbers)
@@ -389,7 +374,3 @@ class Lookout(Conductor):
         for hand in late:
             self._lose(hand, f"it did not begin to record in {START_S:.0f} s")
         self._sampling_since = now()
-
-    def _is_over(self) -> bool:
-        since = self._sampling_since
-        return self._off.is_set() or (since is not None and now() - since >= self._duration_s)

@@ -1,4 +1,4 @@
-"""The parent's side of a load from every node: starts the program, orders loads, tells progress.
+"""The parent's side of all nodes: starts the program, orders loads and recordings, tells progress.
 
 Rule: nothing here imports ray, and nothing here waits without an end. The program dies with this
 process (stdin), and with it Ray ends the actors, and the load workers with those.
@@ -20,19 +20,22 @@ from typing import Any, Final, Self, TypeAlias
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.nodes import Lost, Node, node_fact
+from serve_bench.core.nodes import Lost, Node, full_name, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalResult
 from serve_bench.load.merge import combine
+from serve_bench.nodes.actors import END_S
+from serve_bench.observing.processes import InUse, ServeProcess
+from serve_bench.observing.profiler import Options
 from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.strays import marks
 
 # --------------------------------------------------------------------------------------------------
 # What all nodes of a load give back: progress while it runs, each one's part, the sum of all.
 #
-# Rule: only reads what the program tells and adds up; nothing is asked for here.
+# Rule: only reads the answers of the program and adds up.
 
 Part: TypeAlias = LoadResult | ExternalResult | Lost
 
@@ -76,8 +79,12 @@ class NodesResult:
         ]
 
 
+def _load_error(outcome: Mapping[str, Any]) -> LoadError:
+    return LoadError(*(outcome[name] for name in ("error_class", "host", "port", "reason")))
+
+
 def part_of(outcome: Mapping[str, Any]) -> Part:
-    """What came of a node, from what the program tells of it."""
+    """What came of a node, from the program's answer about it."""
     kind = outcome["kind"]
     if kind == "load":
         return LoadResult.from_json(outcome["result"])
@@ -86,10 +93,7 @@ def part_of(outcome: Mapping[str, Any]) -> Part:
     if kind == "lost":
         return Lost(outcome["reason"], outcome["completed"], outcome["failed"], outcome["age_s"])
     if kind == "load_error":
-        error = LoadError(
-            outcome["error_class"], outcome["host"], outcome["port"], outcome["reason"]
-        )
-        return Lost(str(error))
+        return Lost(str(_load_error(outcome)))
     return Lost(outcome.get("reason", "called off before it measured"))
 
 
@@ -100,7 +104,7 @@ def summed(states: Iterable[Mapping[str, Any]]) -> Progress | None:
     """The nodes that work, as one: rates and counts added, the phase of the one that is least far.
 
     Percentiles of several nodes cannot be had from theirs, so there are none. None before any node
-    has told of itself.
+    has reported.
     """
     known = [one["progress"] for one in states if one.get("progress") and not one.get("ended")]
     if not known:
@@ -238,9 +242,17 @@ class NodeCrew:
         }
         try:
             self._ask("drive", body, ASK_S)
-            self._await_end(left, on_progress)
+
+            def look(status: Mapping[str, Any]) -> None:
+                if on_progress is not None and (progress := summed(status["nodes"].values())):
+                    on_progress(progress)
+
+            self._await_end("status", POLL_S, look)
         except KeyboardInterrupt as pressed:
-            result = self._called_off(timing, lost)
+            self._end_early("call_off", "status", CALL_OFF_S)
+            answer = self._ask("collect", {}, ASK_S)
+            some = {node: one for node, one in answer["outcomes"].items() if one is not None}
+            result = self._result(some, answer["skew_s"], lost)
             if all(isinstance(part, Lost) for part in result.parts.values()):
                 raise
             raise NodesInterrupted(result) from pressed
@@ -276,10 +288,10 @@ class NodeCrew:
         program = client if client in ("wrk", "ab") else None
         body = {"nodes": list(loads), "program": program, "timeout_s": HIRE_S}
         hands = self._ask("hire", body, 2 * HIRE_S + ASK_S)["hands"]
-        lost = {node: Lost(said["problem"]) for node, said in hands.items() if "problem" in said}
+        lost = {node: Lost(one["problem"]) for node, one in hands.items() if "problem" in one}
         if len(lost) == len(loads):
             raise self._all_lost(lost)
-        without = [n for n, said in hands.items() if n not in lost and not said["has_program"]]
+        without = [n for n, one in hands.items() if n not in lost and not one["has_program"]]
         if program is not None and without:
             names = ", ".join(self._name_of(node) for node in without)
             package = {"wrk": "wrk", "ab": "apache2-utils"}[program]
@@ -289,27 +301,24 @@ class NodeCrew:
         return lost
 
     def _await_end(
-        self, loads: Mapping[str, Load], on_progress: Callable[[Progress], None] | None
+        self, command: str, poll_s: float, look: Callable[[Mapping[str, Any]], None]
     ) -> None:
+        """Ask how a task stands until it has ended. Raises NodesFailed when the program breaks."""
         while True:
-            status = self._ask("status", {}, ASK_S)
+            status = self._ask(command, {}, ASK_S)
             if status["broken"] is not None:
                 raise NodesFailed(f"the program of the nodes broke: {status['broken']}")
             if status["ended"]:
                 return
-            if on_progress is not None and (progress := summed(status["nodes"].values())):
-                on_progress(progress)
-            time.sleep(POLL_S)
+            look(status)
+            time.sleep(poll_s)
 
-    def _called_off(self, timing: Timing, lost: Mapping[str, Lost]) -> NodesResult:
-        """What the nodes have, after Ctrl-C."""
-        self._ask("call_off", {}, ASK_S)
-        deadline = time.monotonic() + CALL_OFF_S
-        while not self._ask("status", {}, ASK_S)["ended"] and time.monotonic() < deadline:
+    def _end_early(self, order: str, command: str, seconds: float) -> None:
+        """After Ctrl-C: order the end, and wait so long for it."""
+        self._ask(order, {}, ASK_S)
+        deadline = time.monotonic() + seconds
+        while not self._ask(command, {}, ASK_S)["ended"] and time.monotonic() < deadline:
             time.sleep(0.1)
-        answer = self._ask("collect", {}, ASK_S)
-        outcomes = {node: one for node, one in answer["outcomes"].items() if one is not None}
-        return self._result(outcomes, answer["skew_s"], lost)
 
     def _collect(self, lost: Mapping[str, Lost]) -> NodesResult:
         answer = self._ask("collect", {}, ASK_S)
@@ -318,8 +327,7 @@ class NodeCrew:
         if len(result.lost) == len(result.parts):
             refused = [one for one in outcomes.values() if one["kind"] == "load_error"]
             if len(refused) == len(outcomes):
-                one = refused[0]
-                raise LoadError(one["error_class"], one["host"], one["port"], one["reason"])
+                raise _load_error(refused[0])
             raise self._all_lost(result.lost)
         return result
 
@@ -342,8 +350,7 @@ class NodeCrew:
         return NodesFailed(f"no node could drive its load: {first}", tuple(others))
 
     def _name_of(self, node_id: str) -> str:
-        known = (node for node in self.nodes if node.node_id == node_id)
-        node = next(known, None)
+        node = next((node for node in self.nodes if node.node_id == node_id), None)
         return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
 
     # -- the program ----------------------------------------------------------------------------
@@ -383,3 +390,164 @@ def _bare(host: str) -> str:
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(inner))
     return host
+
+
+# --------------------------------------------------------------------------------------------------
+# The Serve processes of every node: lists, dumps and recordings of them.
+#
+# Rule: a node that cannot be looked at is a line with its name, and the rest goes on.
+
+LOOK_S: Final = 0.5
+"""How long the CPU use of processes is watched for a list."""
+
+ANSWER_S: Final = 30.0
+"""How long a node may take to list its processes, or to dump stacks."""
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """The stacks of a process of a node."""
+
+    node: Node
+    pid: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A recording of a process of a node, and the file that holds what py-spy gave."""
+
+    node: Node
+    pid: int
+    file: Path
+    samples: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FromNodes:
+    """The recordings of all nodes. `interrupted`: by Ctrl-C; what was sampled by then is kept."""
+
+    done: tuple[Brought, ...]
+    failed: tuple[RunFailed, ...]
+    interrupted: bool = False
+
+
+class WatchCrew(NodeCrew):
+    """A NodeCrew that looks at processes. `start` first; leaving it ends all.
+
+    `watch` puts an actor on nodes, the other methods take nodes that have one.
+    """
+
+    def watch(self, nodes: Iterable[Node]) -> tuple[tuple[Node, ...], tuple[RunFailed, ...]]:
+        """The nodes that can be looked at now, and why the others cannot."""
+        wanted = tuple(nodes)
+        body = {"nodes": [node.node_id for node in wanted], "timeout_s": HIRE_S}
+        hands = self._ask("watch", body, 2 * HIRE_S + ASK_S)["hands"]
+        here = tuple(node for node in wanted if "problem" not in hands[node.node_id])
+        return here, self._problems(hands, wanted)
+
+    def processes(
+        self, nodes: Iterable[Node]
+    ) -> tuple[dict[str, tuple[InUse, ...]], tuple[RunFailed, ...]]:
+        """The Serve processes of each node, by node id, and what went wrong."""
+        wanted = tuple(nodes)
+        bodies = {node.node_id: {"seconds": LOOK_S} for node in wanted}
+        answers, failed = self._each("processes", bodies, wanted)
+        used = {
+            node.node_id: tuple(
+                InUse(ServeProcess(**one["process"]), one["cpu"], one["rss_bytes"])
+                for one in answer
+            )
+            for node, answer in answers
+        }
+        return used, failed
+
+    def dump(
+        self, pids: Mapping[Node, list[int]], *, native: bool
+    ) -> tuple[tuple[Dumped, ...], tuple[RunFailed, ...]]:
+        """The stacks of these processes now, and what went wrong."""
+        bodies = {node.node_id: {"pids": some, "native": native} for node, some in pids.items()}
+        answers, failed = self._each("dump", bodies, tuple(pids))
+        done, more = [], []
+        for node, answer in answers:
+            for one in answer:
+                if "problem" in one:
+                    more.append(self._failed(node, one["problem"]))
+                else:
+                    done.append(Dumped(node, one["pid"], one["text"]))
+        return tuple(done), (*failed, *more)
+
+    def record(
+        self,
+        pids: Mapping[Node, list[int]],
+        options: Options,
+        format: str,
+        duration_s: float,
+        folder: Path,
+        on_progress: Callable[[float], None] = lambda seconds: None,
+    ) -> FromNodes:
+        """Record these processes at once; what py-spy gave is brought into the folder.
+
+        `on_progress` takes the seconds since all nodes sample. On Ctrl-C what was sampled is
+        brought, within 40 s. Raises NodesFailed when the program breaks.
+        """
+        body = {
+            "pids": {node.node_id: some for node, some in pids.items()},
+            "options": asdict(options),
+            "format": format,
+            "duration_s": duration_s,
+            "mark": self._marks,
+        }
+        interrupted = False
+        try:
+            self._ask("record", body, ASK_S)
+
+            def look(status: Mapping[str, Any]) -> None:
+                if status["sampled_s"] is not None:
+                    on_progress(status["sampled_s"])
+
+            self._await_end("recording", POLL_S / 2, look)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._end_early("end_recording", "recording", END_S + 2.0)
+        outcomes = self._ask("bring", {"folder": str(folder)}, ASK_S)["outcomes"]
+        return self._brought(outcomes, {node.node_id: node for node in pids}, interrupted)
+
+    def _brought(
+        self, outcomes: Mapping[str, Any], nodes: Mapping[str, Node], interrupted: bool
+    ) -> FromNodes:
+        done, failed = [], []
+        for node_id, outcome in outcomes.items():
+            node = nodes[node_id]
+            if outcome["kind"] == "lost":
+                failed.append(self._failed(node, f"its recordings are lost: {outcome['reason']}"))
+            for one in outcome["processes"]:
+                if "problem" in one:
+                    failed.append(self._failed(node, one["problem"]))
+                    continue
+                notes = tuple(f"{self.named(node)}: {note}" for note in one["notes"])
+                done.append(Brought(node, one["pid"], Path(one["file"]), one["samples"], notes))
+        return FromNodes(tuple(done), tuple(failed), interrupted)
+
+    def named(self, node: Node) -> str:
+        """How a node is called in a sentence."""
+        return full_name(node, [one for one in self.nodes if one.alive])
+
+    def _each(
+        self, method: str, bodies: Mapping[str, Mapping[str, Any]], nodes: tuple[Node, ...]
+    ) -> tuple[list[tuple[Node, Any]], tuple[RunFailed, ...]]:
+        body = {"method": method, "bodies": bodies, "timeout_s": ANSWER_S}
+        answers = self._ask("each", body, ANSWER_S + ASK_S)["nodes"]
+        known = [(node, answers[node.node_id]) for node in nodes]
+        given = [(node, one["answer"]) for node, one in known if "answer" in one]
+        return given, self._problems(answers, nodes)
+
+    def _problems(
+        self, answers: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node]
+    ) -> tuple[RunFailed, ...]:
+        every = ((node, answers[node.node_id].get("problem")) for node in nodes)
+        return tuple(self._failed(node, problem) for node, problem in every if problem is not None)
+
+    def _failed(self, node: Node, reason: str) -> RunFailed:
+        return RunFailed(f"{self.named(node)}: {reason}")

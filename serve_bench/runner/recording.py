@@ -22,7 +22,7 @@ from serve_bench.observing.profiler import FORMATS, Options, Recorded, Recording
 from serve_bench.store.files import make_room, read_toml, remove_empty, shipped, why, write_whole
 
 if TYPE_CHECKING:
-    from serve_bench.nodes.watch_crew import WatchCrew
+    from serve_bench.nodes.crew import WatchCrew
 
 
 # --------------------------------------------------------------------------------------------------
