@@ -71,20 +71,23 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
 }
 ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
 
+HERE: Final = Path(__file__).parent
+
 #: Test files whose tests all start processes, open sockets or wait.
 PROCESS_FILES: Final = frozenset(
-    f"test_{name}.py"
-    for name in """cli_load cli_profile cli_versus load load_client_bound load_external load_in_turn
-    load_open load_slices load_transport ports profiler sampler strays versus_rows
-    wheel""".split()
+    f"{name}.py"
+    for name in """load/test_client_bound load/test_drive load/test_external load/test_in_turn
+    load/test_open load/test_transport observing/test_profiler observing/test_sampler test_cli_load
+    test_cli_profile test_cli_versus test_ports test_strays test_versus_rows test_wheel""".split()
 )
 
 #: Of those that start processes, files that look at how fast or how busy they are: a stage of their
 #: own, with the machine to themselves, while all others without Ray share the cores.
 TIMED_FILES: Final = frozenset(
-    f"test_{name}.py"
-    for name in """cli_load cli_recsys cli_versus load load_client_bound load_external load_in_turn
-    load_open load_slices profiler rpc sampler versus_rows""".split()
+    f"{name}.py"
+    for name in """integration/test_rpc load/test_client_bound load/test_drive load/test_external
+    load/test_in_turn load/test_open observing/test_profiler observing/test_sampler test_cli_load
+    test_cli_recsys test_cli_versus test_versus_rows""".split()
 )
 
 _deselected: Counter[str] = Counter()
@@ -97,9 +100,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before `-m` chooses: the markers `process` and `alone` for the files above."""
-    if item.path.name in PROCESS_FILES:
+    name = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
+    if name in PROCESS_FILES:
         item.add_marker("process")
-    if item.path.name in TIMED_FILES and item.get_closest_marker("process"):
+    if name in TIMED_FILES and item.get_closest_marker("process"):
         item.add_marker("alone")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli import run
-from tests.test_profiler import TWO
+from tests.observing.test_profiler import TWO
 
 
 @pytest.fixture(autouse=True)

@@ -117,7 +117,7 @@ def test_a_404_of_a_proxy_that_does_not_know_the_app_yet_is_waited_for(
 
 
 def test_the_reason_of_a_failed_deploy_is_the_end_of_its_traceback(deploying: Any) -> None:
-    refusal: Any = importlib.import_module("refusal")
+    refusal: Any = importlib.import_module("asking")
     lines = [
         "RuntimeError: Traceback (most recent call last):",
         '  File "x"',
@@ -142,7 +142,7 @@ INFO 10:00:02 default_Front a1 -- GET / 500
 
 
 def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deploying: Any) -> None:
-    refusal: Any = importlib.import_module("refusal")
+    refusal: Any = importlib.import_module("asking")
     assert refusal.traceback_in(LOG) == [
         "Traceback (most recent call last):",
         '  File "/home/me/shop.py", line 19, in best',

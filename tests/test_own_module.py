@@ -15,13 +15,13 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.place import Place
-from serve_bench.doctor.ray_checks import interpreter
+from serve_bench.doctor.tool_checks import interpreter
 from serve_bench.load import drive_load, external
 from serve_bench.nodes import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
-from tests.loads import TIMING
+from tests.load.loads import TIMING
 from tests.servers import serving
 
 pytestmark = pytest.mark.process

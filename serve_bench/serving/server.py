@@ -36,7 +36,7 @@ from serve_bench.serving.strays import Reaped, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
-#: For each further raylet: serving/cluster/raylets.py gives it 60 s to join.
+#: For each further raylet: serving/cluster/starting.py gives it 60 s to join.
 RAYLET_TIMEOUT_S = 65.0
 
 OWNER_TIMEOUT_S = 10.0
@@ -226,16 +226,16 @@ class Serving:
             children = psutil.Process(self._child.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
-        found = [Process(self._child.pid, "driver", "serve-bench cluster")]
+        out = [Process(self._child.pid, "driver", "serve-bench cluster")]
         for child in children:
             try:
                 line = child.cmdline()
                 title = child.name() if len(line) > 1 else (line or [child.name()])[0]
                 role = role_of(" ".join(line) or title)
-                found.append(Process(child.pid, role, without_method(title)))
+                out.append(Process(child.pid, role, without_method(title)))
             except psutil.NoSuchProcess:
                 continue
-        return _with_fallback(found)
+        return _with_fallback(out)
 
     def begin_look(self) -> None:
         """Starts to look at what the replicas wait in. Raises LaunchFailed."""
@@ -318,10 +318,10 @@ class Serving:
     ) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
-            told = self._child.ask(
+            answer = self._child.ask(
                 command, body, timeout_s, lambda name, _: report(name), broken=self.broken
             )
-            return told
+            return answer
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
 

@@ -96,10 +96,10 @@ def started(pid: int) -> int:
     """When a process started, in ticks since the boot (Linux, proc_pid_stat(5), field 22): the same
     however the clock is set. Elsewhere in ms of the clock. Raises psutil.NoSuchProcess."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return int(psutil.Process(pid).create_time() * 1000)  # no /proc, or no process
-    return int(told.rpartition(")")[2].split()[19])
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _pid_namespace(pid: int) -> int:
@@ -148,10 +148,10 @@ def new_run() -> str:
 def _ours(process: psutil.Process) -> bool:
     """Whether a process is our own user's, and of none that it got rights from (setuid)."""
     try:
-        told = process.uids()
+        uids = process.uids()
     except psutil.Error:
         return False
-    return {told.real, told.effective, told.saved} == {os.getuid()}
+    return {uids.real, uids.effective, uids.saved} == {os.getuid()}
 
 
 def _mark_of(process: psutil.Process, name: str) -> str | None:
@@ -182,7 +182,7 @@ def find(run_id: str, launch: str | None = None, place: Path | None = None) -> l
     have started is found by descent, and may be another user's: nobody can take it on by himself.
     """
     directory = str((place or run_directory(run_id)) / (launch or ""))
-    found: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["pid", "status"]):
         if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
@@ -193,15 +193,15 @@ def find(run_id: str, launch: str | None = None, place: Path | None = None) -> l
         else:
             marked = _mark_of(process, LAUNCH_MARK) == f"{run_id}.{launch}"
         if marked or _holds_file_under(process, directory):
-            found[process.pid] = process
-    for process in list(found.values()):
+            processes[process.pid] = process
+    for process in list(processes.values()):
         try:
             for child in process.children(recursive=True):
                 if child.pid != os.getpid() and child.status() != psutil.STATUS_ZOMBIE:
-                    found.setdefault(child.pid, child)
+                    processes.setdefault(child.pid, child)
         except psutil.Error:
             continue
-    return list(found.values())
+    return list(processes.values())
 
 
 @dataclass(frozen=True)
@@ -400,9 +400,9 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C at the terminal must not reach it
     )
     assert warden.stdout is not None
-    said = warden.stdout.readline()
-    if said != _WARDEN_READY:
-        rest = (said + warden.stdout.read()).decode(errors="replace").splitlines()
+    line = warden.stdout.readline()
+    if line != _WARDEN_READY:
+        rest = (line + warden.stdout.read()).decode(errors="replace").splitlines()
         raise RunFailed("the process that cleans up after a killed run did not start", tuple(rest))
     return warden
 

@@ -26,7 +26,7 @@ from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, wait_until_clean
-from tests.test_load_client_bound import FAST_SERVER, pinned, running
+from tests.load.test_client_bound import FAST_SERVER, pinned, running
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(180)]
 

@@ -124,16 +124,16 @@ RANKERS: dict[str, Callable[[Shape, Any, int], Ranker]] = {
 }
 
 
-def resolve_device(asked: str) -> str:
+def resolve_device(wanted: str) -> str:
     """The device that "auto", "cpu" or "cuda" means. ValueError: CUDA is asked for in vain."""
-    if asked == "cpu":
+    if wanted == "cpu":
         return "cpu"
-    found = bool(torch.cuda.is_available())
-    if asked == "cuda" and not found:
+    available = bool(torch.cuda.is_available())
+    if wanted == "cuda" and not available:
         built = torch.version.cuda
         why = "torch is built without CUDA" if built is None else "torch finds no CUDA device"
         raise ValueError(why)
-    return "cuda" if found else "cpu"
+    return "cuda" if available else "cpu"
 
 
 def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranker:

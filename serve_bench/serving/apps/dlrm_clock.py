@@ -24,13 +24,13 @@ REPEATS = 7
 CALLS = 2000
 
 
-def threads(asked: int | None) -> int:
+def threads(wanted: int | None) -> int:
     """Sets the number of threads of torch's operators; the number in force.
 
     Also when it stays the same: until it is set, MKL takes fewer threads for products that it finds
     small, and two rankers would not be given the same.
     """
-    torch.set_num_threads(int(torch.get_num_threads()) if asked is None else asked)
+    torch.set_num_threads(int(torch.get_num_threads()) if wanted is None else wanted)
     return int(torch.get_num_threads())
 
 

@@ -78,10 +78,10 @@ class GraphCache:
     def slot(self, rows: int) -> Slot:
         """The slot for a batch of so many rows, captured if it is not there."""
         size = padded(rows)
-        found = self._slots.get(size)
-        if found is not None:
+        kept = self._slots.get(size)
+        if kept is not None:
             self._slots.move_to_end(size)
-            return found
+            return kept
         while len(self._slots) >= self._most:
             self._slots.popitem(last=False)
         made = self._slots[size] = self._capture(size)

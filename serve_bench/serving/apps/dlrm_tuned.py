@@ -92,9 +92,9 @@ class TunedRanker:
             return out
 
     def _workspace(self, rows: int) -> _Workspace:
-        found = self._workspaces.get(rows)
-        if found is not None:
-            return found
+        kept = self._workspaces.get(rows)
+        if kept is not None:
+            return kept
         if rows > self._memory.rows:
             self._memory = _Memory(self._model, padded(rows))
             self._workspaces.clear()
@@ -243,9 +243,9 @@ def _huge_pages_mb(table: Any) -> float | None:
         return None
     inside = False
     for line in smaps.read_text(encoding="ascii", errors="replace").splitlines():
-        found = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
-        if found:
-            inside = int(found[1], 16) <= table.data_ptr() < int(found[2], 16)
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if match:
+            inside = int(match[1], 16) <= table.data_ptr() < int(match[2], 16)
         elif inside and line.startswith("AnonHugePages:"):
             return round(int(line.split()[1]) / 1000, 1)
     return None

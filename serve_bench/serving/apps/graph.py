@@ -40,9 +40,9 @@ def _text(answer: Any) -> PlainTextResponse:
     return PlainTextResponse(str(answer))
 
 
-def _input(asked: Request | int) -> int:
+def _input(request: Request | int) -> int:
     """The number that came by a handle, or with a request: its parameter `input`, or 0."""
-    return int(asked.query_params.get("input", 0)) if isinstance(asked, Request) else asked
+    return int(request.query_params.get("input", 0)) if isinstance(request, Request) else request
 
 
 def _deployed(made: type, name: str, args: Mapping[str, Any]) -> Any:
@@ -68,14 +68,14 @@ class Echo:
         self._batched.set_batch_wait_timeout_s(batch_wait_timeout_s)
 
     @serve.batch
-    async def _batched(self, asked: list[bool]) -> list[Any]:
-        self._counts.add(len(asked))
-        return [_text(ANSWER) if http else ANSWER for http in asked]
+    async def _batched(self, request: list[bool]) -> list[Any]:
+        self._counts.add(len(request))
+        return [_text(ANSWER) if http else ANSWER for http in request]
 
-    async def __call__(self, asked: Request | int) -> Any:
+    async def __call__(self, request: Request | int) -> Any:
         """The text itself to a handle."""
         self._counts.add(0)
-        return await self._batched(isinstance(asked, Request))
+        return await self._batched(isinstance(request, Request))
 
 
 class Hop:
@@ -89,10 +89,10 @@ class Hop:
         self._handles: dict[str, Any] = {}
         self._counts = Tally(folders()[0])
 
-    async def __call__(self, asked: Request | int) -> Any:
+    async def __call__(self, request: Request | int) -> Any:
         """The entry, which no handle call of ours has reached yet."""
         answer = await self.hop(0)
-        return _text(answer) if isinstance(asked, Request) else answer
+        return _text(answer) if isinstance(request, Request) else answer
 
     async def hop(self, depth: int) -> str:
         """`depth`: how many times it has been passed on."""
@@ -112,13 +112,13 @@ class Node:
         self._plus, self._next = plus, following
         self._counts = Tally(folders()[0])
 
-    async def __call__(self, asked: Request | int) -> Any:
-        """The sum; as text where it was asked for by HTTP."""
+    async def __call__(self, request: Request | int) -> Any:
+        """The sum; as text to an HTTP request."""
         self._counts.add(0)
-        answer = _input(asked) + self._plus
+        answer = _input(request) + self._plus
         if self._next is not None:
             answer = await self._next.remote(answer)
-        return _text(answer) if isinstance(asked, Request) else answer
+        return _text(answer) if isinstance(request, Request) else answer
 
 
 class Combiner:
@@ -128,12 +128,12 @@ class Combiner:
         self._nodes = nodes
         self._counts = Tally(folders()[0])
 
-    async def __call__(self, asked: Request | int) -> Any:
-        """The sum; as text where it was asked for by HTTP."""
+    async def __call__(self, request: Request | int) -> Any:
+        """The sum; as text to an HTTP request."""
         self._counts.add(0)
-        value = _input(asked)
+        value = _input(request)
         answer = sum(await asyncio.gather(*(node.remote(value) for node in self._nodes)))
-        return _text(answer) if isinstance(asked, Request) else answer
+        return _text(answer) if isinstance(request, Request) else answer
 
 
 def single(args: Mapping[str, Any]) -> Any:

@@ -114,8 +114,8 @@ def usual_user(scope: Any) -> int | None:
         return None
     if scope["path"] != scope.get("root_path", "") + "/":
         return None
-    found = _USUAL_QUERY.fullmatch(scope["query_string"])
-    return None if found is None else int(found[1])
+    match = _USUAL_QUERY.fullmatch(scope["query_string"])
+    return None if match is None else int(match[1])
 
 
 @serve.ingress(api)

@@ -25,14 +25,14 @@ from typing import Any, TextIO
 
 import asking
 import ending
-import routes
+import graphs
 import waiting
+from asking import Refused, one_line
 from attaching import LEAVE_TIMEOUT_S, Attached
 from deploying import Deployer
 from graphs import Graphs
 from handles import Handles
-from refusal import Refused, one_line
-from starting import http_asked, start
+from starting import http_wanted, start
 
 # Started by path, Python puts this folder first. Ours are all loaded now, and Ray, which gives the
 # path on to its processes, is not yet: no name of ours may come before one of an app.
@@ -55,7 +55,7 @@ class Cluster:
 
     def launch(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
-        self._deployer.http = http_asked(spec)
+        self._deployer.http = http_wanted(spec)
         return start(spec, self._phase_ended)
 
     def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Cluster:
 
     def proxies(self) -> dict[str, Any]:
         """The HTTP proxy of every node."""
-        return {"proxies": routes.proxies()}
+        return {"proxies": graphs.proxies()}
 
     def handle_load(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Requests through a handle; what came of them."""

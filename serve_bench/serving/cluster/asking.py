@@ -7,11 +7,10 @@ of this module, because an actor cannot import from this folder.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
-
-from refusal import Refused, one_line
 
 ANSWER_TIMEOUT_S = 10
 
@@ -45,17 +44,19 @@ def ask_replicas(
     question = _own_settings if own else _replica_settings
 
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
-    asked = [_put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)]
-    found = []
+    references = [
+        _put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)
+    ]
+    settings = []
     silent = []
-    for reference in asked:
+    for reference in references:
         try:
-            found.append(ray.get(reference, timeout=ANSWER_TIMEOUT_S))
+            settings.append(ray.get(reference, timeout=ANSWER_TIMEOUT_S))
         except ray.exceptions.RayTaskError as error:  # its constructor has not ended yet, say
             silent.append(f"a replica cannot tell what it uses: {one_line(error)}")
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             continue  # on its way out; the count of replicas is checked by the caller
-    return sorted(found, key=lambda replica: int(replica["pid"])), silent
+    return sorted(settings, key=lambda replica: int(replica["pid"])), silent
 
 
 def serve_client() -> Any:
@@ -72,15 +73,15 @@ def serve_actors() -> list[tuple[str, Any]]:
     """The names and handles of all of Serve's actors now."""
     import ray
 
-    found = []
+    actors = []
     for entry in ray.util.list_named_actors(all_namespaces=True):
         if entry["name"].startswith("SERVE_"):
             try:
                 actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
             except ValueError:
                 continue  # ended between the listing and now
-            found.append((entry["name"], actor))
-    return found
+            actors.append((entry["name"], actor))
+    return actors
 
 
 def role_of(actor_name: str) -> str | None:
@@ -126,18 +127,18 @@ def deployers(app: str) -> list[str]:
 def controller() -> dict[str, Any]:
     """What the controller tells of its last 100 control loops: a field is None where this Serve
     does not tell it."""
-    told = serve_client().get_serve_details().get("controller_health_metrics") or {}
-    loop = told.get("loop_duration_s") or {}
+    health = serve_client().get_serve_details().get("controller_health_metrics") or {}
+    loop = health.get("loop_duration_s") or {}
     return {
         "control_loop_ms": _ms(loop.get("mean")),
         "control_loop_max_ms": _ms(loop.get("max")),
-        "loops": told.get("num_control_loops"),
-        "loops_per_second": told.get("loops_per_second"),
-        "event_loop_delay_ms": _ms(told.get("event_loop_delay_s")),
+        "loops": health.get("num_control_loops"),
+        "loops_per_second": health.get("loops_per_second"),
+        "event_loop_delay_ms": _ms(health.get("event_loop_delay_s")),
         "deployment_update_ms": _ms(
-            (told.get("deployment_state_update_duration_s") or {}).get("mean")
+            (health.get("deployment_state_update_duration_s") or {}).get("mean")
         ),
-        "memory_mb": told.get("process_memory_mb"),
+        "memory_mb": health.get("process_memory_mb"),
     }
 
 
@@ -147,11 +148,11 @@ def _ms(seconds: float | None) -> float | None:
 
 def _deployers(controller: Any) -> dict[str, list[str]]:
     """Runs inside the controller: by application, the jobs that deployed its deployments."""
-    found: dict[str, list[str]] = {}
+    jobs: dict[str, list[str]] = {}
     for deployment, state in controller.deployment_state_manager._deployment_states.items():
         job = str(state.target_info.deployer_job_id)
-        found.setdefault(deployment.app_name, []).append(job)
-    return found
+        jobs.setdefault(deployment.app_name, []).append(job)
+    return jobs
 
 
 def _module_of_user(replica: Any) -> str:
@@ -217,3 +218,67 @@ def _put(question: Callable[[Any], Any], actor: Any) -> Any:
     pickling: Any = cloudpickle  # without types
     pickling.register_pickle_by_value(sys.modules[__name__])
     return actor.__ray_call__.remote(question)
+
+
+# --------------------------------------------------------------------------------------------------
+# Why something cannot be had, in one line: what the parent reports to its user.
+#
+# Rule: pure. Of an error that comes from another process as a whole traceback, the error counts.
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+RAISED = re.compile(r"[\w.]+(Error|Exception|Timeout|Refused): .")
+FRAME = re.compile(r'\s+File ".+", line \d+')
+LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
+
+
+class Refused(Exception):
+    """The order cannot be carried out: one line, and the lines that explain it."""
+
+    def __init__(self, message: str, detail: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail or []
+
+
+def last_raised(lines: list[str]) -> str | None:
+    """The last line that is the end of a traceback, such as `ValueError: no model`."""
+    raised = [line.strip() for line in lines if RAISED.match(line.strip())]
+    return raised[-1] if raised else None
+
+
+def traceback_in(lines: list[str]) -> list[str]:
+    """The last traceback among the lines of a log, without the frames of libraries."""
+    heads = [number for number, line in enumerate(lines) if FRAME.match(line)]
+    if not heads:
+        return []
+    first = last = heads[-1]
+    deep = _indent(lines[last])
+    while first > 0 and _indent(lines[first - 1]) >= deep:
+        first -= 1
+    while last < len(lines) and (_indent(lines[last]) >= deep or not lines[last].strip()):
+        last += 1
+    frames: list[list[str]] = []
+    for line in lines[first:last]:
+        if FRAME.match(line):
+            frames.append([line])
+        elif frames:
+            frames[-1].append(line)
+    own = [one for one in frames if not LIBRARY.search(one[0])] or frames[-1:]
+    return [
+        "Traceback (most recent call last):",
+        *(line.rstrip() for one in own for line in one),
+        *(line.strip() for line in lines[last : last + 1]),
+    ]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def one_line(error: BaseException) -> str:
+    """The error itself. One from a remote actor holds a whole traceback: its last error counts."""
+    lines = ANSI.sub("", str(error)).splitlines()
+    raised = last_raised(lines)
+    if len(lines) > 1 and raised:
+        return raised
+    text = " ".join(" ".join(lines).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

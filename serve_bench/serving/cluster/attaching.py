@@ -17,11 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from asking import ask_module, deployers, serve_actors, serve_client
+from asking import Refused, ask_module, deployers, one_line, serve_actors, serve_client
 from graphs import Graphs, delete, statuses
-from raylets import joining_environment, nodes
-from refusal import Refused, one_line
-from starting import raise_open_files, versions
+from starting import joining_environment, nodes, raise_open_files, versions
 
 REACH_TIMEOUT_S = 5.0
 SILENT_TIMEOUT_S = 10.0
@@ -125,13 +123,13 @@ class Attached:
     def _is_ours(self, name: str) -> bool:
         """Whether the code of every replica of an application is ours. One without a replica that
         can tell is taken for another's."""
-        asked = [
+        modules = [
             ask_module(actor)
             for title, actor in serve_actors()
             if title.startswith(f"SERVE_REPLICA::{name}#")
         ]
-        return bool(asked) and all(
-            module is not None and module.split(".")[0] == self._package for module in asked
+        return bool(modules) and all(
+            module is not None and module.split(".")[0] == self._package for module in modules
         )
 
 
@@ -196,13 +194,13 @@ def _watch(spec: dict[str, Any], over: threading.Event) -> None:
     while not over.wait(POLL_S):
         with log.open("rb") as file:
             file.seek(size)
-            told = file.read()
-            if b"InvalidAuthToken" in told:
+            lines = file.read()
+            if b"InvalidAuthToken" in lines:
                 spec["give_up"](
                     f"cluster {address} does not let us in: it wants RAY_AUTH_MODE=token and its "
                     "token (RAY_AUTH_TOKEN, or a file named by RAY_AUTH_TOKEN_PATH)"
                 )
-            silent = b"Failed to connect to GCS" in told
+            silent = b"Failed to connect to GCS" in lines
         patience_s = SILENT_TIMEOUT_S if silent else CONNECT_TIMEOUT_S
         if time.monotonic() - began > patience_s:
             spec["give_up"](
@@ -237,10 +235,10 @@ def _end_serve(timeout_s: float) -> list[str]:
     controller = next((actor for name, actor in serve_actors() if name == CONTROLLER), None)
     if controller is None:
         return []
-    asked = controller.graceful_shutdown.remote()
+    ending = controller.graceful_shutdown.remote()
     # It has ended, or goes on with it.
     with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-        ray.get(asked, timeout=timeout_s)
+        ray.get(ending, timeout=timeout_s)
     while serve_runs():
         if time.monotonic() > deadline:
             return ["Serve, which is still ending"]

@@ -14,9 +14,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asking import ask_replicas, serve_client
-from log_levels import set_system_log_level, wait_system_log_level
-from refusal import ANSI, Refused, last_raised, one_line, traceback_in
+from asking import (
+    ANSI,
+    Refused,
+    ask,
+    ask_replicas,
+    last_raised,
+    log_level,
+    one_line,
+    role_of,
+    serve_actors,
+    serve_client,
+    traceback_in,
+)
 
 POLL_S = 0.02
 PROXY_TIMEOUT_S = 30.0
@@ -113,7 +123,7 @@ class Deployer:
         while True:
             every = serve.status().applications
             waiting = ""
-            said: list[str] = []
+            messages: list[str] = []
             for name in names:
                 app: Any = every.get(name)
                 status = str(getattr(app.status, "value", app.status)) if app else "not seen"
@@ -126,12 +136,12 @@ class Deployer:
                     and not all(_settled(app.deployments.get(d), n) for d, n in wanted.items())
                 ):
                     waiting = waiting or f"the app {name!r} is {status}"
-                    said += _messages(app) if app else []
+                    messages += _messages(app) if app else []
             if not waiting:
                 return
             if time.monotonic() > deadline:
-                because = f": {' '.join(said[-1].split())}" if said else ""
-                raise Refused(f"{waiting} after {spec['timeout_s']:.0f} s{because}", said)
+                because = f": {' '.join(messages[-1].split())}" if messages else ""
+                raise Refused(f"{waiting} after {spec['timeout_s']:.0f} s{because}", messages)
             time.sleep(POLL_S)
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +160,7 @@ class Deployer:
             # A slow first answer is waited for: given up, it would be the second that is timed.
             plain = ready["body"] is None and not spec["own"]
             began = time.perf_counter()
-            status, answer = self._poll(ready, POLL_TIMEOUT_S if plain else left_s)
+            status, answer, _ = self._ask(ready, POLL_TIMEOUT_S if plain else left_s)
             at_proxy = status in (None, 503) or (status == 404 and not routed)
             if first is None and not at_proxy:
                 taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
@@ -163,19 +173,19 @@ class Deployer:
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
-        asked = f"{ready['method']} {ready['path']}"
+        request = f"{ready['method']} {ready['path']}"
         waited_s = time.monotonic() - began_all
-        said = f"{asked} on port {self.http['port']} answered {answer} for {waited_s:.0f} s"
+        line = f"{request} on port {self.http['port']} answered {answer} for {waited_s:.0f} s"
         if not spec["own"]:
-            raise Refused(said)
+            raise Refused(line)
         if status is not None and status >= 500:
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
-            raise Refused(f"{said}: {trace[-1].strip()}" if trace else said, trace)
-        raise Refused(said + self._advice(status, ready))
+            raise Refused(f"{line}: {trace[-1].strip()}" if trace else line, trace)
+        raise Refused(line + self._advice(status, ready))
 
     def _routed(self, spec: dict[str, Any]) -> bool:
         """Whether the proxy, or HAProxy, lists the app's prefix among its routes."""
-        return spec["route_prefix"] in (self._told("/-/routes") or {})
+        return spec["route_prefix"] in (self._json_at("/-/routes") or {})
 
     def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
@@ -183,7 +193,7 @@ class Deployer:
             return ": the path takes websockets alone, and loads are of HTTP requests"
         if status not in _ADVICE:
             return ""
-        paths = (self._told("/openapi.json") or {}).get("paths")
+        paths = (self._json_at("/openapi.json") or {}).get("paths")
         shown = list(paths)[:MOST_PATHS] if isinstance(paths, dict) else []
         return _ADVICE[status] + (f"; the app has {', '.join(shown)}" if shown else "")
 
@@ -195,26 +205,21 @@ class Deployer:
             "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode("ascii"),
         }
-        asked = {**ready, "method": "GET", "body": None, "headers": ready["headers"] | opening}
-        return self._ask(asked, POLL_TIMEOUT_S)[0] == 101
+        request = {**ready, "method": "GET", "body": None, "headers": ready["headers"] | opening}
+        return self._ask(request, POLL_TIMEOUT_S)[0] == 101
 
-    def _told(self, path: str) -> dict[str, Any] | None:
+    def _json_at(self, path: str) -> dict[str, Any] | None:
         """The JSON object at a path of the HTTP port; None where there is none."""
         ready: dict[str, Any] = {"method": "GET", "path": path, "headers": {}, "body": None}
         status, _, content = self._ask(ready, POLL_TIMEOUT_S)
         try:
-            told = json.loads(content) if status == 200 else None
+            value = json.loads(content) if status == 200 else None
         except ValueError:
             return None
-        return told if isinstance(told, dict) else None
-
-    def _poll(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str]:
-        """The status of an answer, None without one; and what to say of it."""
-        status, said, _ = self._ask(ready, patience_s)
-        return status, said
+        return value if isinstance(value, dict) else None
 
     def _ask(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str, bytes]:
-        """The same with the body, of a request on a connection of its own."""
+        """Status (None without an answer), status line or error, body; on a fresh connection."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
         connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
@@ -260,7 +265,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
                     f"{len(mine)} replicas of {check['deployment']}, asked for {check['replicas']}"
                 )
                 patience_s = max(patience_s, float(spec["timeout_s"]))
-        wrong += _told_otherwise(spec)
+        wrong += _contradicted(spec)
         if not wrong:
             return replicas
         if time.monotonic() - began > patience_s:
@@ -268,14 +273,14 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
-def _other(check: dict[str, Any], name: str, verb: str, found: Any, asked: Any) -> str:
+def _other(check: dict[str, Any], name: str, verb: str, actual: Any, wanted: Any) -> str:
     """An option that is not what was asked for; of what may be a secret no values."""
     if name in check.get("hidden", ()):
         return f"{name}{verb}something else than was asked for"
-    return f"{name}{verb}{found!r}, asked for {asked!r}"
+    return f"{name}{verb}{actual!r}, asked for {wanted!r}"
 
 
-def _told_otherwise(spec: dict[str, Any]) -> list[str]:
+def _contradicted(spec: dict[str, Any]) -> list[str]:
     """Options that replicas cannot tell, and of which Serve tells something else."""
     if not any(check["told"] for check in spec["checks"]):
         return []
@@ -284,36 +289,36 @@ def _told_otherwise(spec: dict[str, Any]) -> list[str]:
     for check in spec["checks"]:
         details = app.get("deployments", {}).get(check["deployment"], {})
         for name, value in check["told"].items():
-            found: Any = details.get("deployment_config", {})
+            actual: Any = details.get("deployment_config", {})
             for part in name.split("."):
-                found = found.get(part) if isinstance(found, dict) else None
-            if found != value:
-                told = _other(check, name, " is ", found, value)
-                wrong.append(f"by Serve's own word {check['deployment']}.{told}")
+                actual = actual.get(part) if isinstance(actual, dict) else None
+            if actual != value:
+                text = _other(check, name, " is ", actual, value)
+                wrong.append(f"by Serve's own word {check['deployment']}.{text}")
     return wrong
 
 
 def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """What the replicas of the checked deployments use; and why others could not tell."""
-    found: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     silent: list[str] = []
     for check in spec["checks"]:
         replicas, why = ask_replicas(spec["name"], check["deployment"], own=spec["own"])
-        found += [{**one, "deployment": check["deployment"]} for one in replicas]
+        settings += [{**one, "deployment": check["deployment"]} for one in replicas]
         silent += why
-    return found, silent
+    return settings, silent
 
 
 def _messages(app: Any) -> list[str]:
     """What Serve says of an application and of its deployments."""
-    told = [app.message, *(one.message for one in app.deployments.values())]
-    return [ANSI.sub("", text) for text in told if text]
+    texts = [app.message, *(one.message for one in app.deployments.values())]
+    return [ANSI.sub("", text) for text in texts if text]
 
 
-def _failed(name: str, status: str, told: list[str], since: float) -> Refused:
+def _failed(name: str, status: str, messages: list[str], since: float) -> Refused:
     """Why an application could not be deployed: what its code raised, with the lines that led
     there, or what a replica wrote before it died."""
-    why = [line for text in told for line in text.splitlines()]
+    why = [line for text in messages for line in text.splitlines()]
     trace = traceback_in(why)
     raised = last_raised(why) or (trace[-1].strip() if trace else None)
     if trace or not any("ActorDied" in line for line in why):
@@ -350,3 +355,62 @@ def _settled(deployment: Any, count: int) -> bool:
         return False
     states = {str(getattr(k, "value", k)): n for k, n in deployment.replica_states.items()}
     return states.get("RUNNING") == count and sum(states.values()) == count
+
+
+# --------------------------------------------------------------------------------------------------
+# The log level of Serve's own processes in a running Serve, set and read back from each.
+#
+# Rule: a level counts once the processes themselves report it, since proxies hear of it later than
+# the controller.
+
+LEVEL_TIMEOUT_S = 15.0
+
+
+def set_system_log_level(level: str) -> None:
+    """Sets the level of Serve's own processes, and waits until all are at it.
+
+    With HAProxy these are its manager (as `proxy`) and the fallback proxy, which see no
+    request: haproxy itself tells its lines to syslog, at a level that Serve does not change.
+    """
+    import ray
+    from ray.serve import schema
+
+    client: Any = serve_client()
+    config: Any = getattr(schema, "LoggingConfig", None)
+    if config is None or not hasattr(client, "update_global_logging_config"):
+        raise Refused(f"log_level: Ray {ray.__version__} cannot change that of a running Serve")
+    client.update_global_logging_config(
+        config(log_level=level, enable_access_log=level in ("DEBUG", "INFO"))
+    )
+    wait_system_log_level(level)
+
+
+def wait_system_log_level(level: str) -> dict[str, str]:
+    """Until all of Serve's own processes are at this level: the controller is at once, proxies
+    when they hear of it. The levels by role. Raises Refused with what is at another."""
+    deadline = time.monotonic() + LEVEL_TIMEOUT_S
+    while True:
+        levels, silent = _system_log_levels()
+        wrong = [f"the {role} is at {one}" for role, one in levels.items() if one != level]
+        wrong += [] if "proxy" in levels else ["no proxy tells its level", *silent]
+        if not wrong:
+            return levels
+        if time.monotonic() > deadline:
+            raise Refused(f"log_level {level} did not take effect: {wrong[0]}", wrong[1:])
+        time.sleep(POLL_S)
+
+
+def _system_log_levels() -> tuple[dict[str, str], list[str]]:
+    """The level in force in Serve's own processes, by role; and why others could not tell, which
+    may be about to end."""
+    import ray
+
+    levels, silent = {}, []
+    for name, actor in serve_actors():
+        role = "controller" if name.startswith("SERVE_CONTROLLER") else role_of(name)
+        if role is not None and role != "replica":
+            try:
+                levels[role] = ask(actor, log_level)
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                silent.append(f"{name}: {one_line(error)}")
+    return levels, silent

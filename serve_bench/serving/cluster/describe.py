@@ -53,28 +53,32 @@ def application(target: str, args: dict[str, Any]) -> Any:
     what the module raises, or NoApp."""
     module_name, _, name = target.rpartition(":" if ":" in target else ".")
     module = importlib.import_module(module_name)
-    found: Any = module
+    member: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(member, part):
             public = sorted(one for one in vars(module) if not one.startswith("_"))
             raise NoApp(f"has no {name!r}; it has {', '.join(public[:12]) or 'nothing'}")
-        found = getattr(found, part)
-    if not hasattr(found, "_bound_deployment") and callable(found) and not hasattr(found, "bind"):
-        takes = inspect.signature(found).parameters
+        member = getattr(member, part)
+    if (
+        not hasattr(member, "_bound_deployment")
+        and callable(member)
+        and not hasattr(member, "bind")
+    ):
+        takes = inspect.signature(member).parameters
         try:
             if args:
                 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
-                found = call_user_app_builder_with_args_if_necessary(found, args)
+                member = call_user_app_builder_with_args_if_necessary(member, args)
             else:
-                found = found({}) if takes else found()  # a builder, as Serve would call it
+                member = member({}) if takes else member()  # a builder, as Serve would call it
         except Exception as error:  # whatever the app raises is its own to tell
             raise BuilderFailed from error
-    if hasattr(found, "_bound_deployment"):
-        return found
-    if hasattr(found, "bind"):
+    if hasattr(member, "_bound_deployment"):
+        return member
+    if hasattr(member, "bind"):
         raise NoApp(f"{name} is a deployment, not an application: bind it, as app = {name}.bind()")
-    raise NoApp(f"{name} ({type(found).__name__}) is not an application of Serve")
+    raise NoApp(f"{name} ({type(member).__name__}) is not an application of Serve")
 
 
 def deployments(app: Any, name: str) -> list[Any]:
@@ -219,18 +223,18 @@ def options() -> list[str]:
     """The options that this Serve's config takes of a deployment; tables with their keys."""
     from ray.serve import schema
 
-    found = []
+    names = []
     for name, field in _fields(schema.DeploymentSchema).items():
         inner = _model_in(getattr(field, "annotation", None) or getattr(field, "outer_type_", None))
         if name in LEFT_OUT:
             continue
         if name == "user_config":
-            found.append(f"{name}.*")
+            names.append(f"{name}.*")
         elif inner is None:
-            found.append(name)
+            names.append(name)
         else:
-            found += [f"{name}.{key}" for key in _fields(inner)]
-    return found
+            names += [f"{name}.{key}" for key in _fields(inner)]
+    return names
 
 
 def _fields(model: Any) -> dict[str, Any]:
@@ -247,18 +251,18 @@ def refusals(wishes: list[list[Any]]) -> list[str]:
     """What this Serve's config says against options that are to be tried, one line each."""
     from ray.serve.schema import DeploymentSchema
 
-    found = []
+    lines = []
     for deployment, settings in wishes:
         try:
             DeploymentSchema(name=deployment, **settings)
         except (TypeError, ValueError) as error:  # pydantic's own is a ValueError
-            said = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
+            reason = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
             shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-            found.append(f"{deployment}: {shown}: {' '.join(str(said).split())}")
-    return found
+            lines.append(f"{deployment}: {shown}: {' '.join(str(reason).split())}")
+    return lines
 
 
-def told_error(error: BaseException) -> dict[str, Any]:
+def error_facts(error: BaseException) -> dict[str, Any]:
     """An error of the user's code: its last line, and where in the user's files it came from."""
     frames = [
         frame
@@ -276,37 +280,37 @@ def told_error(error: BaseException) -> dict[str, Any]:
 
 def main() -> None:
     """Tells what the app named by the first argument is."""
-    answer = os.fdopen(os.dup(1), "w")
+    protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the app prints is not the answer
     about = json.load(sys.stdin)
     try:
         import ray
 
-        told: dict[str, Any] = {"ray": ray.__version__, "options": options()}
+        answer: dict[str, Any] = {"ray": ray.__version__, "options": options()}
     except Exception as error:  # noqa: BLE001 - a Ray that is not whole raises anything
-        told = {"no_ray": f"{type(error).__name__}: {error}"}
-        told["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "ray"
-        told["hidden_by"] = hiding()
+        answer = {"no_ray": f"{type(error).__name__}: {error}"}
+        answer["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "ray"
+        answer["hidden_by"] = hiding()
     else:
         try:
             if "file" in about:
-                told["config"] = config_of(about["file"])
+                answer["config"] = config_of(about["file"])
             else:
                 app = application(sys.argv[1], about.get("args", {}))
                 of_file, name = about.get("deployments", []), about.get("name", "default")
-                told["deployments"] = described(app, name, of_file)
-                told["refusals"] = refusals(about.get("wishes", []))
-                told["gpus"] = gpus()
+                answer["deployments"] = described(app, name, of_file)
+                answer["refusals"] = refusals(about.get("wishes", []))
+                answer["gpus"] = gpus()
         except NoConfig as error:
-            told["no_config"] = str(error)
+            answer["no_config"] = str(error)
         except NoApp as error:
-            told["no_app"] = str(error)
+            answer["no_app"] = str(error)
         except BuilderFailed as error:
-            told |= told_error(error.__cause__ or error) | {"builder": True}
+            answer |= error_facts(error.__cause__ or error) | {"builder": True}
         except Exception as error:  # noqa: BLE001 - whatever the app raises is its own to tell
-            told |= told_error(error)
-    answer.write(json.dumps(told) + "\n")
-    answer.flush()
+            answer |= error_facts(error)
+    protocol.write(json.dumps(answer) + "\n")
+    protocol.flush()
     os._exit(0)  # threads of the app must not keep it
 
 

@@ -47,8 +47,8 @@ def _take_in_orphans() -> None:
 
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on: [0] state, [1] parent."""
-    told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    return told.rpartition(")")[2].split()
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()
 
 
 def _to_end(mark: str) -> set[int]:

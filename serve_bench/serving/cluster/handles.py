@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from refusal import one_line
+from asking import one_line
 
 #: Lines about failures that are told.
 EXAMPLES = 5

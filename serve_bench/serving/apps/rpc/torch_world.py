@@ -100,9 +100,9 @@ class TorchWorld:
         """All observers at once."""
         for rank in range(1, len(self._pids)):
             self._say(rank, {"steps": steps})
-        told = self._hear(range(1, len(self._pids)))
+        reports = self._hear(range(1, len(self._pids)))
         self._say(0, {})
-        return figures(self._hear([0])[0]["latency_ns"], told)
+        return figures(self._hear([0])[0]["latency_ns"], reports)
 
     def stop(self) -> None:
         """Ends all processes: nothing of theirs is needed any more."""
@@ -124,7 +124,7 @@ class TorchWorld:
     def _hear(self, ranks: Iterator[int] | range | list[int]) -> list[dict[str, Any]]:
         """A message of each, in their order. A process that ended breaks the world at once, also
         one that has nothing to say."""
-        told: dict[int, dict[str, Any]] = {}
+        messages: dict[int, dict[str, Any]] = {}
         missing = set(ranks)
         places = {line: rank for rank, line in enumerate(self._lines)}
         while missing:
@@ -138,9 +138,9 @@ class TorchWorld:
                     raise self._ended(rank) from None
                 if "failed" in message:
                     raise self._failed(rank, str(message["failed"]))
-                told[rank] = message
+                messages[rank] = message
                 missing.discard(rank)
-        return [told[rank] for rank in sorted(told)]
+        return [messages[rank] for rank in sorted(messages)]
 
     def _failed(self, rank: int, why: str) -> Broken:
         """What broke a call: a process that was killed, if one is found, since others may tell of
@@ -166,8 +166,8 @@ class TorchWorld:
     def _status(self, pid: int, how: int = os.WNOHANG) -> int | None:
         """How a process ended; None while it runs."""
         if pid not in self._statuses:
-            found, status = os.waitpid(pid, how)
-            if found == 0:
+            ended_pid, status = os.waitpid(pid, how)
+            if ended_pid == 0:
                 return None
             self._statuses[pid] = status
         return self._statuses[pid]

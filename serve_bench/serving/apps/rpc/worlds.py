@@ -59,13 +59,13 @@ def stopped(pids: Mapping[int, int]) -> Broken | None:
     return None
 
 
-def figures(agent_ns: Sequence[int], told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An episode as it goes to the parent; `told` by the observers in their order."""
+def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An episode as it goes to the parent; `reports` by the observers in their order."""
     return {
         "agent_ns": list(agent_ns),
-        "observer_ns": [one["latency_ns"] for one in told],
-        "began_ns": min(one["began_ns"] for one in told),
-        "ended_ns": max(one["ended_ns"] for one in told),
+        "observer_ns": [one["latency_ns"] for one in reports],
+        "began_ns": min(one["began_ns"] for one in reports),
+        "ended_ns": max(one["ended_ns"] for one in reports),
     }
 
 

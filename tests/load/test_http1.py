@@ -22,7 +22,7 @@ from serve_bench.load.connection import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
 from serve_bench.load.pacing import Share
 from tests import servers
-from tests.loads import run_here
+from tests.load.loads import run_here
 
 URL = "http://127.0.0.1:8000/noop"
 CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -33,7 +33,7 @@ from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
 from tests import servers
-from tests.loads import TIMING, run_here
+from tests.load.loads import TIMING, run_here
 from tests.servers import serving
 
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])

@@ -33,8 +33,8 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load import drive_load
 from serve_bench.load.driver import drive_slices
+from tests.load.test_combine import a_result
 from tests.servers import serving
-from tests.test_load_combine import a_result
 
 CLIENTS = ("raw", "aiohttp")
 WARM_S, MEASURED_S, NEVER_S = 0.4, 0.8, 600.0

@@ -23,10 +23,10 @@ from serve_bench.load.connection import lacking_ports
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.request_log import LoggedRequest, Notes, RequestLog
 from tests import servers
-from tests.loads import TIMING, run_here
+from tests.load.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EACH = 6
 
 

@@ -136,7 +136,7 @@ def _needed() -> list[Path]:
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     files = [Path(line) for line in told.stdout.splitlines()]
     return [file.parent if file.name == "__init__.py" else file for file in files]

@@ -23,8 +23,8 @@ from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor
 from serve_bench.nodes.crew import Part, part_of, reach, summed
 from serve_bench.serving.child import Child, ChildError
+from tests.load.test_combine import MS, a_result
 from tests.servers import serving
-from tests.test_load_combine import MS, a_result
 
 NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
 NONE = Histogram()

@@ -19,7 +19,7 @@ from serve_bench.load.merge import added_share
 from serve_bench.load.tally import MEASURE, PARTS, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
-from tests.loads import Ends, run_here
+from tests.load.loads import Ends, run_here
 from tests.servers import KnownServer, serving
 
 CLIENTS = ("raw", "aiohttp")

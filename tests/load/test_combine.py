@@ -27,7 +27,7 @@ from serve_bench.load import LoadInterrupted, drive_load
 from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import combine
-from tests.loads import run_here
+from tests.load.loads import run_here
 from tests.servers import serving
 
 LOAD = Load(Request("http://h:1/"))

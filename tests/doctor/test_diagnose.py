@@ -13,11 +13,10 @@ import pytest
 
 from serve_bench import doctor
 from serve_bench.analysis.checks import Finding, Section
-from serve_bench.doctor import Place, diagnose, ray_checks, tool_checks
-from serve_bench.doctor import tool_checks as gpu_checks
-from tests.test_doctor_ray import WHOLE
+from serve_bench.doctor import Place, diagnose, tool_checks
+from tests.doctor.test_tool_checks import WHOLE
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTHING = {name: None for name in WHOLE.versions}
 
 
@@ -29,9 +28,8 @@ def by_name(sections: tuple[Section, ...]) -> Mapping[str, Finding]:
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
     """No Ray, no torch, no py-spy, no program, and neither /proc nor /sys."""
     missing = WHOLE.__class__("python", "3.11.7", "CPython", False, NOTHING, None, None)
-    monkeypatch.setattr(ray_checks, "interpreter", lambda place: missing)
-    for module in (tool_checks, gpu_checks):
-        monkeypatch.setattr(module, "where", lambda name: None)
+    monkeypatch.setattr(tool_checks, "interpreter", lambda place: missing)
+    monkeypatch.setattr(tool_checks, "where", lambda name: None)
     monkeypatch.setattr(tool_checks, "py_spy", lambda: str(tmp_path / "none"))
     return Place(root=tmp_path, results=tmp_path / "results", temporary=tmp_path, pause_s=0.0)
 

@@ -22,11 +22,11 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from tests import servers
-from tests.loads import TIMING, run_here
+from tests.load.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
 
 CLIENTS = ("raw", "aiohttp")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHORT = Timing(warmup_min_s=0.1, warmup_max_s=0.1, windows=2, window_s=0.15, drain_s=1.0)
 
 

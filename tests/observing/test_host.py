@@ -43,7 +43,7 @@ def test_ray_is_not_imported() -> None:
         "import sys, serve_bench.observing.host as h; h.fingerprint(); "
         "sys.exit('ray' in sys.modules)"
     )
-    top = Path(__file__).parent.parent
+    top = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=top, timeout=60).returncode == 0
 
 
