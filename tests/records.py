@@ -8,7 +8,7 @@ from typing import Any
 
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
 from serve_bench.benchmarks.rpc.summary import Episodes
-from serve_bench.core.histogram import Histogram
+from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Deploy,
@@ -89,7 +89,7 @@ def trial(
     of: PlannedTrial,
     *windows: float,
     failed: dict[str, int] | None = None,
-    latency: dict[str, object] | None = None,
+    latency: HistogramFacts | None = None,
     profiled: bool = False,
     steady: bool = True,
     client: dict[str, object] | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serve_bench.cli import run
-from serve_bench.store import to_line
+from serve_bench.core.codec import to_line
 from tests.records import ROWS
 from tests.test_gate_flags import TWINS, stored
 from tests.versus_records import micro_result, rates, versus_result

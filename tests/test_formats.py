@@ -28,11 +28,12 @@ from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.printed_form import printed_form
 from serve_bench.cli.show import render, render_comparing
+from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.html.frame import bundle, html_text
-from serve_bench.store import parse, read
+from serve_bench.store import read
 from tests.html_sample import STUB
 from tests.sheet_parts import sheet as sheet_of
 

@@ -14,9 +14,9 @@ from serve_bench.cli.options import (
     read_noise,
     read_threshold,
 )
+from serve_bench.core.codec import to_line
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result
-from serve_bench.store import to_line
 from tests.records import ROWS
 from tests.versus_records import micro_result, rates, versus_result
 

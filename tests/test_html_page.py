@@ -129,7 +129,7 @@ def launches(*rates: float, variant: str = "default") -> list[Record]:
     """One row in a launch for each rate; the windows of a launch are 10 below and above it."""
     plan = [planned(variant, ROWS[2], at) for at in range(1, len(rates) + 1)]
     trials = [
-        trial(of, rate - 10, rate, rate + 10, latency=dict(LATENCY))
+        trial(of, rate - 10, rate, rate + 10, latency=LATENCY)
         for of, rate in zip(plan, rates, strict=True)
     ]
     return [run(*plan), *(launch(variant, at) for at in range(1, len(rates) + 1)), *trials]

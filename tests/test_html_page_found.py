@@ -79,9 +79,7 @@ def many(cells: int, windows: Sequence[float] = (10.0, 11.0, 9.0)) -> Result:
     """Three loads of so many cells; the last cell is the fastest."""
     plan = [planned(row=row, of=cell(queries=at)) for at in range(1, cells + 1) for row in ROWS]
     trials = [
-        trial(
-            of, *(of.cell["max_concurrent_queries"] * one for one in windows), latency=dict(LATENCY)
-        )
+        trial(of, *(of.cell["max_concurrent_queries"] * one for one in windows), latency=LATENCY)
         for of in plan
     ]
     return result_of([run(*plan), launch(), *trials])
@@ -115,7 +113,7 @@ def test_windows_in_doubt_stand_open_too() -> None:
 
 def test_no_chart_has_more_lines_than_can_be_told_apart() -> None:
     plan = [planned(row=ROWS[2], of=cell(queries=at)) for at in range(1, 2 * MOST + 2)]
-    trials = [trial(of, 10.0, 12.0, 11.0, latency=dict(LATENCY)) for of in plan]
+    trials = [trial(of, 10.0, 12.0, 11.0, latency=LATENCY) for of in plan]
     sheet = page_sheet(result_of([run(*plan), *trials]), None)
     for name in ("latency", "windows"):
         charts = every(section(sheet, name).blocks, Chart)
@@ -162,9 +160,7 @@ def test_names_stay_as_they_are_and_in_no_expression() -> None:
     evil = "<script>alert('1')</script>"
     row = Row(f"{evil} clients", "raw", 4)
     plan = [planned(evil, row, of=cell(queries=at)) for at in (1, 2)]
-    trials = [
-        replace(trial(of, 10.0, 20.0, 30.0, latency=dict(LATENCY)), usage=USED) for of in plan
-    ]
+    trials = [replace(trial(of, 10.0, 20.0, 30.0, latency=LATENCY), usage=USED) for of in plan]
     records: list[Record] = [run(*plan), launch(evil), *trials, failure_of(trials[0], evil)]
     sheet = page_sheet(result_of(records), evil)
     shown = list(texts(sheet))
@@ -217,7 +213,7 @@ def own(*rates: Sequence[float]) -> Result:
         of = PlannedTrial(
             trial_key("default", 1, where, ROWS[2].label), 1, "default", where, ROWS[2]
         )
-        trials.append(trial(of, *windows, latency=dict(LATENCY)))
+        trials.append(trial(of, *windows, latency=LATENCY))
     about = replace(run(), command="run", suite={"app": APP, "ladder": None})
     return result_of([about, launch(), *trials])
 

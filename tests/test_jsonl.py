@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.core.codec import from_json, parse, to_line
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
     FORMAT_VERSION,
     Deploy,
@@ -16,7 +18,6 @@ from serve_bench.core.result import (
     Resume,
     Teardown,
 )
-from serve_bench.store import from_json, parse, to_line
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 FIRST = planned()
@@ -33,7 +34,7 @@ EVERY: list[Record] = [
     Resume(argv=("a", "b"), started_at=AT, host={"cores": 2}),
     launch(),
     Deploy("default-1", cell(), 1.25, True, {"replicas": [{"pid": 1}]}),
-    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency={"unit": "ns", "counts": [1]}),
+    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency=Histogram.of([1, 5000]).encode()),
     Failure("trial", "no answer", AT, key=FIRST.key, cell=cell(), row=ROWS[0], detail=("x", "y")),
     Teardown("default-1", 0.5, 12, False, ("pid 3",)),
 ]
@@ -143,7 +144,7 @@ def wrong(path: str, value: object) -> dict[str, Any]:
         ("key", 3, "trial.key is 3, not a text"),
         ("window_s", "1", 'trial.window_s is "1", not a number'),
         ("round", 1.5, "trial.round is 1.5, not a whole number"),
-        ("round", True, "trial.round is true or false, not a number"),
+        ("round", True, "trial.round is true, not a whole number"),
         ("warmup.steady", 1, "trial.warmup.steady is 1, not true or false"),
         ("row", None, "trial.row is null, not an object"),
         ("counts.failed", [], "trial.counts.failed is [], not an object"),
@@ -151,7 +152,34 @@ def wrong(path: str, value: object) -> dict[str, Any]:
         (
             "metrics.throughput.better",
             "up",
-            'trial.metrics.throughput.better is "up", not "higher" or "lower"',
+            'trial.metrics.throughput.better is "up", which is none of its values',
+        ),
+        (
+            "seconds",
+            {"total": 1.0, "measured": -2},
+            "trial.seconds.measured is -2, not a whole number of at least 0",
+        ),
+        (
+            "window_s",
+            2**70,
+            f"trial.window_s is {2**70}, not a whole number of at most {2**63 - 1}",
+        ),
+        (
+            "client",
+            {"workers": [{"connections": 1}, {}]},
+            "trial.client.workers[1].connections is missing",
+        ),
+        (
+            "client",
+            {"status_codes": {"x": 1}},
+            "trial.client.status_codes.x: no such name is allowed",
+        ),
+        ("usage", {"processes": [3]}, "trial.usage.processes[0] is 3, not an object"),
+        ("limits", {"A": {}, "B": {"each": "1"}}, 'trial.limits.B.each is "1", not a whole number'),
+        (
+            "metrics.throughput.windows",
+            [],
+            "trial.metrics.throughput.windows is [], not a list of at least 1",
         ),
         (
             "metrics.throughput",
@@ -169,15 +197,27 @@ def test_a_field_of_another_type_is_named(path: str, value: object, message: str
 def test_a_missing_field_is_named_with_its_line() -> None:
     data = to_json(launch())
     del data["started_at"]
-    with pytest.raises(FormatError, match=r"line 2: launch: missing .*'started_at'"):
-        parse([to_line(run()), json.dumps(data)])
+    result = parse([to_line(run()), json.dumps(data), to_line(launch())])
+    assert len(result.launches) == 1
+    assert [(one.code, one.message) for one in result.warnings] == [
+        ("damaged", "line 2: launch.started_at is missing: passed over")
+    ]
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "9" * 5000])
-def test_a_line_with_what_is_no_number_is_a_broken_one(number: str) -> None:
-    first = to_line(run(FIRST))
-    bad = '{"kind":"teardown","launch":"1","seconds":' + number + "}"
-    result = parse([first, bad, to_line(launch())])
-    assert [one.code for one in result.warnings] == ["broken-line"] and len(result.launches) == 1
-    with pytest.raises(FormatError, match="line 1 is not the record of a run"):
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("NaN", 'line 2: teardown.seconds is "NaN", not a number: passed over'),
+        ("-Infinity", 'line 2: teardown.seconds is "-Infinity", not a number: passed over'),
+        ("1e999", 'line 2: teardown.seconds is "1e999", not a number: passed over'),
+        ("9" * 5000, "line 2 is no whole record: passed over"),
+        ("[" * 3000 + "]" * 3000, "line 2 is no whole record: passed over"),
+        ("[" * 300 + "]" * 300, "line 2: teardown.seconds is nested too deeply: passed over"),
+    ],
+)
+def test_a_record_with_what_is_no_number_costs_itself_alone(number: str, message: str) -> None:
+    bad = '{"kind":"teardown","launch":"1","killed":0,"clean":true,"seconds":' + number + "}"
+    result = parse([to_line(run(FIRST)), bad, to_line(launch())])
+    assert [one.message for one in result.warnings] == [message] and len(result.launches) == 1
+    with pytest.raises(FormatError, match="line 1"):
         parse([bad])

@@ -57,8 +57,8 @@ MEASURING: Final = frozenset(
 #: What pure modules may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy csv dataclasses difflib enum fnmatch
-    functools hashlib heapq io ipaddress itertools json math random re shlex statistics string
-    textwrap types typing urllib""".split()
+    functools hashlib heapq io ipaddress itertools json math msgspec random re shlex statistics
+    string textwrap types typing urllib""".split()
 )
 
 #: What loads modules of this package, or figures that are shipped in it.

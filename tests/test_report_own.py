@@ -33,7 +33,7 @@ def one(replicas: int, queries: int, *rates: float, variant: str = "default") ->
     cell = {"Ranker.num_replicas": replicas, "Ranker.max_ongoing_requests": queries}
     of = PlannedTrial(trial_key(variant, 1, cell, ROW.label), 1, variant, cell, ROW)
     latency = Histogram.of([1_000_000] * 99 + [9_000_000]).encode()
-    return trial(of, *rates, latency=dict(latency))
+    return trial(of, *rates, latency=latency)
 
 
 def result(*trials: Trial) -> Result:

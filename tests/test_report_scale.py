@@ -25,10 +25,10 @@ from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
 from serve_bench.benchmarks.scale.request import Workload
 from serve_bench.benchmarks.scale.summary import GRAPH_NAMES
 from serve_bench.cli.show import render
+from serve_bench.core.codec import parse, to_line
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from serve_bench.report import FORMATS
-from serve_bench.store import parse, to_line
 from tests.records import AT, failure_of, launch
 from tests.scale_records import (
     curve_trials,

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
     Failure,
     FormatError,
@@ -87,7 +88,7 @@ def test_a_metric_holds_one_thing() -> None:
     with pytest.raises(ValueError, match="either windows or a histogram"):
         Metric("ns", "lower")
     with pytest.raises(ValueError, match="either windows or a histogram"):
-        Metric("ns", "lower", windows=(1.0,), histogram={})
+        Metric("ns", "lower", windows=(1.0,), histogram=Histogram().encode())
 
 
 def test_keys_are_stable_and_tell_cells_apart() -> None:

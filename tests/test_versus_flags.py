@@ -303,8 +303,8 @@ def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) 
 def test_a_run_of_another_command_is_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from serve_bench.core.codec import to_line
     from serve_bench.core.result import Run
-    from serve_bench.store import to_line
 
     for command, asked in (("micro", "versus"), ("versus", "micro")):
         folder = tmp_path / command

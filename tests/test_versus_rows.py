@@ -17,6 +17,7 @@ from serve_bench.benchmarks.versus import measure as versus_rows
 from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.core.codec import to_line
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
@@ -24,7 +25,7 @@ from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
-from serve_bench.store import RunFolder, to_line
+from serve_bench.store import RunFolder
 from tests.servers import KnownServer, serving
 
 ROW = Row("4 connections", "raw", 4)

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from serve_bench.core.axes import BUILT_IN_VARIANTS
-from serve_bench.core.histogram import Histogram
+from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Launch,
@@ -74,7 +74,7 @@ def one_launch(
     )
 
 
-def latency_of(rate: float, connections: int, count: int = 1000) -> dict[str, Any]:
+def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFacts:
     """By Little's law; one in fifty takes four times as long."""
     slow = count // 50
     middle = round(1e9 * connections / rate / (1 + 3 * slow / count))

@@ -11,7 +11,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict
+
+from msgspec import Meta
 
 SUB_BITS = 10
 """Each power of two is cut into 2**10 slots: half a slot is 0.05 % of the value."""
@@ -23,6 +25,24 @@ SLOTS = 32 << SUB_BITS
 """32,768 slots: values up to 2**41 ns (36.6 minutes)."""
 
 MAX_VALUE = (1 << 41) - 1
+
+MOST = 2**63 - 1
+"""The largest whole number of a record."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
+"""A whole number from 0: requests, bytes, nanoseconds, a process id."""
+
+Slot: TypeAlias = Annotated[int, Meta(ge=0, lt=SLOTS)]
+
+
+class HistogramFacts(TypedDict):
+    """What `Histogram.encode` gives: the slots that hold anything, and their counts."""
+
+    unit: str
+    sub_bits: Literal[10]  # SUB_BITS
+    max: Count
+    index: list[Slot]
+    count: list[Count]
 
 
 def slot(value: int) -> int:
@@ -174,12 +194,12 @@ class Histogram:
         inside = sum(n for i, n in self.occupied() if abs(slot_middle(i) - mean) <= std)
         return inside / self.count
 
-    def encode(self) -> dict[str, Any]:
+    def encode(self) -> HistogramFacts:
         """A JSON-able sparse form: slot indices and their counts."""
         occupied = self.occupied()
         return {
             "unit": self.unit,
-            "sub_bits": SUB_BITS,
+            "sub_bits": 10,
             "max": self._max,
             "index": [i for i, _ in occupied],
             "count": [n for _, n in occupied],

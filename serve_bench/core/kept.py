@@ -194,9 +194,10 @@ def body_bytes(asked: Mapping[str, Any]) -> int:
     return int(asked.get("body_bytes", len(body) * 3 // 4 - body.count("=")))
 
 
-def kept_line(line: str) -> str:
-    """A record as a line of JSON: whatever bears the name of a secret, and addresses."""
-    return json.dumps(_kept_part("", json.loads(line)), separators=(",", ":"))
+def kept_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as plain content: hashes for what bears the name of a secret, and in addresses."""
+    kept: dict[str, Any] = _kept_part("", record)
+    return kept
 
 
 def _kept_part(name: str, value: Any) -> Any:
@@ -205,7 +206,7 @@ def _kept_part(name: str, value: Any) -> Any:
             kept_text(key): (kept_setting if key in _SETTINGS else _kept_part)(key, one)
             for key, one in value.items()
         }
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_kept_part("", one) for one in value]
     if not isinstance(value, str):
         return value

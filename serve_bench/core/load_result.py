@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from serve_bench.core.histogram import Histogram
+from serve_bench.core.facts import Amount
+from serve_bench.core.histogram import Count, Histogram
 
 Phase = Literal["connect", "warmup", "measure", "drain"]
 
@@ -82,12 +83,12 @@ class Counts:
     are in flight then are unanswered, and none is carried in.
     """
 
-    sent: int
-    completed: int
-    failed: Mapping[str, int]
-    in_flight: int
-    carried_in: int = 0
-    unsent: int = 0
+    sent: Count
+    completed: Count
+    failed: Mapping[str, Count]
+    in_flight: Count
+    carried_in: Count = 0
+    unsent: Count = 0
 
     @property
     def failed_total(self) -> int:
@@ -110,9 +111,9 @@ class Warmup:
     """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
     there were enough requests to tell; None: not known (records before 0.2)."""
 
-    seconds: float
+    seconds: Amount
     steady: bool
-    completed: int
+    completed: Count
     judged: bool | None = None
 
 

@@ -2,8 +2,7 @@
 
 Rule: a record says what was measured or what went wrong, never what follows from it. Means,
 percentiles, ratios and warnings are made by analysis/statistics.py each time: new ones apply to old
-files. How a record is written as a line of JSON belongs to store/__init__.py, files to
-store/__init__.py.
+files. Facts beside figures are in facts.py, lines of JSON in codec.py, files in store/__init__.py.
 """
 
 from __future__ import annotations
@@ -11,9 +10,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+
+from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
+from serve_bench.core.facts import (
+    Amount,
+    ClientFacts,
+    Connections,
+    CountsFacts,
+    DeploymentLimits,
+    DeployProof,
+    HostFacts,
+    LaunchProof,
+    ProfileFacts,
+    ServeMetricsFacts,
+    SettledFacts,
+    SuiteFacts,
+    TrialUsage,
+    WaitsFacts,
+)
+from serve_bench.core.histogram import Count, HistogramFacts
 from serve_bench.core.load_result import (
     Counts,  # a trial's counts are those of its load
     Warmup,
@@ -43,13 +61,13 @@ class Row:
 
     label: str  # "single client", "8 clients", "100 connections"
     client: str  # "aiohttp", "raw", "wrk", "ab"
-    connections: int
-    processes: int | None = None
+    connections: Connections
+    processes: Count | None = None
     loop: str = "closed"  # "closed" or "open"
-    rate_per_s: float | None = None  # open loop only
+    rate_per_s: Amount | None = None  # open loop only
     data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
-    requests_each: int | None = None  # of each connection; None: for as long as the windows last
-    run: int = 1  # a step that is measured again counts from 2
+    requests_each: Count | None = None  # of each connection; None: as long as the windows last
+    run: Count = 1  # a step that is measured again counts from 2
 
     @property
     def requests(self) -> int | None:
@@ -72,7 +90,7 @@ class PlannedTrial:
     """One trial that the run means to measure. `round` counts launches of a variant, from 1."""
 
     key: str
-    round: int
+    round: Count
     variant: str
     cell: JsonObject
     row: Row
@@ -84,12 +102,14 @@ class Metric:
 
     unit: str  # "requests/s", "ns", "%", "MB"
     better: Better
-    windows: tuple[float, ...] | None = None
-    histogram: JsonObject | None = None
+    windows: Annotated[tuple[Amount, ...], Meta(min_length=1)] | None = None
+    histogram: HistogramFacts | None = None
 
     def __post_init__(self) -> None:
         if (self.windows is None) == (self.histogram is None):
             raise ValueError("a metric holds either windows or a histogram")
+        if self.histogram and len(self.histogram["index"]) != len(self.histogram["count"]):
+            raise ValueError("a histogram has as many counts as slots")
 
 
 # -------------------------------------------------------------------------------- records
@@ -130,10 +150,10 @@ class Launch:
     KIND: ClassVar[str] = "launch"
     id: str
     variant: VariantUsed
-    round: int
+    round: Count
     started_at: str
-    seconds: Mapping[str, float] = field(default_factory=dict)  # ray_init, serve_start, ...
-    proof: JsonObject = field(default_factory=dict)  # port_owner, processes, flags, versions
+    seconds: Mapping[str, Amount] = field(default_factory=dict)  # ray_init, serve_start, ...
+    proof: JsonObject = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)  # relative to the run's folder
 
 
@@ -144,10 +164,10 @@ class Deploy:
     KIND: ClassVar[str] = "deploy"
     launch: str
     cell: JsonObject
-    seconds: float
+    seconds: Amount
     in_place: bool
-    proof: JsonObject = field(default_factory=dict)  # replicas: pid, max_ongoing_requests, ...
-    settled: JsonObject = field(default_factory=dict)  # before the first row: seconds, steady, ...
+    proof: JsonObject = field(default_factory=dict)
+    settled: JsonObject = field(default_factory=dict)  # before the first row
 
 
 @dataclass(frozen=True)
@@ -157,29 +177,29 @@ class Trial:
     KIND: ClassVar[str] = "trial"
     key: str
     launch: str
-    round: int
+    round: Count
     variant: str
     cell: JsonObject
     row: Row
     started_at: str
-    window_s: float
+    window_s: Amount
     warmup: Warmup
     metrics: Mapping[str, Metric]
     counts: Counts
-    client: JsonObject = field(default_factory=dict)  # evidence: verdict, workers ...
-    served: Mapping[str, int] = field(default_factory=dict)  # requests by replica, where known
-    seconds: Mapping[str, float] = field(default_factory=dict)  # total, connect, warmup, ...
+    client: JsonObject = field(default_factory=dict)
+    served: Mapping[str, Count] = field(default_factory=dict)  # requests by replica, where known
+    seconds: Mapping[str, Amount] = field(default_factory=dict)  # total, connect, warmup, ...
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
-    usage: JsonObject = field(default_factory=dict)  # host, processes, gpus: usage.py says what
-    serve_metrics: JsonObject = field(default_factory=dict)  # what grew: observing/serve_metrics.py
-    forward: JsonObject = field(default_factory=dict)  # by batch size: batches, ns in the model
-    slots: Mapping[str, int] = field(default_factory=dict)  # by deployment of the user's own app
-    limits: JsonObject = field(default_factory=dict)  # by deployment: replicas, each, queued
-    waits: JsonObject = field(default_factory=dict)  # of requests: runner/extra_loads.py
-    profiles: tuple[JsonObject, ...] = ()  # raw stacks by process, relative to the run's folder
+    usage: JsonObject = field(default_factory=dict)
+    serve_metrics: JsonObject = field(default_factory=dict)
+    forward: JsonObject = field(default_factory=dict)  # see usage.Served
+    slots: Mapping[str, Count] = field(default_factory=dict)  # by deployment of the user's own app
+    limits: JsonObject = field(default_factory=dict)  # by deployment
+    waits: JsonObject = field(default_factory=dict)
+    profiles: tuple[JsonObject, ...] = ()
 
     @property
-    def in_windows(self) -> JsonObject | None:
+    def in_windows(self) -> CountsFacts | None:
         """The account of what happened within the windows; None in records before 0.2, whose
         `counts` were that. Those of later ones follow each request of the windows to its end."""
         return self.client.get("in_windows")
@@ -200,7 +220,7 @@ class Trial:
         """Requests that were answered or failed within the windows."""
         if self.in_windows is None:
             return self.counts.completed + self.counts.failed_total
-        return self.completed_in_windows + int(sum(self.in_windows["failed"].values()))
+        return self.completed_in_windows + sum(self.in_windows["failed"].values())
 
     @property
     def profiled(self) -> bool:
@@ -219,7 +239,7 @@ class Failure:
     key: str | None = None
     launch: str | None = None
     variant: str | None = None
-    round: int | None = None
+    round: Count | None = None
     cell: JsonObject | None = None
     row: Row | None = None
     detail: tuple[str, ...] = ()  # the last lines that matter
@@ -231,8 +251,8 @@ class Teardown:
 
     KIND: ClassVar[str] = "teardown"
     launch: str
-    seconds: float
-    killed: int
+    seconds: Amount
+    killed: Count
     clean: bool
     leftovers: tuple[str, ...] = ()
 
@@ -241,6 +261,24 @@ Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown
 RECORDS: Final[dict[str, type[Record]]] = {
     kind.KIND: kind for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown)
 }
+
+FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
+    Run: {"suite": SuiteFacts, "host": HostFacts},
+    Resume: {"host": HostFacts},
+    Launch: {"proof": LaunchProof},
+    Deploy: {"proof": DeployProof, "settled": SettledFacts},
+    Trial: {
+        "client": ClientFacts,
+        "usage": TrialUsage,
+        "serve_metrics": ServeMetricsFacts,
+        "forward": Mapping[str, tuple[Count, Count]],
+        "limits": Mapping[str, DeploymentLimits],
+        "waits": WaitsFacts,
+        "profiles": list[ProfileFacts],
+    },
+}
+"""What the objects of a record hold beside its figures: the store checks it, and keeps fields that
+these types do not know."""
 
 
 # ----------------------------------------------------------------------------- the result

@@ -170,7 +170,7 @@ def test_percentiles_that_rest_on_what_never_came_are_lower_bounds() -> None:
 
 
 def test_what_was_given_up_makes_mean_and_maximum_lower_bounds_too() -> None:
-    metric = Metric("ns", "lower", histogram={})
+    metric = Metric("ns", "lower", histogram=Histogram().encode())
     found = distribution(metric, Histogram.of([MS] * 99), Histogram.of([9 * MS]))
     assert found.lower_bounds == ("mean", "max", "p99_9") and found.count == 99
     assert found.max == 9 * MS and found.mean == pytest.approx(1.08 * MS, rel=1e-3)

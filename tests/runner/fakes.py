@@ -23,6 +23,7 @@ import pytest
 
 from serve_bench.benchmarks.rpc.backend import People, RpcBackend
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
+from serve_bench.core.codec import to_line
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.nodes import Lost, Node
@@ -32,7 +33,7 @@ from serve_bench.observing import inside, sampler
 from serve_bench.runner.load_place import Here
 from serve_bench.serving.server import Deployed, Serving
 from serve_bench.serving.strays import Reaped
-from serve_bench.store import RunFolder, StoreError, to_line
+from serve_bench.store import RunFolder, StoreError
 from tests import rounds
 
 COSTS_S = {"start": 4.0, "deploy": 2.0, "prove": 0.5, "close": 1.0, "load": 3.0, "world": 2.0}

@@ -1,0 +1,649 @@
+"""What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
+
+Each class describes a JSON object of a record. A field may be missing (an older release did not
+write it) unless it is `Required`; a field that is not listed is kept as it stands, and no reader
+looks into it. The store checks every object of a file against its class, so a reader relies on the
+types. Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
+
+from msgspec import Meta
+
+from serve_bench.core.histogram import MOST, Count
+
+Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
+"""A number from 0: seconds, a rate, a share."""
+
+Signed: TypeAlias = (
+    Annotated[int, Meta(ge=-MOST, le=MOST)]
+    | Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
+)
+"""Any number; a difference of two readings may be below 0."""
+
+Connections: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+Setting: TypeAlias = bool | Signed | str | None
+"""A value of an axis or an option."""
+
+StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
+
+
+class CountsFacts(TypedDict, total=False):
+    """`load_result.Counts` as an object."""
+
+    sent: Count
+    completed: Required[Count]
+    failed: Required[Mapping[str, Count]]
+    in_flight: Count
+    carried_in: Count
+    unsent: Count
+
+
+# ------------------------------------------------------------------------------ host and usage
+
+
+class HostFacts(TypedDict, total=False):
+    """The host of a run: `observing.host.fingerprint`."""
+
+    id: str | None
+    cpu: str | None
+    cores: Count | None
+    logical_cores: Count | None
+    physical_cores: Count | None
+    usable_cores: Count | None
+    cpu_quota_cores: Amount | None
+    memory_bytes: Count | None
+    memory_limit_bytes: Count | None
+    kernel: str | None
+    machine: str | None
+    busy_cores: Amount | None
+    load_1m: Amount | None
+    load_5m: Amount | None
+    load_15m: Amount | None
+    governor: str | None
+    python: str | None
+    ray: str | None
+    tool: str | None
+    git_commit: str | None
+
+
+class ProcessUsage(TypedDict, total=False):
+    """What a process used in a trial: % of one core, MB; None where the readings do not tell."""
+
+    pid: Required[Count]
+    role: Required[str]
+    title: str
+    cpu_percent: Signed | None
+    cpu_percent_max: Signed | None
+    seen_s: Amount
+    rss_mb: Amount | None
+    pss_mb: Amount | None
+    threads: Count | None
+    busiest_thread: str | None
+    busiest_thread_percent: Signed | None
+    busiest_thread_wait_percent: Signed | None
+    run_queue_wait_percent: Signed | None
+    turns_per_s: Signed | None
+
+
+class HostUsage(TypedDict, total=False):
+    """CPU of all cores together in a trial, and what a hypervisor took."""
+
+    cores: Count
+    cpu_percent: Signed | None
+    cpu_percent_max: Signed | None
+    steal_percent: Signed | None
+
+
+class GpuProcess(TypedDict, total=False):
+    """A process on a GPU."""
+
+    pid: Count
+    memory_mb: Amount | None
+    use_percent: Amount | None
+
+
+class GpuUsage(TypedDict, total=False):
+    """What ran on a GPU in a trial."""
+
+    device: Required[Count]
+    use_percent: Amount | None
+    use_percent_max: Amount | None
+    memory_mb_max: Amount | None
+    processes: list[GpuProcess]
+
+
+class TrialUsage(TypedDict, total=False):
+    """Of a trial: the host, its processes and GPUs (usage.py)."""
+
+    interval_s: Amount | None
+    own_cpu_percent: Signed | None
+    host: HostUsage
+    processes: list[ProcessUsage]
+    gpus: list[GpuUsage]
+
+
+# ------------------------------------------------------------------------------ launch and deploy
+
+
+class PortOwner(TypedDict):
+    """The process that listens on the HTTP port."""
+
+    pid: Count
+    name: str
+    role: str
+
+
+class ProcessFacts(TypedDict, total=False):
+    """A process of a launch."""
+
+    pid: Count
+    role: str
+    title: str
+
+
+class OpenPort(TypedDict, total=False):
+    """A port that the network can reach."""
+
+    role: str | None
+    address: str
+    port: Count
+
+
+class ProxyFacts(TypedDict, total=False):
+    """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
+
+    node_id: str
+    node_ip: str
+    hostname: str
+    host: str
+    port: Count | None
+    pid: Count | None
+    status: str
+    shared_with: list[str]
+    why: str | None
+
+
+class LaunchProof(TypedDict, total=False):
+    """What is engaged in a launch; see proof.py. Flags and environment are by role, then name."""
+
+    port: Count | None
+    port_owner: PortOwner | None
+    processes: list[ProcessFacts]
+    flags: Mapping[str, Mapping[str, Any]]
+    environment: Mapping[str, Mapping[str, str | None]]
+    versions: Mapping[str, str | None]
+    http_options: Mapping[str, Any]
+    logical_cpus: Amount | None
+    open_files: Count | None
+    open_to_network: list[OpenPort]
+    proxies: list[ProxyFacts]
+    master_port: Count | None
+
+
+class FirstRequest(TypedDict, total=False):
+    """The first answer of a proxy after a deploy."""
+
+    ms: Required[Amount]
+    status: Count
+    polls: Count
+
+
+class ReplicaFacts(TypedDict, total=False):
+    """What a replica tells of itself; options of the user's own app stand beside."""
+
+    pid: Count
+    app: str
+    deployment: str
+    node_id: str
+    max_ongoing_requests: Count | None
+    max_queued_requests: Signed | None
+    device: str | None
+    device_name: str | None
+    log_level: str | None
+
+
+class DeployProof(TypedDict, total=False):
+    """What is in force after a deploy."""
+
+    replicas: list[ReplicaFacts]
+    replicas_kept: Count
+    import_path: str
+    first_request: FirstRequest | None
+    log_level: Mapping[str, Any]
+    agent: Count
+    observers: list[Count]
+    open_to_network: list[OpenPort]
+
+
+class SettledFacts(TypedDict, total=False):
+    """What one client saw after a deploy, until it was served steadily (`plan.settled_of`)."""
+
+    seconds: Amount
+    steady: bool
+    judged: bool | None
+    completed: Count
+    failed: Count
+    p50_ns: Count | None
+    error: str
+
+
+# ------------------------------------------------------------------------------------------- trial
+
+
+class VerdictFacts(TypedDict, total=False):
+    """`load_result.ClientVerdict` as an object."""
+
+    client_bound: bool
+    reasons: list[str]
+    non_idle: Amount | None
+    run_queue_wait: Amount | None
+    pickup_p50_ns: Count | None
+    latency_p50_ns: Count | None
+
+
+class LoadWorkerFacts(TypedDict, total=False):
+    """`load_result.WorkerReport` as an object."""
+
+    pid: Count
+    connections: Required[Connections]
+    cpu_s: Amount
+    non_idle: Amount | None
+    run_queue_wait: Amount | None
+    max_rss_mb: Amount
+    timer: str
+
+
+class LastHeard(TypedDict):
+    """What a node that was lost had told last."""
+
+    completed: Count
+    failed: Count
+    age_s: Amount
+
+
+class NodeFacts(TypedDict, total=False):
+    """A node's share of a load (`nodes.node_fact`). Times in ns, rates in 1/s."""
+
+    node: Required[str]
+    ip: Required[str]
+    hostname: Required[str]
+    url: Required[str]
+    client: Required[str]
+    connections: Required[Connections]
+    seconds: Required[Amount]
+    completed: Required[Count]
+    failed: Required[Mapping[str, Count]]
+    rate: Required[Amount]
+    connection_rate_mean: Amount | None
+    connection_rate_max: Amount | None
+    bytes_received: Count | None
+    latency_ns: Required[Mapping[str, Amount | None]]
+    latency_lower_bounds: list[str]
+    lost: str | None
+    last_heard: LastHeard
+    client_bound: bool | None
+    usage: TrialUsage | None
+
+
+class RequestFacts(TypedDict, total=False):
+    """The request of a load: how many paths and sets of headers it has, not which."""
+
+    url: str
+    method: str
+    paths: Count
+    header_sets: Count
+
+
+class StageFacts(TypedDict):
+    """`load_spec.Stage` as an object."""
+
+    rate: Amount
+    duration_s: Amount
+
+
+class LoadFacts(TypedDict, total=False):
+    """The load that was asked for: `load_spec.Load` as an object."""
+
+    request: RequestFacts
+    client: str
+    connections: Connections
+    processes: Count | None
+    timeout_s: Amount
+    connect_timeout_s: Amount
+    keepalive: bool
+    retries: Count
+    rate: Amount | None
+    arrivals: str
+    stages: list[StageFacts]
+    ramp: bool
+    count: Count | None
+    max_connections: Connections | None
+    each: Count | None
+    seed: Signed
+    spin: bool
+    pickup_every: Count
+    connection_rates: bool
+
+
+Share: TypeAlias = Annotated[str, Meta(pattern=r"^[01](\.[0-9]+)?$")]
+
+
+class ExternalFacts(TypedDict, total=False):
+    """What wrk or ab told: `load.external.ExternalResult` as an object."""
+
+    program: Required[str]
+    version: Required[str]
+    argv: Required[list[str]]
+    seconds: Required[Amount]
+    completed: Required[Count]
+    rate: Required[Amount]
+    errors: Required[Mapping[str, Count]]
+    non_2xx: Required[Count]
+    bytes_received: Required[Count | None]
+    latency_mean_ns: Required[Amount | None]
+    latency_std_ns: Required[Amount | None]
+    latency_max_ns: Required[Amount | None]
+    percentiles_ns: Required[Mapping[Share, Amount]]
+    thread_rate_mean: Amount | None
+    thread_rate_max: Amount | None
+
+
+class PinnedFacts(TypedDict, total=False):
+    """A side of a duet in one window: `benchmarks.versus.duet.Pinned` as an object."""
+
+    cores: Required[list[Count]]
+    threads: Required[Count]
+    outside: Required[Count]
+    idle: Amount | None
+
+
+class SlicesFacts(TypedDict, total=False):
+    """How the row of a side was loaded in turn with the other, and each of its slices."""
+
+    method: Required[str]
+    slice_s: Required[Amount]
+    connections: Required[Connections]
+    asked_connections: Required[Connections]
+    chosen_drain_s: Required[Amount]
+    why: Required[str]
+    drain_s: Amount
+    seed: Signed
+    begun_s: Required[list[Amount]]
+    length_s: Required[list[Amount]]
+    completed: Required[list[Count]]
+    failed: Required[list[Count]]
+    requests: Count
+    way: Mapping[str, Count]
+    pinned: list[PinnedFacts]
+
+
+class RankerFacts(TypedDict, total=False):
+    """A ranker that was called without Serve."""
+
+    ranker: Required[str]
+    device: Required[str]
+    device_name: str | None
+    threads: Count
+    torch: str
+    graphs: Any
+    huge_pages_mb: Amount | None
+
+
+class ShapeFacts(TypedDict, total=False):
+    """The model of a ranker."""
+
+    dense_features: Count
+    sparse_features: Count
+    table_rows: Count
+    width: Count
+    rows_per_request: Count
+    bottom: list[Count]
+    top: list[Count]
+
+
+class WorkFacts(TypedDict):
+    """What one forward of a model takes at least."""
+
+    bytes_moved: Count
+    flops: Count
+    launches: Count
+
+
+class MachineFacts(TypedDict):
+    """What the machine of a ranker does at best."""
+
+    bytes_per_s: Amount
+    flops_per_s: Amount
+    launch_ns: Amount
+
+
+class ClientFacts(TypedDict, total=False):
+    """What the client of a trial tells beside its figures. Which fields there are depends on the
+    client: a load, wrk or ab (`external`), slices of `versus`, rpc, a ranker."""
+
+    verdict: VerdictFacts
+    client_bound: bool
+    reasons: list[str]
+    workers: list[LoadWorkerFacts]
+    status_codes: Mapping[StatusCode, Count] | None
+    bytes_received: Count | None
+    retried: Count
+    reconnects: Count
+    total: CountsFacts
+    notes: list[str]
+    in_windows: CountsFacts
+    mean_in_flight: Amount | None
+    nodes: list[NodeFacts]
+    skew_s: Signed | None
+    asked: LoadFacts
+    external: ExternalFacts
+    slices: SlicesFacts
+    examples: list[Any]
+    warmup_failed: Count
+    batch_size: Count
+    agent_pid: Count
+    observer_pids: list[Count]
+    processes: Count
+    memory_bytes: Count | None
+    policy: str
+    versions: Mapping[str, str | None]
+    raw: str
+    ranker: RankerFacts
+    shape: ShapeFacts
+    work: WorkFacts
+    machine: MachineFacts
+    inputs: Count
+
+
+class DeploymentLimits(TypedDict, total=False):
+    """Replicas of a deployment, what each takes at once, how many requests may wait (-1: any)."""
+
+    replicas: Count
+    each: Count
+    queued: Signed
+
+
+Place: TypeAlias = tuple[str, str, str, Amount]
+"""What, line, function, and the mean number of requests there."""
+
+
+class PoolFacts(TypedDict):
+    """A pool of threads in a replica."""
+
+    threads: Count
+    working: Amount
+    full: Amount
+
+
+class BatchQueueFacts(TypedDict):
+    """A queue of `serve.batch` in a replica."""
+
+    most: Count
+    wait_s: Amount
+    waiting: Amount
+    running: Amount
+    held: Amount
+
+
+class ReplicaWaits(TypedDict, total=False):
+    """What requests in a replica waited in: serving/cluster/waiting.py."""
+
+    pid: Count
+    app: Required[str]
+    deployment: Required[str]
+    looks: Required[Count]
+    max_ongoing: Count | None
+    ongoing: Amount | None
+    served: Count
+    mean_ms: Amount | None
+    requests: Amount
+    places: list[Place]
+    own: list[Place]
+    threads: list[Place]
+    loop: list[tuple[str, Amount]]
+    pools: Mapping[str, PoolFacts]
+    batches: Mapping[str, BatchQueueFacts]
+
+
+class WaitsFacts(TypedDict, total=False):
+    """A further load, looked at from inside the replicas: runner/extra_loads.py."""
+
+    why_not: str
+    seconds: Amount
+    rate: Amount
+    p50_ms: Amount | None
+    alone_p50_ms: Amount | None
+    replicas: list[ReplicaWaits]
+
+
+Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
+
+
+class ServeMetricsFacts(TypedDict, total=False):
+    """What Serve's own metrics grew by: observing/serve_metrics.py."""
+
+    status: str
+    why: str
+    interval_s: Amount
+    waited_s: Amount
+    deployments: Mapping[str, Group]
+    routers: Mapping[str, Group]
+    http: Group
+    event_loop_lag_ms: Mapping[str, Signed]
+    levels: Mapping[str, Signed | Literal["stale"]]
+
+
+class ProfileFacts(TypedDict, total=False):
+    """The stacks of a process, or why there are none. `path` is relative to the run's folder."""
+
+    pid: Required[Count]
+    role: Required[str]
+    title: Required[str]
+    path: str
+    samples: Count
+    errors: Count
+    seconds: Amount
+    rate: Count
+    notes: list[str]
+    failed: str
+
+
+# ------------------------------------------------------------------------------------------- suite
+
+
+class VariantFacts(TypedDict, total=False):
+    """`result.VariantUsed` as an object."""
+
+    name: Required[str]
+    env: Mapping[str, str]
+    http_options: Mapping[str, Any]
+    python: str | None
+
+
+class SideFacts(TypedDict, total=False):
+    """A side of `versus`."""
+
+    label: Required[str]
+    variant: Required[VariantFacts]
+    app: Any
+    settings: Mapping[str, Any]
+
+
+class LadderFacts(TypedDict, total=False):
+    """`ladder.Ladder` as an object."""
+
+    steps: list[Connections] | None
+    start: Connections
+    ceiling: Connections
+    refinements: Count
+    runs: Count
+
+
+class SuiteFacts(TypedDict, total=False):
+    """What a run was to measure. Which fields there are depends on the command; to go on with a
+    run, its own kind of suite is read (`benchmarks/*/request.py`)."""
+
+    name: str
+    app: Any
+    variants: list[VariantFacts]
+    cells: list[Mapping[str, Any]]
+    rows: list[Any]
+    windows: Count | None
+    window_s: Amount | None
+    warmup_min_s: Amount | None
+    warmup_max_s: Amount | None
+    warmup_s: Amount | None
+    side_s: Amount
+    steady_s: Amount
+    slice_s: Amount | None
+    launches: Count
+    rounds: Count
+    seed: Signed
+    requests: Count | None
+    requests_each: Count | None
+    requests_per_client: Count | None
+    ladder: LadderFacts | None
+    max_row_s: Amount
+    timeout_s: Amount
+    load_on: Mapping[str, Any] | None
+    sample: bool | None
+    sides: list[SideFacts]
+    aa: bool
+    threshold: Amount
+    gate: list[str]
+    floors: Mapping[str, Amount]
+    noise: str | None
+    budget_s: Amount | None
+    gave_up: list[str]
+    urls: Mapping[str, str] | None
+    pairing: str
+    cores_each: Count | None
+    backends: list[str]
+    worlds: list[Mapping[str, Any]]
+    x_axis: str
+    master_addr: str
+    master_port: Count
+    episodes: Count
+    steps: Count
+    seconds: Amount | None
+    policy_ms: Amount | None
+    output_file_path: str | None
+    workload: str
+    replicas: list[Count]
+    deployments: Count
+    hops: Count
+    size: Count
+    connections: Connections
+    clients: Count
+    client: str
+    nodes: Count
+    address: str | None
+    threads: Count
+    timing: Mapping[str, Amount | None]
+    shape: ShapeFacts
+    kinds: list[str]
