@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.rpc import backend as rpc_needs
-from serve_bench.benchmarks.rpc.printed_form import REPORT_FILE
+from serve_bench.benchmarks.rpc.forms import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.cli import rpc_run, run
 from serve_bench.store import RECORDS_FILE, RunFolder, read

@@ -15,7 +15,6 @@ from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.press.summary import settings_of
 from serve_bench.benchmarks.press.tables import remarks as press_remarks
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
-from serve_bench.benchmarks.rpc.joined import rpc_page
 from serve_bench.benchmarks.scale.joined import scale_page
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, VariantUsed, result_of
@@ -79,7 +78,7 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
 }
-TOLD_ONCE: Final = ("ranker", "load")
+TOLD_ONCE: Final = ("ranker", "load", "rpc")
 """Kinds whose comment is made of their document."""
 
 
@@ -117,9 +116,6 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
 def said(result: Result) -> Iterator[str]:
     """What each row, cell and variant of the other forms is told of."""
     command, page = result.run.command, page_of(result)
-    if command == "rpc":
-        yield from (text for one in rpc_page(result).entries for text in one.remarks)
-        return
     if command == "scale":
         whole = scale_page(result)
         yield from (text for one in whole.entries for text in (*one.remarks, *one.limits))

@@ -26,7 +26,6 @@ from serve_bench.analysis.history.parts import Stored
 from serve_bench.benchmarks.history.forms import render_history
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
-from serve_bench.benchmarks.rpc.printed_form import printed_form
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput
@@ -84,8 +83,6 @@ def too_wide(text: str, width: int, result: Result) -> list[str]:
     """Lines that do not fit. A place or an address alone on its line is whole, to be copied; the
     published form of rpc is printed as published."""
     whole = {f"records: {WHERE}", *(str(one.cell.get("url", "")) for one in result.trials)}
-    if result.run.command == "rpc":
-        whole |= set(printed_form(result))
     return [one for one in text.splitlines() if cell_len(one) > width and one not in whole]
 
 

@@ -1,13 +1,11 @@
-"""The page of a run of rpc: its figures are those of the JSON, worlds over the x axis."""
+"""The document of a run of rpc: its tables, charts and findings, worlds over the x axis."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from serve_bench.cli.show import render
+from serve_bench.benchmarks.rpc.charts import PUBLISHED
+from serve_bench.benchmarks.rpc.summary import rpc_summary
 from serve_bench.core.result import Result
 from tests.records import failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
@@ -25,16 +23,6 @@ from tests.sheet_parts import (
 )
 from tests.test_report_rpc import golden
 
-COLUMNS = (
-    ("agent p50", "ms", "agent latency (seconds)", "p50"),
-    ("agent p95", "ms", "agent latency (seconds)", "p95"),
-    ("agent p50", "requests/s", "agent throughput", "p50"),
-    ("observer p50", "ms", "observer latency (seconds)", "p50"),
-    ("observer p95", "ms", "observer latency (seconds)", "p95"),
-    ("observer p99", "ms", "observer latency (seconds)", "p99"),
-    ("observer p50", "requests/s", "observer throughput", "p50"),
-)
-
 
 def batches() -> Result:
     """An x axis of words, two launches."""
@@ -48,92 +36,53 @@ def batches() -> Result:
     return rpc_result(suite, *trials)
 
 
-def in_json(made: Result) -> Any:
-    return json.loads(render(made, "json"))["serve_bench"]
-
-
-def entries(told: Any) -> dict[tuple[str, str], Any]:
-    """By the x axis and the backend."""
-    return {(str(one["x"]), name): one for name, every in told["backends"].items() for one in every}
-
-
-def place(row: Any, told: Any) -> tuple[str, str]:
-    """The x and the backend of a row."""
-    first = row.cells[0]
-    if row.group:
-        return row.group.split(" ")[-1], first
-    return first, next(iter(told["backends"]))
-
-
-@pytest.mark.parametrize("made", [golden(), batches()], ids=["backends", "batch"])
-def test_every_world_has_the_figures_of_the_json(made: Result) -> None:
-    sheet, told = rpc_sheet(made, "results/x"), in_json(made)
+def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
+    made = golden()
+    sheet, point = rpc_sheet(made, "results/x"), rpc_summary(made).by_x[1]
     is_sound(sheet)
+    assert point.title == "ray, world_size 10"
     shown = table(sheet, "Agent and observers")
-    assert len(shown.rows) == len(entries(told))
-    for row in shown.rows:
-        known = entries(told)[place(row, told)]
-        for name, unit, metric, share in COLUMNS if known["metrics"] else ():
-            assert cell(shown, row, name, unit) == known["metrics"][metric][share]
-        rate = known["throughput"]
-        assert cell(shown, row, "all observers") == (rate and rate["mean"])
-        if rate and any(one.name == "over launches" for one in shown.columns):
-            assert cell(shown, row, "over launches") == rate["std_over_launches"]
-
-
-def test_all_percentiles_cpu_and_memory_are_those_of_the_json() -> None:
-    made = golden()
-    sheet, told = rpc_sheet(made, None), entries(in_json(made))
-    shown = table(sheet, "Percentiles")
-    for row in shown.rows:
-        backend, x = row.group.replace(" world_size", "").split(", ")[0], row.group.split(" ")[-1]
-        metrics = {
-            name.removesuffix(" (seconds)"): one
-            for name, one in told[x, backend]["metrics"].items()
-        }
-        known = metrics[cell(shown, row, "metric")]
-        for name in ("p50", "p75", "p90", "p95", "p99", "mean", "std"):
-            assert cell(shown, row, name) == known[name]
-        assert cell(shown, row, "samples") == known["count"]
+    assert [(row.group, row.cells[0]) for row in shown.rows][:2] == [
+        ("world_size 10", "torch"),
+        ("world_size 10", "ray"),
+    ]
+    p50 = point.figures["agent latency (seconds)"].percentiles[50]
+    assert cell(shown, shown.rows[1], "agent", "p50 ms") == p50 == pytest.approx(0.0033, rel=1e-3)
+    assert column(table(sheet, "Percentiles"), "p50")[4] == p50
+    assert cell(shown, shown.rows[1], "all observers") == point.rate.mean if point.rate else False
     used = table(sheet, "CPU and memory")
-    for row in used.rows:
-        known = told[row.group.split(" ")[-1], str(row.cells[0])]
-        for name in ("agent", "observers", "others", "host"):
-            assert cell(used, row, name) == known["cpu_percent"][name]
-        assert cell(used, row, "memory") == known["memory_bytes"]
-        assert cell(used, row, "limited by") == (known["cpu_percent"]["limited_by"] or "-")
+    assert cell(used, used.rows[1], "host") == 185.0
+    assert cell(used, used.rows[1], "limited by") == "host CPU"
 
 
-def test_ratios_are_those_of_the_json() -> None:
-    made = golden()
-    shown, told = table(rpc_sheet(made, None), "Ratios to torch"), entries(in_json(made))
-    names = {
-        "agent latency": "agent latency (seconds)",
-        "agent rate": "agent throughput",
-        "observer latency": "observer latency (seconds)",
-        "observer rate": "observer throughput",
-    }
+def test_what_broke_has_no_ratio() -> None:
+    shown = table(rpc_sheet(golden(), None), "Times torch")
     assert [row.cells[0] for row in shown.rows] == ["ray", "ray"]
-    for row in shown.rows:
-        known = told[row.group.split(" ")[-1], "ray"]
-        for name, metric in names.items():
-            assert cell(shown, row, name) == (known["ratios"] or {}).get(metric)
-    assert told["20", "ray"]["ratios"] is None  # that world lost an observer
-    assert column(shown, "all observers") == ["0.33", "-"]
+    assert column(shown, "agent", "latency") == [pytest.approx(3.0, rel=2e-3), None]
+    assert column(shown, "all observers") == [pytest.approx(0.33, rel=0.02), None]
 
 
 def test_lines_join_worlds_where_the_x_axis_has_numbers() -> None:
     made = golden()
-    told = entries(in_json(made))
     rates = chart(rpc_sheet(made, None), "Calls of all observers")
+    spreads = [one.rate for one in rpc_summary(made).of("torch") if one.rate is not None]
     assert drawn(rates, "torch") == [
-        (float(x), told[x, "torch"]["throughput"]["mean"]) for x in ("10", "20")
+        (x, one.mean) for x, one in zip((10.0, 20.0), spreads, strict=True)
     ]
     first = rates.spec["data"]["values"][0]
-    spread = told["10", "torch"]["throughput"]
-    assert first["high"] == pytest.approx(spread["mean"] + spread["std"])
+    assert first["high"] == pytest.approx(spreads[0].mean + spreads[0].std)
     words = chart(rpc_sheet(batches(), None), "Calls of all observers").spec["data"]["values"]
     assert {one["label"] for one in words} == {"batch True", "batch False"}
+
+
+def test_the_four_metrics_are_drawn_beside_the_published_example() -> None:
+    for published in (False, True):
+        latency = chart(rpc_sheet(golden(), None, published), "Agent latency")
+        assert drawn(latency, PUBLISHED) == ([(10.0, 2.0), (20.0, 5.0)] if published else [])
+    value = latency.spec["data"]["values"][0]
+    assert (value["value"], value["low"], value["high"]) == (2.0, 2.0, 2.0)  # p50, up to p95
+    titles = [one.title for one in charts(rpc_sheet(golden(), None))]
+    assert {"Agent throughput", "Observer latency", "Observer throughput"} <= set(titles)
 
 
 def test_each_point_of_the_axis_has_its_percentiles_and_episodes() -> None:
@@ -152,7 +101,7 @@ def test_what_was_not_measured_comes_first_and_keeps_its_row() -> None:
     shown = table(sheet, "Agent and observers")
     rows = {(row.group, row.cells[0]): row for row in shown.rows}
     gone = rows["world_size 10", "serve"]
-    assert cell(shown, gone, "agent p50", "ms") == "not measured"
+    assert cell(shown, gone, "agent", "p50 ms") is None and gone.doubts == ("not measured",)
     broken = rows["world_size 20", "ray"].doubts
     assert any(one.startswith("failed: observer 7 (pid 4321) ended") for one in broken)
     assert any("serve did not start" in one for one in sheet.doubts)

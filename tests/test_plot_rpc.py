@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.published import RPC, reference
-from serve_bench.benchmarks.rpc.json_form import benchmark_report
+from serve_bench.benchmarks.rpc.forms import benchmark_report
 from serve_bench.benchmarks.rpc.plot import plot_rpc
-from serve_bench.benchmarks.rpc.read_back import THEIRS, read_report
 from serve_bench.benchmarks.rpc.request import World
+from serve_bench.benchmarks.rpc.stored import THEIRS, read_report
 from serve_bench.benchmarks.rpc.summary import NAMES
 from serve_bench.cli.show import draw_plots
 from serve_bench.core.errors import BadInput
@@ -75,10 +75,10 @@ def test_the_figure_says_what_it_shows() -> None:
         "serve-bench rpc: one agent and its observers, over world_size",
         *("agent latency", "agent throughput", "observer latency", "observer throughput"),
         *("torch", "ray", "serve", "p50", "p75, p90", "p95"),
-        "batch True, state_size 10-20-10, nlayers 5, out_features 10; world_size - 1 observers",
-        "episodes of 4 calls of each",
-        "backends: torch (python 3.12.1, torch 2.9.0); ray",
-        "run r1, ",
+        "batch True, state_size 10-20-10, nlayers 5, out_features 10",
+        "episode: 4 calls of each observer",
+        "backend torch: python 3.12.1, torch 2.9.0",
+        "run: r1, ",
         "host: Test CPU",
     ):
         assert said in text, said
@@ -136,7 +136,7 @@ def test_a_report_of_pytorchs_own_launcher_is_drawn_too() -> None:
     assert (curve.name, list(curve.points), drawn.ours) == (THEIRS, ["10", "20"], {})
     assert curve.points["20"][NAMES[2]][95] == 0.007
     text = words(theirs())
-    assert "PyTorch distributed RPC benchmark, over world_size" in text
+    assert "PyTorch RPC, over world_size" in text
     assert "launcher rounds to whole ms and requests/s" in text
     once = theirs()
     once["benchmark_results"] = once["benchmark_results"][:1]

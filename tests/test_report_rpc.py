@@ -19,15 +19,19 @@ import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
-from serve_bench.benchmarks.rpc.joined import rpc_page, use_of
-from serve_bench.benchmarks.rpc.json_form import benchmark_report
-from serve_bench.benchmarks.rpc.printed_form import form_lines, printed_form, published_arguments
-from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Figures, rpc_points
+from serve_bench.benchmarks.rpc.forms import (
+    benchmark_report,
+    form_lines,
+    printed_form,
+    published_arguments,
+)
+from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Figures, rpc_summary, use_of
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
 from serve_bench.report import FORMATS
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
+from tests.sheet_parts import sheet, texts
 
 GOLDEN = Path(__file__).parent / "golden"
 WORLDS = [rpc_world(10), rpc_world(20)]
@@ -94,7 +98,7 @@ def test_the_printed_form_is_the_published_one_line_for_line() -> None:
     told = reference(RPC)
     result = rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0))
     points = []
-    for point, example in zip(rpc_points(result), told["example"], strict=True):
+    for point, example in zip(rpc_summary(result).points, told["example"], strict=True):
         figures = {}
         for name in NAMES:
             key = name.removesuffix(" (seconds)").replace(" ", "_")
@@ -169,18 +173,18 @@ def test_every_line_fits_80_columns_or_says_what_it_left_out() -> None:
     result = rpc_result(suite, rpc_trial(world, AGENT, times(40, OBSERVER), suite=suite))
     narrow = render(result)
     assert max(len(line) for line in narrow.splitlines()) <= 80
-    assert "left out, too wide: observer p99 ms; csv and json have them" in flat(narrow)
+    assert "left out at 80 columns: agent" in flat(narrow)
     assert "left out" not in render(result, width=120)
 
 
 def test_the_ratios_say_what_a_hop_costs() -> None:
     suite = rpc_suite(WORLDS, ["torch", "ray"])
     trials = [*pair("torch", 1.0, suite=suite), *pair("ray", 3.0, suite=suite)]
-    rows = render(rpc_result(suite, *trials)).partition("RATIOS of medians to torch")[2]
-    found = [line.split() for line in rows.splitlines() if line.startswith("  ray")][:2]
-    assert found[0] == ["ray", "3.00", "0.33", "3.00", "0.33", "+3.20", "0.33"]
-    assert found[1] == ["ray", "3.00", "0.33", "3.00", "0.33", "+6.40", "0.33"]
-    assert "RATIOS" not in render(rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0)))
+    rows = render(rpc_result(suite, *trials)).partition("Ratios between backends")[2]
+    lines = [line.split() for line in rows.splitlines() if line.split()[:1] == ["ray"]][:2]
+    assert lines[0] == ["ray", "3.00", "0.33", "3.00", "0.33", "+3.20", "0.33"]
+    assert lines[1] == ["ray", "3.00", "0.33", "3.00", "0.33", "+6.40", "0.33"]
+    assert "Ratios" not in render(rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0)))
 
 
 @pytest.mark.parametrize(
@@ -198,11 +202,8 @@ def test_a_limit_is_said_where_the_figures_support_it(
 ) -> None:
     one = rpc_trial(WORLDS[0], cpu=cpu, host=host)
     assert use_of([one]).limited == limit
-    row = [
-        line
-        for line in render(rpc_result(rpc_suite(WORLDS[:1]), one)).splitlines()
-        if line.startswith("10 ")
-    ][-1]
+    text = render(rpc_result(rpc_suite(WORLDS[:1]), one)).partition("CPU and memory")[2]
+    row = next(line for line in text.splitlines() if line.startswith("10 "))
     assert row.partition("200 MB in 10")[2].strip() == (limit or "-")
     assert ("30" in row.split()) is (cpu is not None)
 
@@ -219,31 +220,35 @@ def test_memory_is_that_of_the_launch_that_took_most() -> None:
 
 
 def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
-    text = shown(golden())
+    text = render(golden())
+    assert "! failed: launch of serve: serve did not start" in text
+    small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
+    assert "serve - - - - - - - - ! not measured" in flat(small)
+    torch, _, ray = large.partition("\nray")
+    assert "! " not in torch
     for said in (
-        "! ray, world_size 20: broken off: 3 whole episodes kept",
-        "! ray, world_size 20: failed: observer 7 (pid 4321) ended: signal 9",
-        "! ray, world_size 20: unsteady-warmup: the rate had not settled after 0.5 s",
-        "! serve, world_size 10; serve, world_size 20: not measured",
-        "failed: launch of serve: serve did not start",
-        "serve: not measured",
+        "! broken off: 3 whole episodes kept",
+        "! failed: observer 7 (pid 4321) ended: signal 9",
+        "! unsteady-warmup: the rate had not settled after 0.5 s",
     ):
-        assert said in text, said
+        assert said in flat(ray.partition("\nserve")[0]), said
 
 
 def test_what_was_asked_and_what_ran_is_said() -> None:
     worlds = [rpc_world(10, True), rpc_world(10, False)]
     suite = rpc_suite(worlds, x_axis="batch", policy_ms=20.0, seconds=5.0, launches=1)
-    text = shown(rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds)))
-    assert "policy: none; it takes 20 ms" in text
+    made = rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds))
+    text = shown(made)
+    assert "policy none; it takes 20 ms" in text
     assert "world_size 10, batch True / False: with batch True the policy takes" in text
     assert "episodes of a world: as many as begin within 5 s, at most 3 (were 3)" in text
-    assert "without a batch the observers queue for one agent" in text
-    assert "torch: python 3.12.1, torch 2.9.0" in text
-    plain = shown(rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0)), where="results/x")
-    assert "policy: state 10-20-10 flattened, 5 linear layers, 10 actions; on cpu" in plain
-    assert "queue for one agent" not in plain
-    assert plain.endswith("host: Test CPU, ? cores, load 0.10 before the start records: results/x")
+    assert "backend torch python 3.12.1, torch 2.9.0" in text
+    queue = "the observers queue for one agent"
+    assert any(queue in one for one in texts(sheet(made)))
+    plain = rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0))
+    assert "policy state 10-20-10 flattened, 5 linear layers, 10 actions; on cpu" in shown(plain)
+    assert not any(queue in one for one in texts(sheet(plain)))
+    assert shown(plain, where="results/x").endswith("records: results/x")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -260,12 +265,13 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
 
 def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
     text = shown(golden(), published=True)
-    assert f"PUBLISHED, not measured here: {reference(RPC)['source']}; the hardware is not" in text
+    source = reference(RPC)["source"]
+    assert f"Published, not measured here {source}; the hardware is not" in text
     assert "agent throughput 4071 4374 4579 4686" in text
     assert "4071" not in shown(golden())
     worlds = [rpc_world(10, False)]
     other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
-    assert "there is no example like this one" in shown(other, published=True)
+    assert "There is no example like this run" in shown(other, published=True)
     assert "4071" not in shown(other, published=True)
     assert "not measured here" in published_notes("rpc")[0]
 
@@ -328,15 +334,12 @@ def test_the_markdown_is_one_table_with_its_doubts() -> None:
     before, _, after = render(golden(), "markdown").partition("<details>")
     rows = [line for line in before.splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + 6
-    assert "| observer latency to torch | limited by | doubts |" in rows[0]
-    assert "| 10 | ray |" in rows[3] and "| 3.00 |" in rows[3]
-    assert "| 20 | ray |" in rows[6] and "| 3.00 |" not in rows[6]  # it lost an observer
+    assert rows[0].endswith("| all observers requests/s | doubts |") and rows[0].count("|") <= 10
+    assert rows[3].startswith("| world_size 10 | ray |") and rows[3].endswith("|  |")
     assert rows[6].endswith("| failed; broken off; unsteady-warmup |")
-    assert rows[7].startswith("| 20 | serve | not measured |")
-    assert "| agent latency to torch | observer latency to torch |" in after
-    assert "- ray, world_size 20: failed: observer 7 (pid 4321) ended" in after
-    alone = render(rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0)), "markdown")
-    assert "to torch" not in alone and "| backend |" not in alone.partition("<details>")[0]
+    assert rows[7].startswith("| world_size 20 | serve | - |") and "| not measured |" in rows[7]
+    assert "| agent latency | agent 1/s | observer latency |" in after  # the ratios
+    assert "  - failed: observer 7 (pid 4321) ended" in after
 
 
 def test_the_perf_metrics_name_metric_and_unit() -> None:
@@ -364,5 +367,5 @@ def test_agent_and_observers_come_before_the_rest() -> None:
 def test_a_profiled_world_is_in_no_report_of_figures() -> None:
     plain = rpc_trial(WORLDS[0])
     slow = replace(rpc_trial(WORLDS[0], [9000.0]), flags={"profiled": True})
-    page = rpc_page(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
-    assert [one.point.line.status for one in page.entries] == ["measured"]
+    summary = rpc_summary(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
+    assert [one.line.status for one in summary.points] == ["measured"]

@@ -9,7 +9,7 @@ from serve_bench.benchmarks.rpc.summary import (
     NAMES,
     Episodes,
     latency_figures,
-    rpc_points,
+    rpc_summary,
     throughput_figures,
 )
 from serve_bench.core.histogram import Histogram
@@ -41,7 +41,9 @@ def test_a_percentile_of_a_throughput_is_that_of_the_latency_from_the_other_end(
 @pytest.mark.parametrize(("batch", "batch_size"), [(True, 9), (False, 1)])
 def test_a_point_holds_throughput_as_batch_size_over_latency(batch: bool, batch_size: int) -> None:
     world = rpc_world(10, batch)
-    (point,) = rpc_points(rpc_result(rpc_suite([world]), rpc_trial(world, [2000.0], [3000.0])))
+    (point,) = rpc_summary(
+        rpc_result(rpc_suite([world]), rpc_trial(world, [2000.0], [3000.0]))
+    ).points
     p50 = {name: figures.percentiles[50] for name, figures in point.figures.items()}
     assert point.batch_size == batch_size
     assert p50[AGENT_LATENCY] == pytest.approx(0.002, rel=5e-4)
@@ -58,7 +60,7 @@ def test_launches_are_merged() -> None:
         rpc_trial(world, [1000.0], [us], suite=suite, round_=round_)
         for round_, us in ((1, 2000.0), (2, 4000.0))
     ]
-    (point,) = rpc_points(rpc_result(suite, *trials))
+    (point,) = rpc_summary(rpc_result(suite, *trials)).points
     figures = point.figures[OBSERVER_LATENCY]
     assert figures.count == 2 * 3 * world.observers
     assert figures.mean == pytest.approx(0.003, rel=1e-3)
@@ -74,7 +76,7 @@ def test_ratios_are_of_medians_to_the_same_world_on_the_first_backend() -> None:
         for name, factors in (("torch", (1, 2)), ("ray", (3, 8)))
         for world, factor in zip(worlds, factors, strict=True)
     ]
-    points = rpc_points(rpc_result(suite, *trials))
+    points = rpc_summary(rpc_result(suite, *trials)).points
     assert [(one.backend, one.x) for one in points] == [
         *(("torch", "10"), ("torch", "20")),
         *(("ray", "10"), ("ray", "20")),
@@ -92,7 +94,7 @@ def test_ratios_are_of_medians_to_the_same_world_on_the_first_backend() -> None:
 def test_points_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:
     worlds = [rpc_world(40), rpc_world(10), rpc_world(20)]
     suite = rpc_suite(worlds, ["torch", "ray"])
-    points = rpc_points(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite)))
+    points = rpc_summary(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite))).points
     assert [one.x for one in points] == ["40", "10", "20"] * 2
     assert [bool(one.figures) for one in points] == [False] * 4 + [True, False]
     assert not points[4].ratios  # there is nothing on torch to hold it against
@@ -102,7 +104,9 @@ def test_points_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() 
 def test_a_policy_of_fixed_time_keeps_the_order_too() -> None:
     worlds = [rpc_world(20), rpc_world(10)]
     suite = rpc_suite(worlds, policy_ms=20.0)
-    points = rpc_points(rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds[::-1])))
+    points = rpc_summary(
+        rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds[::-1]))
+    ).points
     assert [one.x for one in points] == ["20", "10"]
     assert {one.cell["policy_ms"] for one in points} == {20.0}
 

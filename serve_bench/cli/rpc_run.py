@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from serve_bench.benchmarks.rpc.json_form import rpc_json
+from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
 from serve_bench.benchmarks.rpc.plot import plot_rpc
-from serve_bench.benchmarks.rpc.printed_form import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
     RpcLaunch,
@@ -35,6 +34,7 @@ from serve_bench.cli.sitting import (
     whole_suite,
     work_off,
 )
+from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.result import Result
 from serve_bench.store import check_new, read
@@ -133,7 +133,7 @@ def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> list[str]:
     file, or the one that an earlier sitting of this run wrote. Returns what could not be written.
     """
     run_folder = folder if folder.is_dir() else folder.parent
-    text = rpc_json(result, where=str(folder))
+    text = json_text(result, ReportOptions(str(folder)))
     places = [run_folder / REPORT_FILE]
     if suite.output_file_path is not None:
         place = Path(suite.output_file_path)

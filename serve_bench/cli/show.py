@@ -212,13 +212,11 @@ def _before(
     from serve_bench.benchmarks.parts.page import page_of
     from serve_bench.benchmarks.press.comment import press_comment
     from serve_bench.benchmarks.press.text import press_text
-    from serve_bench.benchmarks.rpc.comment import rpc_comment
-    from serve_bench.benchmarks.rpc.text import rpc_text
     from serve_bench.benchmarks.scale.comment import scale_comment
     from serve_bench.benchmarks.scale.text import scale_text
     from serve_bench.report.table import table
 
-    if result.run.command in ("ranker", "load"):
+    if result.run.command in ("ranker", "load", "rpc"):
         return None
     where, published, exclude = options.where, options.published, options.exclude_connect
     markdown = format == "markdown"
@@ -228,7 +226,6 @@ def _before(
             "press": lambda: press_comment(result, published, where, exclude),
             "sweep": lambda: ladder_comment(result, published, where),
             "recsys": lambda: ladder_comment(result, published, where),
-            "rpc": lambda: rpc_comment(result, published, where),
             "scale": lambda: scale_comment(result, published, where),
         }
         return visible(comments.get(command, lambda: rows_comment(result, published, where))())
@@ -239,7 +236,6 @@ def _before(
         "press": lambda: press_text(result, *about, width, exclude),
         "sweep": lambda: ladder_text(result, *about, width),
         "recsys": lambda: ladder_text(result, *about, width),
-        "rpc": lambda: rpc_text(result, *about, width),
         "scale": lambda: scale_text(result, *about, width),
     }
     return visible(tables[command]())
@@ -315,7 +311,7 @@ def _ladders(result: Result, published: bool) -> Callable[[str], bytes]:
 
 
 def _rpc(result: Result, published: bool) -> Callable[[str], bytes]:
-    from serve_bench.benchmarks.rpc.json_form import benchmark_report
+    from serve_bench.benchmarks.rpc.forms import benchmark_report
     from serve_bench.benchmarks.rpc.plot import plot_rpc
 
     report = benchmark_report(result)

@@ -60,12 +60,14 @@ class Column:
 class Row:
     """Of a table. `doubts` stand in a line of their own under it, beside the figures they doubt;
     `codes` name them where there is no room for sentences; `group` begins a new part of the table
-    with a heading where it differs from the row before."""
+    with a heading where it differs from the row before; `about` is what the doubts are about, if
+    not the group or the row's first cell."""
 
     cells: tuple[Cell, ...]
     doubts: tuple[str, ...] = ()
     group: str = ""
     codes: tuple[str, ...] = ()
+    about: str = ""
 
 
 @dataclass(frozen=True)

@@ -56,22 +56,24 @@ def fitted(
     rows: Sequence[Texts],
     left: Collection[int] = (0,),
     width: int | None = None,
-    spare: Sequence[str] = (),
+    spare: Sequence[str | int] = (),
     fold: Collection[int] | None = None,
+    whole: Texts = (),
 ) -> Fitted:
     """A table for those who need to know the lines of each row.
 
-    `spare`: names of columns that may go, the first first; one that is not there, or that stands in
-    front, is passed over. `fold`: the columns that may be folded, if not those in `left`.
+    `spare`: columns that may go, by name or place, the first first; one that is not there, or that
+    stands in front, is passed over. `fold`: the columns that may be folded, if not those in `left`.
+    `whole`: what columns that are left out are called, if not by their names.
     """
     kept = list(range(len(names)))
-    may_go = [at for name in spare for at in kept[1:] if names[at] == name]
+    may_go = [at for one in spare for at in kept[1:] if one in (at, names[at])]
     may_fold = left if fold is None else fold
     gone: list[str] = []
     while width is not None and may_go and _least(names, rows, kept, may_fold) > width:
         at = may_go.pop(0)
         kept.remove(at)
-        gone.append(names[at])
+        gone.append((whole or names)[at])
     here = [_only(row, kept, len(names)) for row in (names, *rows)]
     lefts, folds = (_only_at(one, kept) for one in (left, may_fold))
     return Fitted(tuple(_laid(here, lefts, folds, width)), tuple(gone))

@@ -150,7 +150,7 @@ def _remarks_of(table: Table) -> Iterator[Part]:
     """What is doubted of its rows, under the name of each, then its notes."""
     alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
     named = [
-        (row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt)
+        (row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt)
         for row in table.rows
         for doubt in row.doubts
     ]

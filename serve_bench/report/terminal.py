@@ -107,8 +107,9 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     units = [column.unit for column in table.columns]
     texts = [tuple(map(cell_text, row.cells)) for row in table.rows]
     left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
-    spare = [column.name for column in table.columns if column.spare]
-    layout = fitted(names, [units, *texts], left, width, spare)
+    spare = [at for at, column in enumerate(table.columns) if column.spare]
+    whole = [" ".join(pair).strip() for pair in zip(names, units, strict=True)]
+    layout = fitted(names, [units, *texts], left, width, spare, whole=whole)
     heads, unit_lines, *blocks = layout.blocks
     yield from ((line, "quiet") for line in heads)
     if any(units):

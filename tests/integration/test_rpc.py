@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.benchmarks.rpc.summary import NAMES, rpc_points
+from serve_bench.benchmarks.rpc.summary import NAMES, rpc_summary
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
@@ -126,7 +126,7 @@ def nearest_rank(values: list[float], share: int) -> float:
 
 def check_figures(result: Result, folder: Path) -> None:
     """The four metrics, from each latency by their definition."""
-    points = rpc_points(result)
+    points = rpc_summary(result).points
     assert [one.x for one in points] == ["True", "False"]
     for point in points:
         (trial,) = point.trials

@@ -1,51 +1,75 @@
-"""The page of a run of rpc: agent and observers of each world on each backend.
+"""What a run of rpc says: agent and observers of each world on each backend.
 
-Rule: figures are those of rpc_json (seconds, requests/s), shown in ms where they are latencies;
-doubts stand under the world that they are about. The x axis is the one argument that was swept.
+Rule: figures are those of summary.py (seconds, requests/s, bytes), latencies shown in ms. With
+several backends rows stand by the x axis, the one argument that was swept, so that the same world
+can be read across; what doubts a world stands under its row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
-from serve_bench.benchmarks.parts.pieces import doubted, gaps, listed, section, sentence, whole_run
-from serve_bench.benchmarks.parts.published import rpc_published
+from serve_bench.benchmarks.parts.pieces import (
+    NOTHING,
+    count,
+    doubted,
+    gaps,
+    listed,
+    padded,
+    percent,
+    plain,
+    rate,
+    sentence,
+    whole_run,
+)
+from serve_bench.benchmarks.parts.published import rpc_source
 from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.benchmarks.rpc.joined import MOST_NAMED, RpcEntry, RpcPage, rpc_page
-from serve_bench.benchmarks.rpc.page_charts import (
+from serve_bench.benchmarks.rpc.charts import (
     cpu_chart,
-    latency_charts,
+    episode_charts,
+    example_curve,
+    metric_charts,
     percentile_charts,
-    rate_charts,
-    window_charts,
+    rate_chart,
 )
-from serve_bench.benchmarks.rpc.page_rows import (
-    figures_table,
-    inside_table,
-    percentiles_table,
-    ratios_table,
+from serve_bench.benchmarks.rpc.forms import printed_form
+from serve_bench.benchmarks.rpc.summary import (
+    AGENT_RATE,
+    AGENT_SECONDS,
+    NAMES,
+    OBSERVER_RATE,
+    OBSERVER_SECONDS,
+    PERCENTILES,
+    Curve,
+    RpcPoint,
+    RpcSummary,
+    rpc_summary,
 )
-from serve_bench.benchmarks.rpc.printed_form import printed_form
-from serve_bench.benchmarks.rpc.tables import OBSERVER_LATENCY, cpu_ms_a_call
-from serve_bench.benchmarks.rpc.text import asked as asked_lines
-from serve_bench.benchmarks.rpc.text import notes
 from serve_bench.core.document import (
     Block,
+    Cell,
     Code,
+    Column,
+    Detail,
     Document,
     Facts,
     Folded,
+    Number,
     Prose,
     ReportOptions,
+    Row,
     Section,
+    Table,
 )
 from serve_bench.core.result import Result
 
 OPEN: Final = 2
 """Charts of episodes that stand open."""
+
+MOST_NAMED: Final = 4
+"""Worlds that a sentence names."""
 
 _SOURCE: Final = "docs/rpc.md, as published: Distributed RPC Benchmark (PyTorch)"
 
@@ -77,7 +101,7 @@ FORMULAS: Final = (
     (
         "CPU of a call",
         "ms = 10 x CPU % of all processes of the world / requests/s",
-        "docs/rpc.md; serve_bench/benchmarks/rpc/tables.py",
+        "docs/rpc.md; serve_bench/benchmarks/rpc/summary.py",
     ),
 )
 """Beside those that hold for all runs."""
@@ -85,168 +109,168 @@ FORMULAS: Final = (
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of rpc says, with its source's example below the tables, if wanted."""
-    where, published = options.where, options.published
-    run, page = result.run, rpc_page(result, where)
-    worlds = tuple(_pair(line) for line in asked_lines(page))
+    run, summary = result.run, rpc_summary(result)
+    where = options.where
     return Document(
         title=f"serve-bench rpc, run {run.id}",
         command=run.command,
-        run=Facts((*asked(run).pairs, *worlds, *_versions(page))),
+        run=Facts((*asked(run).pairs, *_asked(summary), *_versions(summary))),
         machine=machine(run),
-        findings=tuple(found(page)),
-        doubts=tuple(whole_run(page.warnings, page.failures)),
-        sections=tuple(_sections(result, page, published)),
+        findings=tuple(_findings(summary)),
+        doubts=tuple(whole_run(summary.warnings, summary.failures)),
+        sections=tuple(_sections(result, summary, options.published)),
         where=where,
         argv=run.argv,
+        records=() if where is None else (where,),
     )
 
 
-def _pair(line: str) -> tuple[str, str]:
-    """What was asked, under a name: of the policy, of an episode, else of the world."""
-    for name, before in (("policy", "policy: "), ("episode", "an episode: ")):
-        if line.startswith(before):
-            return name, line.removeprefix(before)
-    return "world", line
+# ------------------------------------------------------------------------------ what was asked
 
 
-def _versions(page: RpcPage) -> Iterator[tuple[str, str]]:
-    """Of each backend, as its trials tell; several where they differ."""
-    for backend in page.backends:
-        found = [
+def _asked(summary: RpcSummary) -> Iterator[tuple[str, str]]:
+    """The world, its policy and its episodes in words."""
+    suite, cells = summary.run.suite, [one.cell for one in summary.points]
+    if not cells:
+        return
+
+    def values(name: str) -> str:
+        return " / ".join(dict.fromkeys(str(cell.get(name, "-")) for cell in cells))
+
+    takes = {
+        frozenset({True}): "the policy takes a request of each at once",
+        frozenset({False}): "the policy takes one request at a time",
+    }.get(summary.batched, "with batch True the policy takes a request of each at once")
+    yield (
+        "world",
+        f"one agent and world_size - 1 observers, each with one call under way; "
+        f"world_size {values('world_size')}, batch {values('batch')}: {takes}",
+    )
+    if suite.get("policy_ms") is not None:
+        yield "policy", f"none; it takes {suite['policy_ms']:g} ms, whatever it is asked"
+    else:
+        layers = f"{values('nlayers')} linear layer{'' if values('nlayers') == '1' else 's'}"
+        threads = f"{values('threads')} thread{'' if values('threads') == '1' else 's'}"
+        yield (
+            "policy",
+            f"state {values('state_size')} flattened, {layers}, "
+            f"{values('out_features')} actions; on {values('device')}, {threads}",
+        )
+    launches = int(suite.get("launches") or 1)
+    several = f"; {launches} launches, merged" if launches > 1 else ""
+    yield (
+        "episode",
+        f"{suite.get('steps', '?')} calls of each observer; episodes of a world: "
+        f"{_episodes(summary)}{several}",
+    )
+
+
+def _episodes(summary: RpcSummary) -> str:
+    """How many were asked for; where time decides, also how many there were."""
+    suite = summary.run.suite
+    most, seconds = int(suite.get("episodes") or 0), suite.get("seconds")
+    if seconds is None:
+        return str(most or "?")
+    counts = [one.episodes for one in summary.measured] or [0]
+    measured = " to ".join(dict.fromkeys(str(one) for one in (min(counts), max(counts))))
+    return f"as many as begin within {seconds:g} s, at most {most:,} (were {measured})"
+
+
+def _versions(summary: RpcSummary) -> Iterator[tuple[str, str]]:
+    """Of each backend, as its trials say; several where they differ."""
+    for backend in summary.backends:
+        texts = [
             ", ".join(f"{name} {value}" for name, value in versions.items() if value)
-            for entry in page.of(backend)
-            for trial in entry.point.trials
+            for one in summary.of(backend)
+            for trial in one.trials
             if (versions := trial.client.get("versions"))
         ]
-        if found:
-            yield f"backend {backend}", " / ".join(dict.fromkeys(found))
+        if texts:
+            yield f"backend {backend}", " / ".join(dict.fromkeys(texts))
 
 
-def _sections(result: Result, page: RpcPage, published: bool) -> Iterator[Section]:
-    yield from section("results", f"Results over {page.x_axis}", _results(result, page, published))
-    yield from section("throughput", f"Throughput over {page.x_axis}", rate_charts(page))
-    latencies = (*latency_charts(page), *percentile_charts(page))
-    yield from section("latency", f"Latency over {page.x_axis}", latencies)
-    yield from section("windows", "Episodes over time", _episodes(page))
-    yield from section("cpu", "CPU and memory, and what limited each world", _inside(page))
-    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+# ----------------------------------------------------------------------------------- findings
 
 
-def _results(result: Result, page: RpcPage, published: bool) -> Iterator[Block]:
-    if not page.entries:
-        yield Prose(("Nothing was planned.",), "doubt")
-        return
-    yield figures_table(page)
-    measured = [one for one in page.entries if one.point.figures]
-    if any(one.point.ratios for one in measured):
-        yield ratios_table(page)
-    if measured:
-        yield Folded("What the figures mean", (Prose(tuple(notes(page)), listed=True),))
-        yield Folded("Every percentile of the four metrics", (percentiles_table(page),))
-        printed = "\n".join(printed_form(result))
-        yield Folded("As PyTorch's benchmark prints it", (Code(printed),))
-    if published:
-        yield Folded("Published, not measured here", (Prose(rpc_published(), "quiet"),))
-
-
-def _episodes(page: RpcPage) -> Iterator[Block]:
-    """The first charts, the others folded: each world on each backend can have one."""
-    every = list(window_charts(page))
-    yield from every[:OPEN]
-    if rest := every[OPEN:]:
-        title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
-        yield Folded(title, tuple(rest))
-
-
-def _inside(page: RpcPage) -> Iterator[Block]:
-    yield from cpu_chart(page)
-    if table := inside_table(page):
-        yield table
-
-
-# --------------------------------------------------------------------------------------- found
-
-
-def found(page: RpcPage) -> Iterator[str]:
+def _findings(summary: RpcSummary) -> Iterator[str]:
     """What the figures support: gaps, the fastest backend at the last world, what a call costs."""
-    entries = page.entries
-    missing = sum(one.gap is not None for one in entries)
-    messages = [one.message for one in page.failures]
-    messages += [one.message for entry in entries for one in entry.failures]
-    yield from gaps(missing, len(entries), messages, "world")
-    if not any(one.point.figures for one in entries):
+    points = summary.points
+    missing = sum(one.gap is not None for one in points)
+    struck = (*summary.failures, *(failure for one in points for failure in one.failures))
+    yield from gaps(missing, len(points), [one.message for one in struck], "world")
+    if not summary.measured:
         yield "Nothing was measured."
         return
-    yield _headline(page)
-    yield from _costs(page)
-    yield from doubted([one.warnings for one in entries], page.warnings, "world")
+    yield _headline(summary)
+    yield from _costs(summary)
+    yield from doubted([one.warnings for one in points], summary.warnings, "world")
 
 
-def _headline(page: RpcPage) -> str:
+def _headline(summary: RpcSummary) -> str:
     """Of several backends the one with the most calls/s and the others beside it, at the last point
     of the x axis where most were measured, at the fastest where the axis has no order; of one
     backend, its worlds."""
-    if len(page.backends) == 1:
-        worlds = [_rate(one) for one in page.entries if one.point.figures]
-        return sentence(f"{page.backends[0]} answers {'; '.join(worlds)}")
-    in_order = all(x.isdigit() for x in page.xs)
-
-    def rank(x: str) -> tuple[int, float]:
-        rated = _rated(page, x)
-        fastest = max((one.point.line.spreads[MAIN].mean for one in rated), default=0.0)
-        return len(rated), page.xs.index(x) if in_order else fastest
-
-    most = max(page.xs, key=rank)
-    ranked = _rated(page, most)
-    if not ranked:
+    if len(summary.backends) == 1:
+        worlds = [_calls(one, f" at {one.x_axis} {one.x}") for one in summary.measured]
+        return sentence(f"{summary.backends[0]} answers {'; '.join(worlds)}")
+    in_order = all(x.isdigit() for x in summary.xs)
+    by_x = {x: _ranked(summary, x) for x in summary.xs}
+    most = max(
+        by_x,
+        key=lambda x: (
+            len(by_x[x]),
+            summary.xs.index(x) if in_order else max((mean for _, mean in by_x[x]), default=0.0),
+        ),
+    )
+    if not by_x[most]:
         return "No world can be relied on."
-    first, *others = sorted(ranked, key=lambda one: -one.point.line.spreads[MAIN].mean)
-    rate = first.point.line.spreads[MAIN].mean
-    said = f"With {page.x_axis} {most}, {first.point.backend} answers most: {_rate(first, '')}"
+    (first, best), *others = by_x[most]
     beside = [
-        f"{one.point.backend} {one.point.line.spreads[MAIN].mean / rate:.2g} of that "
-        f"(p50 {_p50(one)} ms)"
-        for one in others
-        if rate
+        f"{one.backend} {mean / best:.2g} of that (p50 {_p50(one)} ms)"
+        for one, mean in others
+        if best
     ]
-    return sentence("; ".join([said, *beside]))
+    where = f"With {summary.x_axis} {most}"
+    return sentence(
+        "; ".join([f"{where}, {first.backend} answers most: {_calls(first, '')}", *beside])
+    )
 
 
-def _rated(page: RpcPage, x: str) -> list[RpcEntry]:
-    """Those that are compared: measured, and by nothing that broke."""
-    return [
-        one
-        for one in page.at(x)
-        if one.point.figures and MAIN in one.point.line.spreads and not one.point.line.broken
+def _ranked(summary: RpcSummary, x: str) -> list[tuple[RpcPoint, float]]:
+    """Those that are compared, with their calls/s, the fastest first: measured, and by nothing that
+    broke."""
+    rated = [
+        (one, one.rate.mean)
+        for one in summary.at(x)
+        if one.figures and one.rate is not None and not one.line.broken
     ]
+    return sorted(rated, key=lambda pair: -pair[1])
 
 
-def _rate(entry: RpcEntry, at: str | None = None) -> str:
-    """`2,748 calls/s at world_size 10 (an observer waits 3.41 ms, p50)`."""
-    spread = entry.point.line.spreads.get(MAIN)
-    place = f" at {entry.x_axis} {entry.point.x}" if at is None else at
-    mean = number(None if spread is None else spread.mean)
-    return f"{mean} calls/s of all observers{place} (an observer waits {_p50(entry)} ms, p50)"
+def _calls(point: RpcPoint, at: str) -> str:
+    """`2,748 calls/s of all observers at world_size 10 (an observer waits 3.41 ms, p50)`."""
+    mean = number(None if point.rate is None else point.rate.mean)
+    return f"{mean} calls/s of all observers{at} (an observer waits {_p50(point)} ms, p50)"
 
 
-def _p50(entry: RpcEntry) -> str:
-    return latency(1e3 * entry.point.figures[OBSERVER_LATENCY].percentiles[50])
+def _p50(point: RpcPoint) -> str:
+    return latency(1e3 * point.figures[OBSERVER_SECONDS].percentiles[50])
 
 
-def _costs(page: RpcPage) -> Iterator[str]:
-    """What was full, and the CPU that a call takes on each backend, at most and at least."""
+def _costs(summary: RpcSummary) -> Iterator[str]:
+    """What was full, and the CPU that a call takes on each backend, at least and at most."""
     costs: dict[str, list[float]] = {}
     full: dict[str, list[str]] = {}
-    for one in page.entries:
-        cost = cpu_ms_a_call(one)
-        if cost is not None:
-            costs.setdefault(one.point.backend, []).append(cost)
+    several = len(summary.backends) > 1
+    for one in summary.points:
+        if (cost := one.cpu_ms_a_call) is not None:
+            costs.setdefault(one.backend, []).append(cost)
         if one.use.limited:
-            place = f"{one.x_axis} {one.point.x}"
-            named = f"{one.point.backend} ({place})" if len(page.backends) > 1 else place
+            place = f"{one.x_axis} {one.x}"
+            named = f"{one.backend} ({place})" if several else place
             full.setdefault(one.use.limited, []).append(named)
     words = [
-        f"the {what} was full with {listed(names[:MOST_NAMED])}"
+        f"the {what} was full {'with' if several else 'at'} {listed(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
         for what, names in full.items()
     ]
@@ -255,8 +279,290 @@ def _costs(page: RpcPage) -> Iterator[str]:
         for name, own in costs.items()
     ]
     if each:
-        said = f"a call takes, in ms of a core over all processes, {', '.join(each)}"
-        words.append(said)
+        words.append(f"a call takes, in ms of a core over all processes, {', '.join(each)}")
     if words:
         text = "; ".join(words)
         yield sentence(text[0].upper() + text[1:])
+
+
+# ----------------------------------------------------------------------------------- sections
+
+
+def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[Section]:
+    x_axis = summary.x_axis
+    example = example_curve(x_axis, summary.batched) if published else None
+    every = list(metric_charts(summary.curves, x_axis, example))
+    rates = [one for one in every if "throughput" in one.title]
+    latencies = [one for one in every if one not in rates]
+    named: tuple[tuple[str, str, Detail, Sequence[Block]], ...] = (
+        ("results", f"Results over {x_axis}", "headline", [*_results(result, summary)]),
+        ("ratios", "Ratios between backends", "table", [*_ratios(summary)]),
+        ("cpu", "What limited each world", "table", [*_inside(summary)]),
+        (
+            "published",
+            "Published, not measured here",
+            "table",
+            [*_example(example)] if published else [],
+        ),
+        ("throughput", f"Throughput over {x_axis}", "further", [*rate_chart(summary), *rates]),
+        (
+            "latency",
+            f"Latency over {x_axis}",
+            "further",
+            [*latencies, *percentile_charts(summary)],
+        ),
+        ("windows", "Episodes over time", "further", [*_episode_charts(summary)]),
+    )
+    for name, title, detail, blocks in named:
+        if blocks:
+            yield Section(name, title, tuple(blocks), detail)
+    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+
+
+def _results(result: Result, summary: RpcSummary) -> Iterator[Block]:
+    if not summary.points:
+        yield Prose(("Nothing was planned.",), "doubt")
+        return
+    yield _figures_table(summary)
+    if summary.measured:
+        yield Folded("What the figures mean", (Prose(tuple(_notes(summary)), listed=True),))
+        yield Folded("Every percentile of the four metrics", (_percentiles_table(summary),))
+        printed = "\n".join(printed_form(result))
+        yield Folded("As PyTorch's benchmark prints it", (Code(printed),))
+
+
+def _notes(summary: RpcSummary) -> Iterator[str]:
+    """What the figures mean, a line each."""
+    batch = (
+        "with a batch it holds the wait for the batch's last request"
+        if True in summary.batched
+        else "a batch is one request"
+    )
+    yield (
+        "Agent latency: in the agent, from the first request of a batch until each request in it "
+        f"has its action; agent throughput: batch_size / agent latency; {batch}."
+    )
+    yield (
+        "Observer latency: from an observer's call until it has its action; observer throughput: "
+        "1 / observer latency. A request that waits in front of a busy agent counts here alone."
+    )
+    if False in summary.batched:
+        yield (
+            "Without a batch the observers queue for one agent: calls under way = observers, so "
+            "mean observer latency x requests/s of all comes to their number."
+        )
+    yield (
+        "p50 1/s: the median of the throughput's samples, one a batch or a call; its higher "
+        "percentiles are the fast end."
+    )
+    if summary.several_launches:
+        yield (
+            "Requests/s of several launches: their mean, ± by the mean of their variances; launches"
+            " ±: the std of the launches' means."
+        )
+
+
+def _episode_charts(summary: RpcSummary) -> Iterator[Block]:
+    """The first charts, the others folded: each world on each backend can have one."""
+    every = list(episode_charts(summary))
+    yield from every[:OPEN]
+    if rest := every[OPEN:]:
+        title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
+        yield Folded(title, tuple(rest))
+
+
+# ------------------------------------------------------------------------------------- tables
+
+Cells = tuple[tuple[Column, Callable[[RpcPoint], Cell]], ...]
+"""Columns, each with its cell of a world."""
+
+
+def _table(
+    summary: RpcSummary,
+    caption: str,
+    cells: Cells,
+    points: Sequence[RpcPoint],
+    notes: Sequence[str] = (),
+    doubts: bool = False,
+) -> Table:
+    """A row for each world: by the x axis, its backends under it where there are several. With
+    `doubts`, the remarks about each stand under it."""
+    several = len(summary.backends) > 1
+    head = Column("backend" if several else summary.x_axis, number=False)
+    rows = []
+    for one in points:
+        own = [cell(one) for _, cell in cells] if one.figures else []
+        rows.append(
+            Row(
+                padded([one.backend if several else one.x, *own], len(cells) + 1),
+                one.remarks if doubts else (),
+                f"{summary.x_axis} {one.x}" if several else "",
+                one.codes if doubts else (),
+                one.title,
+            )
+        )
+    return Table(caption, (head, *(column for column, _ in cells)), tuple(rows), tuple(notes))
+
+
+def _metric(name: str, value: float) -> Number:
+    """A figure of one of the four metrics: latencies in seconds, shown in ms."""
+    return Number(latency(1e3 * value) if "latency" in name else number(value), value)
+
+
+def _share(name: str, share: int, head: str, spare: bool = False) -> Cells:
+    """A percentile of a metric, under `agent` or `observer`."""
+    column = Column(head, f"p{share} {'ms' if 'latency' in name else '1/s'}", spare=spare)
+    return ((column, lambda point: _metric(name, point.figures[name].percentiles[share])),)
+
+
+FIGURES: Final[Cells] = (
+    *_share(AGENT_SECONDS, 50, "agent"),
+    *_share(AGENT_SECONDS, 95, "agent", spare=True),
+    *_share(AGENT_RATE, 50, "agent", spare=True),
+    *_share(OBSERVER_SECONDS, 50, "observer"),
+    *_share(OBSERVER_SECONDS, 95, "observer", spare=True),
+    *_share(OBSERVER_SECONDS, 99, "observer"),
+    *_share(OBSERVER_RATE, 50, "observer", spare=True),
+    (Column("all observers", "requests/s"), lambda point: rate(point.rate)),
+)
+
+
+def _figures_table(summary: RpcSummary) -> Table:
+    """The figures of every world; of several launches the spread of their means too."""
+    cells = FIGURES
+    if summary.several_launches:
+        cells += (
+            (
+                Column("launches", "± 1/s"),
+                lambda point: plain(None if point.rate is None else point.rate.launch_std),
+            ),
+        )
+    notes = (
+        "agent: from a batch's first request until each has its action; observer: from its call "
+        "until it has its action; ±: std over episodes",
+    )
+    return _table(summary, "Agent and observers", cells, summary.by_x, notes, doubts=True)
+
+
+def _ratios(summary: RpcSummary) -> Iterator[Table]:
+    """Every backend but the first, to the same world on the first."""
+    first = summary.backends[0] if summary.backends else ""
+    points = [one for one in summary.measured if one.backend != first]
+    if not any(one.ratios for one in points):
+        return
+
+    def ratio(head: str, unit: str, name: str) -> Cells:
+        column = Column(head, unit, spare="throughput" in name)
+        return ((column, lambda point: _times(point.ratios.get(name))),)
+
+    cells: Cells = (
+        *ratio("agent", "latency", AGENT_SECONDS),
+        *ratio("agent", "1/s", AGENT_RATE),
+        *ratio("observer", "latency", OBSERVER_SECONDS),
+        *ratio("observer", "1/s", OBSERVER_RATE),
+        (Column("observer", "p50 ms more"), lambda point: _more(point.more_s)),
+        (Column("all observers", "requests/s"), lambda point: _times(point.line.ratio)),
+    )
+    yield _table(summary, f"Times {first}: of medians, of requests/s of means", cells, points)
+
+
+def _times(value: float | None) -> Number:
+    """Two decimals; more where two would hold less than two digits of it."""
+    if value is None:
+        return NOTHING
+    return Number(f"{value:.2f}" if value >= 0.1 else f"{value:.2g}", value)
+
+
+def _more(seconds: float | None) -> Cell:
+    if seconds is None:
+        return "-"
+    return f"{'+' if seconds >= 0 else '-'}{latency(1e3 * abs(seconds))}"
+
+
+def _percentiles_table(summary: RpcSummary) -> Table:
+    """The four metrics of every world with all of their percentiles."""
+    columns = (
+        Column("metric", number=False),
+        Column("unit", number=False),
+        *(Column(f"p{share}") for share in (*PERCENTILES, 99)),
+        Column("mean"),
+        Column("std"),
+        Column("samples"),
+    )
+    rows = []
+    for one in summary.measured:
+        for name, figures in one.figures.items():
+            values = [figures.percentiles[share] for share in (*PERCENTILES, 99)]
+            rows.append(
+                Row(
+                    (
+                        *_named(name),
+                        *(_metric(name, value) for value in (*values, figures.mean, figures.std)),
+                        count(figures.count),
+                    ),
+                    group=one.title,
+                )
+            )
+    return Table("Percentiles of the four metrics", columns, tuple(rows))
+
+
+def _named(name: str) -> tuple[str, str]:
+    """A metric and the unit it is shown in."""
+    return name.removesuffix(" (seconds)"), "ms" if "latency" in name else "requests/s"
+
+
+def _inside(summary: RpcSummary) -> Iterator[Block]:
+    """CPU, memory and limit of every world that was measured, where any is known."""
+    points = [one for one in summary.by_x if one.trials]
+    if not any(one.use.agent is not None or one.memory_bytes is not None for one in points):
+        return
+    cells: Cells = (
+        (Column("agent", "CPU %"), lambda point: percent(point.use.agent)),
+        (Column("observers", "CPU %"), lambda point: percent(point.use.observers)),
+        (Column("others", "CPU %", spare=True), lambda point: percent(point.use.others)),
+        (Column("host", "CPU %"), _host),
+        (Column("a call", "CPU ms"), lambda point: number(point.cpu_ms_a_call, 3)),
+        (Column("memory", "in processes", spare=True), _memory),
+        (Column("limited by", number=False), lambda point: point.use.limited or "-"),
+    )
+    notes = (
+        "CPU: % of a core; host: all that runs there; a call: what all processes of the world used "
+        "for one; memory: of all processes, proportional (what n share counts 1/n in each)",
+    )
+    yield _table(summary, "CPU and memory", cells, points, notes)
+    yield from cpu_chart(summary)
+
+
+def _host(point: RpcPoint) -> Number:
+    use = point.use
+    if use.host is None or not use.cores:
+        return percent(use.host)
+    return Number(f"{use.host:.0f} of {100 * use.cores}", use.host)
+
+
+def _memory(point: RpcPoint) -> Number:
+    """`1.62 GB in 80`, processes."""
+    size = point.memory_bytes
+    if size is None:
+        return NOTHING
+    text = f"{number(size / 1e9, 3)} GB" if size >= 1e9 else f"{number(size / 1e6, 3)} MB"
+    return Number(text if point.processes is None else f"{text} in {point.processes}", size)
+
+
+def _example(example: Curve | None) -> Iterator[Block]:
+    """The source's example: the four metrics with their percentiles, as printed there."""
+    yield Prose((rpc_source(),), "quiet")
+    if example is None:
+        text = "There is no example like this run: its x axis is world_size, its batch True."
+        yield Prose((text,), "quiet")
+        return
+    columns = (
+        Column("metric", number=False),
+        *(Column(f"p{share}") for share in PERCENTILES),
+    )
+    rows = tuple(
+        Row((name, *(str(metrics[name][share]) for share in PERCENTILES)), group=f"world_size {x}")
+        for x, metrics in example.points.items()
+        for name in NAMES
+    )
+    yield Table("The published example", columns, rows)

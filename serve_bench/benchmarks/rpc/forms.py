@@ -1,24 +1,250 @@
-"""A run of rpc as JSON, CSV, and as the published benchmark prints it."""
+"""A run of rpc for programs: JSON, CSV, and the published printed form.
+
+The JSON is the report file of PyTorch's benchmark: what reads the source's file reads this one (the
+arguments, `x_axis_name`, and for each world of the first backend the four metrics with p50, p75,
+p90, p95). The source rounds latencies to three decimals and cuts throughputs to whole numbers; in
+JSON and CSV nothing is rounded. All backends, further figures, the host and doubts stand under
+`serve_bench`. The printed form is line for line as PyTorch's benchmark prints it: names, order and
+digits are the source's (serve_bench/reference/torch_rpc.json).
+"""
 
 from __future__ import annotations
 
-from serve_bench.benchmarks.rpc.csv_form import rpc_csv
-from serve_bench.benchmarks.rpc.json_form import rpc_json
-from serve_bench.benchmarks.rpc.printed_form import classic_rpc
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.published import RPC, reference
+from serve_bench.benchmarks.parts.texts import host_line
+from serve_bench.benchmarks.rpc.request import BACKENDS, PUBLISHED_ARGUMENTS
+from serve_bench.benchmarks.rpc.summary import (
+    NAMES,
+    PERCENTILES,
+    Figures,
+    RpcPoint,
+    RpcSummary,
+    rpc_summary,
+    x_axis_of,
+)
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.result import Result
+from serve_bench.core.result import JsonObject, Result
+
+OURS: Final = "serve_bench"
+"""The key of what the source's file does not have."""
+
+REPORT_FILE: Final = "benchmark_report.json"
+"""In the run's folder, always."""
+
+BANNER: Final = "PyTorch distributed rpc benchmark suite"
+
+_FROM_CLIENT: Final = ("policy", "agent_pid", "observer_pids", "processes", "versions", "raw")
+"""What is told of each trial as the record has it."""
+
+
+def published_arguments(result: Result) -> dict[str, Any]:
+    """The arguments of the source with their values, in its order and of its types. Left out: the
+    x axis, which each benchmark has for itself, and what was not given."""
+    suite = result.run.suite
+    cells: Sequence[JsonObject] = suite.get("worlds") or [one.cell for one in result.run.plan]
+    known: dict[str, Any] = {**suite, **(cells[0] if cells else {})}
+    given = {name: known.get(name) for name in PUBLISHED_ARGUMENTS if name != x_axis_of(result)}
+    if "output_file_path" in given and given["output_file_path"] is None:
+        given["output_file_path"] = REPORT_FILE
+    if given.get("master_port") is not None:
+        given["master_port"] = str(given["master_port"])  # a text there
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# ---------------------------------------------------------------------------------------- JSON
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
-    """The figures of the run."""
-    return rpc_json(result, options.published, options.where)
+    """The figures of the run; `published` adds the source's example, under our key."""
+    report = benchmark_report(result, options.where)
+    if options.published:
+        report[OURS]["published"] = reference(RPC)
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def benchmark_report(result: Result, where: str | None = None) -> dict[str, Any]:
+    """The report as plain content. `where`: the place of the records, as it is shown."""
+    summary = rpc_summary(result)
+    return {
+        **published_arguments(result),
+        "x_axis_name": summary.x_axis,
+        "benchmark_results": [
+            {
+                **{name: _percentiles(one.figures[name], PERCENTILES) for name in NAMES},
+                summary.x_axis: one.cell[summary.x_axis],
+            }
+            for one in summary.of(next(iter(summary.backends), ""))
+            if one.figures
+        ],
+        OURS: _ours(summary, result, where),
+    }
+
+
+def _percentiles(figures: Figures, shares: tuple[int, ...]) -> dict[str, float]:
+    return {f"p{share}": figures.percentiles[share] for share in shares}
+
+
+def _ours(summary: RpcSummary, result: Result, where: str | None) -> dict[str, Any]:
+    run, backends = summary.run, summary.backends
+    keys = ("episodes", "steps", "seconds", "launches", "policy_ms")
+    warnings = (*summary.warnings, *(one for at in summary.points for one in at.warnings))
+    return {
+        "run": {
+            "id": run.id,
+            "argv": list(run.argv),
+            "started_at": run.started_at,
+            "tool_version": run.tool_version,
+            "records": where,
+        },
+        "host": dict(run.host),
+        "asked": {name: run.suite.get(name) for name in keys},
+        "base": backends[0] if len(backends) > 1 else None,
+        "backends": {name: [_entry(one) for one in summary.of(name)] for name in backends},
+        "not_measured": [planned.key for planned in result.missing],
+        "failures": [asdict(one) for one in result.failures],
+        "warnings": [asdict(one) for one in warnings],
+    }
+
+
+def _entry(point: RpcPoint) -> dict[str, Any]:
+    rate = point.rate
+    return {
+        "x": point.cell.get(point.x_axis),
+        "cell": dict(point.cell),
+        "status": point.line.status,
+        "metrics": {name: _metric(name, figures) for name, figures in point.figures.items()},
+        "throughput": None
+        if rate is None
+        else {
+            "mean": rate.mean,
+            "std": rate.std,
+            "episodes": rate.windows,
+            "launches": rate.launches,
+            "std_over_launches": rate.launch_std,
+            "unit": rate.unit,
+        },
+        "ratios": dict(point.ratios) or None,
+        "memory_bytes": point.memory_bytes,
+        "batch_size": point.batch_size,
+        "cpu_percent": {**asdict(point.use), "limited_by": point.use.limited},
+        "client": [
+            {"launch": one.launch}
+            | {name: one.client[name] for name in _FROM_CLIENT if name in one.client}
+            for one in point.trials
+        ],
+        "failed": [one.message for one in point.failures],
+        "remarks": list(point.remarks),
+    }
+
+
+def _metric(name: str, figures: Figures) -> dict[str, Any]:
+    return {
+        **_percentiles(figures, (*PERCENTILES, 99)),
+        "count": figures.count,
+        "mean": figures.mean,
+        "std": figures.std,
+        "unit": _unit(name),
+    }
+
+
+def _unit(name: str) -> str:
+    return "s" if "latency" in name else "requests/s"
+
+
+# ----------------------------------------------------------------------------------------- CSV
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return rpc_csv(result)
+    """A line for each metric of each world on each backend, a header first."""
+    rows = [row for point in rpc_summary(result).points for row in _rows(point, result)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_of(names or ["run", "backend", "status"], rows)
+
+
+def _rows(point: RpcPoint, result: Result) -> Iterator[dict[str, Any]]:
+    use, rate = point.use, point.rate
+    for name in NAMES:
+        figures = point.figures.get(name)
+        shares = figures.percentiles if figures is not None else {}
+        yield {
+            "run": result.run.id,
+            "backend": point.backend,
+            **point.cell,
+            "x_axis": point.x_axis,
+            "x": point.x,
+            "status": point.line.status,
+            "batch_size": point.batch_size,
+            "metric": name.removesuffix(" (seconds)"),
+            "unit": _unit(name),
+            **{f"p{share}": shares.get(share) for share in (*PERCENTILES, 99)},
+            "mean": figures and figures.mean,
+            "std": figures and figures.std,
+            "count": figures and figures.count,
+            "ratio_of_p50": point.ratios.get(name),
+            "all_requests_per_s_mean": rate and rate.mean,
+            "all_requests_per_s_std": rate and rate.std,
+            "episodes": rate and rate.windows,
+            "memory_bytes": point.memory_bytes,
+            "processes": point.processes,
+            "agent_cpu_percent": use.agent,
+            "observers_cpu_percent": use.observers,
+            "others_cpu_percent": use.others,
+            "host_cpu_percent": use.host,
+            "limited_by": use.limited,
+            "remarks": "; ".join(point.remarks),
+            "host": host_line(result.run.host),
+        }
+
+
+# ---------------------------------------------------------------------------- the printed form
 
 
 def classic_text(result: Result, options: ReportOptions) -> str:
-    """As the published benchmark prints it."""
-    return classic_rpc(result)
+    """The printed form as text; worlds that were not measured are named behind it."""
+    missing = [
+        f"! not measured: {one.title}" for one in rpc_summary(result).points if not one.figures
+    ]
+    return "\n".join(printed_form(result) + missing or ["nothing was measured"]) + "\n"
+
+
+def printed_form(result: Result) -> list[str]:
+    """The lines, once for each backend in the order of the plan. What was not measured has none."""
+    summary, arguments = rpc_summary(result), published_arguments(result)
+    named = summary.backends != (BACKENDS[0],)
+    out: list[str] = []
+    for backend in summary.backends:
+        own = [one for one in summary.of(backend) if one.figures]
+        if own:
+            out += form_lines(arguments, summary.x_axis, own, backend if named else None)
+    return out
+
+
+def form_lines(
+    arguments: Mapping[str, Any], x_axis: str, points: Sequence[RpcPoint], backend: str | None
+) -> Iterator[str]:
+    """The lines of one backend, which is named where it is given; all points were measured."""
+    yield from ("-" * len(BANNER), BANNER, "-" * len(BANNER))
+    if backend is not None:
+        yield f"backend : {backend}"
+    yield from (f"{name} : {value}" for name, value in arguments.items())
+    yield f"x_axis_name : {x_axis}"
+    for point in points:
+        yield from ("---------", "Benchmark", f"{x_axis} : {point.x}")
+        for name in NAMES:
+            yield from (_printed(name, point.figures[name]), "")
+
+
+def _printed(name: str, figures: Figures) -> str:
+    shares = {
+        share: round(figures.percentiles[share], 3)
+        if "latency" in name
+        else int(figures.percentiles[share])
+        for share in PERCENTILES
+    }
+    return f"{name.removesuffix(' (seconds)')} -- {shares}"

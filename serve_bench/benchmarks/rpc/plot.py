@@ -1,6 +1,6 @@
 """The four metrics of a rpc report over its x axis, a colour for each backend, as PNG or SVG.
 
-Rule: a pure function from a report (json_form.py, or a file of PyTorch's own launcher) to bytes.
+Rule: a pure function from a report (forms.py, or a file of PyTorch's own launcher) to bytes.
 Lines only join what was measured, and only where the x axis has numbers; else a point is a mark
 at p50 with a whisker up to p95.
 """
@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.benchmarks.parts.texts import number
-from serve_bench.benchmarks.rpc.page_charts import LOG_X, LOG_Y
-from serve_bench.benchmarks.rpc.plot_words import PUBLISHED, example_curve, foot_of, title_of
-from serve_bench.benchmarks.rpc.read_back import Curve, Drawn, Figure, read_report
-from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES
-from serve_bench.core.errors import BadInput
+from serve_bench.benchmarks.rpc.charts import LOG_X, LOG_Y, PUBLISHED, example_curve
+from serve_bench.benchmarks.rpc.stored import StoredReport, read_report, report_document
+from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Curve
 from serve_bench.report.plot_file import check_kind, figure_bytes
 
 if TYPE_CHECKING:
@@ -53,25 +51,26 @@ def plot_rpc(
     `name` (a file, say) the message begins with.
     """
     check_kind(kind)
-    try:
-        drawn = read_report(report)
-        example = example_curve(drawn) if published else None
-        foot = foot_of(drawn, example)
-    except BadInput as error:
-        raise BadInput(f"{name}: {error}") from None
-    return figure_bytes(kind, (8.6, 7.4), lambda page: _draw(page, drawn, example, foot))
+    document = report_document(report, published, name)
+    stored = read_report(report)
+    batched = frozenset({stored.arguments.get("batch") is True})
+    example = example_curve(stored.x_axis, batched) if published else None
+    foot = "\n".join(f"{key}: {text}" for key, text in document.run.pairs)
+    title = document.title
+    return figure_bytes(kind, (8.6, 7.4), lambda page: _draw(page, stored, example, (title, foot)))
 
 
-def _draw(page: Page, drawn: Drawn, example: Curve | None, foot: str) -> None:
+def _draw(page: Page, stored: StoredReport, example: Curve | None, said: tuple[str, str]) -> None:
     styled = [
         (curve, _Style(_COLOURS[at % len(_COLOURS)], _POINTS[at % len(_POINTS)]))
-        for at, curve in enumerate(drawn.curves)
+        for at, curve in enumerate(stored.curves)
     ]
     if example is not None:  # first, so that what was measured lies above it
         styled.insert(0, (example, _Style(_GREY, "x")))
-    every = list(dict.fromkeys([*drawn.xs, *(example.points if example is not None else ())]))
+    own = list(dict.fromkeys(x for curve in stored.curves for x in curve.points))
+    every = list(dict.fromkeys([*own, *(example.points if example is not None else ())]))
     # A single world beside the example's two: marks, which stand apart, and no lines.
-    xs = _places(every) if _places(drawn.xs) is not None else None
+    xs = _places(every) if _places(own) is not None else None
     lined = xs is not None
     if xs is None:
         xs = {x: float(at) for at, x in enumerate(every)}
@@ -85,10 +84,10 @@ def _draw(page: Page, drawn: Drawn, example: Curve | None, foot: str) -> None:
             _curve(axes, curve, name, style, xs, lined)
         if not lined and len(styled) * len(xs) <= MOST_LABELS:
             _labels(axes, styled, name, xs)
-        _axes(axes, name, styled, xs, lined, drawn.x_axis)
+        _axes(axes, name, styled, xs, lined, stored.x_axis)
     _legend(panels["top"], styled, lined)
-    page.suptitle(title_of(drawn), x=0.01, ha="left", fontsize=12)
-    page.supxlabel(foot, fontsize=7, color="#555555", x=0.01, ha="left")
+    page.suptitle(said[0], x=0.01, ha="left", fontsize=12)
+    page.supxlabel(said[1], fontsize=7, color="#555555", x=0.01, ha="left")
 
 
 def _places(xs: Sequence[str]) -> dict[str, float] | None:
@@ -108,7 +107,7 @@ def _apart(styled: Sequence[tuple[Curve, _Style]]) -> list[tuple[Curve, _Style]]
     ]
 
 
-def _values(curve: Curve, name: str, x: str) -> Figure:
+def _values(curve: Curve, name: str, x: str) -> Mapping[int, float]:
     """In the units of the plot: ms, requests/s."""
     per = 1e3 if "latency" in name else 1.0
     return {share: per * value for share, value in curve.points[x][name].items()}

@@ -2,22 +2,28 @@
 
 Pure. Rule: latencies are recorded, throughputs follow from them sample by sample: agent throughput
 is batch_size / agent latency of the same batch, observer throughput 1 / observer latency of the
-same call. So a percentile of a throughput is that of the latency from the other end.
+same call. So a percentile of a throughput is that of the latency from the other end. Nothing is
+left out: a world that was planned and not measured has its point, and a failure stands with the
+world it struck, or else with the run.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import Line, merged, summarize
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.statistics import MAIN, Line, Spread, merged, summarize
+from serve_bench.benchmarks.parts.inside import mean_by_role
+from serve_bench.benchmarks.parts.texts import remark
 from serve_bench.benchmarks.rpc.request import x_of
 from serve_bench.core.histogram import Histogram, slot_middle
-from serve_bench.core.result import JsonObject, Metric, Result, Trial, cell_slug
+from serve_bench.core.result import Failure, JsonObject, Metric, Result, Run, Trial, cell_slug
 
 AGENT_LATENCY, OBSERVER_LATENCY = "agent_latency", "latency"
 AGENT_THROUGHPUT, OBSERVER_THROUGHPUT = "agent_throughput", "observer_throughput"
@@ -31,6 +37,8 @@ NAMES: Final = (
     *("observer latency (seconds)", "observer throughput"),
 )
 """The four, as the source names them (serve_bench/reference/torch_rpc.json), in its order."""
+
+AGENT_SECONDS, AGENT_RATE, OBSERVER_SECONDS, OBSERVER_RATE = NAMES
 
 PERCENTILES: Final = (50, 75, 90, 95)
 """As published."""
@@ -48,25 +56,105 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class RpcPoint:
-    """One world on one backend, over its launches. `x`: its point of the x axis, as published.
+class Curve:
+    """The four metrics of one backend: percentiles by point of the x axis, then by NAMES, in
+    seconds or requests/s."""
 
-    `figures` are by NAMES, empty where nothing was measured; `ratios` those of the medians to the
-    same world on the first backend, empty on that one. `observed`: calls/s of all observers.
+    name: str
+    points: Mapping[str, Mapping[str, Mapping[int, float]]]
+
+
+HOST_FULL: Final = 0.90
+"""Of all cores of the host: what is left then goes to work in the kernel and to switching."""
+
+AGENT_FULL: Final = 85.0
+"""% of a core. The agent also waits for its requests, so that it does not reach 100."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """CPU of a world, % of a core, mean over its launches. None: not sampled."""
+
+    agent: float | None = None
+    agent_busiest: float | None = None
+    observers: float | None = None
+    others: float | None = None  # raylet, controller, the tool ...
+    host: float | None = None  # all that runs on the machine
+    cores: int | None = None
+
+    @property
+    def limited(self) -> str | None:
+        """What was full, where the figures say so."""
+        if self.host is not None and self.cores and self.host >= HOST_FULL * 100 * self.cores:
+            return "host CPU"
+        if self.agent_busiest is not None and self.agent_busiest >= AGENT_FULL:
+            return "agent CPU"
+        return None
+
+
+def use_of(trials: Sequence[Trial]) -> Use:
+    """What the processes of a world used in these trials."""
+    roles = mean_by_role(trials)
+    agent, observers = roles.get("agent"), roles.get("observer")
+    others = [one.cpu_percent for role, one in roles.items() if role not in ("agent", "observer")]
+    hosts = [trial.usage["host"] for trial in trials if trial.usage.get("host")]
+    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
+    return Use(
+        agent=None if agent is None else agent.cpu_percent,
+        agent_busiest=None if agent is None else agent.busiest_percent,
+        observers=None if observers is None else observers.cpu_percent,
+        others=sum(others) if roles else None,
+        host=statistics.fmean(shares) if shares else None,
+        cores=int(hosts[0]["cores"]) if hosts and hosts[0].get("cores") else None,
+    )
+
+
+@dataclass(frozen=True)
+class RpcPoint:
+    """One world on one backend, over its launches, with the doubts and failures about it alone.
+
+    `x`: its point of the x axis, as published. `figures` are by NAMES, empty where nothing was
+    measured; `ratios` those of the medians to the same world on the first backend, and `more_s`
+    what the median call of an observer takes more than there; neither on that one itself.
     """
 
     backend: str
     cell: JsonObject
+    x_axis: str
     x: str
     line: Line
+    use: Use
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
     figures: Mapping[str, Figures] = field(default_factory=dict)
     ratios: Mapping[str, float] = field(default_factory=dict)
-    episodes: int = 0
+    more_s: float | None = None
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """What was measured, a trial a launch."""
         return self.line.trials
+
+    @property
+    def title(self) -> str:
+        """`torch, world_size 10`."""
+        return f"{self.backend}, {self.x_axis} {self.x}"
+
+    @property
+    def rate(self) -> Spread | None:
+        """Calls/s of all observers over episodes."""
+        return self.line.spreads.get(MAIN)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of all launches."""
+        spread = self.line.spreads.get(AGENT_THROUGHPUT)
+        return spread.windows if spread is not None and self.figures else 0
+
+    @property
+    def batch_size(self) -> int:
+        """Requests that the policy takes at once."""
+        return int(self.cell["world_size"]) - 1 if self.cell["batch"] else 1
 
     @property
     def memory_bytes(self) -> int | None:
@@ -75,23 +163,149 @@ class RpcPoint:
         return max((int(one) for one in known if one is not None), default=None)
 
     @property
-    def batch_size(self) -> int:
-        """Requests that the policy takes at once."""
-        return int(self.cell["world_size"]) - 1 if self.cell["batch"] else 1
+    def processes(self) -> int | None:
+        """Processes of the world, where they were counted."""
+        known = [one.client["processes"] for one in self.trials if one.client.get("processes")]
+        return int(known[-1]) if known else None
+
+    @property
+    def cpu_ms_a_call(self) -> float | None:
+        """What all processes of the world used of a core for a call, in ms; None: not known."""
+        use, rate = self.use, self.rate
+        if use.agent is None or rate is None or rate.mean <= 0:
+            return None
+        return 10.0 * sum(filter(None, (use.agent, use.observers, use.others))) / rate.mean
+
+    @property
+    def gap(self) -> str | None:
+        """What is missing, in words; None if nothing is."""
+        if self.line.status == "partly measured":
+            return f"{len(self.trials)} of {len(self.line.keys)} launches measured"
+        return None if self.figures else "not measured"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is missing, what failed and what is doubted, one line each."""
+        rounds = {trial.key: trial.round for trial in self.trials}
+        several = len(self.line.keys) > 1
+        texts = [self.gap] if self.gap else []
+        texts += [f"broken off: {_episodes(one)} kept" for one in self.trials if _broken(one)]
+        texts += [f"failed: {one.message}" for one in self.failures]
+        for one in self.warnings:
+            launch = f"launch {rounds[one.key]}: " if several and one.key in rounds else ""
+            texts.append(launch + remark(one))
+        return tuple(texts)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The same, each in a word or two."""
+        codes = [self.gap] if self.gap else []
+        codes += ["failed"] if self.failures else []
+        codes += ["broken off"] if any(map(_broken, self.trials)) else []
+        return (*codes, *dict.fromkeys(one.code for one in self.warnings))
 
 
-def rpc_points(result: Result) -> tuple[RpcPoint, ...]:
-    """Every world that was planned, by backend in the order of the plan, then by the x axis."""
-    x_axis = str(result.run.suite.get("x_axis", "world_size"))
-    points = [_point(line, x_axis) for line in summarize(result)]
+def _broken(trial: Trial) -> bool:
+    return bool(trial.flags.get("interrupted"))
+
+
+def _episodes(trial: Trial) -> str:
+    metric = trial.metrics.get(MAIN)
+    count = len(metric.windows or ()) if metric is not None else 0
+    return f"{count} whole episode{'' if count == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class RpcSummary:
+    """A whole run. `points`: every world that was planned, by backend in the order of the plan,
+    then by the x axis; `warnings` and `failures`: those about no single world."""
+
+    run: Run
+    x_axis: str
+    points: tuple[RpcPoint, ...]
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """In the order of the plan; ratios are to the first."""
+        return tuple(dict.fromkeys(one.backend for one in self.points))
+
+    @property
+    def xs(self) -> tuple[str, ...]:
+        """The points of the x axis."""
+        return tuple(dict.fromkeys(one.x for one in self.points))
+
+    @property
+    def by_x(self) -> tuple[RpcPoint, ...]:
+        """The points by the x axis, then by backend, so that a world can be read across."""
+        return tuple(one for x in self.xs for one in self.at(x))
+
+    def at(self, x: str) -> tuple[RpcPoint, ...]:
+        """Those of one point of the x axis, a backend each."""
+        return tuple(one for one in self.points if one.x == x)
+
+    def of(self, backend: str) -> tuple[RpcPoint, ...]:
+        """Those of one backend."""
+        return tuple(one for one in self.points if one.backend == backend)
+
+    @property
+    def measured(self) -> tuple[RpcPoint, ...]:
+        """Those that have figures, by the x axis."""
+        return tuple(one for one in self.by_x if one.figures)
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """The four metrics over the x axis, a curve for each backend that measured anything."""
+        curves = (
+            Curve(
+                name,
+                {
+                    one.x: {key: figures.percentiles for key, figures in one.figures.items()}
+                    for one in self.of(name)
+                    if one.figures
+                },
+            )
+            for name in self.backends
+        )
+        return tuple(one for one in curves if one.points)
+
+    @property
+    def several_launches(self) -> bool:
+        """Whether any world was measured in more than one launch."""
+        return any(len(one.trials) > 1 for one in self.points)
+
+    @property
+    def batched(self) -> frozenset[bool]:
+        """Whether worlds take their requests in batches: yes, no, or some of each."""
+        return frozenset(bool(one.cell["batch"]) for one in self.points)
+
+
+def rpc_summary(result: Result) -> RpcSummary:
+    """Figures, doubts and failures of a run, profiled worlds left out."""
+    doubts, x_axis = checks(result), x_axis_of(result)
+    points = [
+        _point(line, x_axis, doubts, result.failures)
+        for line in summarize(result)
+        if line.status != "profiled"
+    ]
     order = [cell_slug(one) for one in result.run.suite.get("worlds", ())]
     backends = list(dict.fromkeys(one.backend for one in points))
     points.sort(key=lambda one: (backends.index(one.backend), _place(one.cell, order)))
-    base = {cell_slug(one.cell): one for one in points if backends and one.backend == backends[0]}
-    return tuple(
-        one if one.backend == backends[0] else _with_ratios(one, base.get(cell_slug(one.cell)))
-        for one in points
+    bases = {cell_slug(one.cell): one for one in points if one.backend == backends[0]}
+    keys = {key for one in points for key in one.line.keys}
+    return RpcSummary(
+        run=result.run,
+        x_axis=x_axis,
+        points=tuple(_beside(one, bases.get(cell_slug(one.cell))) for one in points),
+        warnings=tuple(one for one in doubts if one.key is None),
+        failures=tuple(one for one in result.failures if one.key not in keys),
     )
+
+
+def x_axis_of(result: Result) -> str:
+    """The argument that is swept; world_size where none was a list."""
+    return str(result.run.suite.get("x_axis") or "world_size")
 
 
 def _place(cell: JsonObject, order: list[str]) -> int:
@@ -99,10 +313,21 @@ def _place(cell: JsonObject, order: list[str]) -> int:
     return order.index(slug) if slug in order else len(order)
 
 
-def _point(line: Line, x_axis: str) -> RpcPoint:
+def _point(
+    line: Line, x_axis: str, doubts: Sequence[Warning], failures: Sequence[Failure]
+) -> RpcPoint:
+    point = RpcPoint(
+        backend=line.variant,
+        cell=line.cell,
+        x_axis=x_axis,
+        x=x_of(line.cell, x_axis),
+        line=line,
+        use=use_of(line.trials),
+        warnings=tuple(one for one in doubts if one.key in line.keys and not one.profiled),
+        # What a worker lost is among the doubts.
+        failures=tuple(one for one in failures if one.key in line.keys and one.what != "worker"),
+    )
     agent, observers = merged(line.trials, AGENT_LATENCY), merged(line.trials, OBSERVER_LATENCY)
-    cell = line.cell
-    point = RpcPoint(line.variant, cell, x_of(cell, x_axis), line)
     if not agent.count or not observers.count:
         return point
     figures = (
@@ -111,30 +336,23 @@ def _point(line: Line, x_axis: str) -> RpcPoint:
         latency_figures(observers),
         throughput_figures(observers, 1),
     )
-    spread = line.spreads.get(AGENT_THROUGHPUT)
-    return RpcPoint(
-        line.variant,
-        cell,
-        point.x,
-        line,
-        dict(zip(NAMES, figures, strict=True)),
-        episodes=spread.windows if spread is not None else 0,
-    )
+    return replace(point, figures=dict(zip(NAMES, figures, strict=True)))
 
 
-def _with_ratios(point: RpcPoint, base: RpcPoint | None) -> RpcPoint:
-    if base is None or not base.figures or not point.figures:
+def _beside(point: RpcPoint, base: RpcPoint | None) -> RpcPoint:
+    """The point with its ratios to the same world on the first backend; of what broke there are
+    none."""
+    if base is None or base is point or not base.figures or not point.figures:
         return point
     if base.line.broken or point.line.broken:
         return point
-    ratios = {
-        name: figures.percentiles[50] / base.figures[name].percentiles[50]
+    medians = {
+        name: (figures.percentiles[50], base.figures[name].percentiles[50])
         for name, figures in point.figures.items()
-        if base.figures[name].percentiles[50]
     }
-    return RpcPoint(
-        point.backend, point.cell, point.x, point.line, point.figures, ratios, point.episodes
-    )
+    own, other = medians[OBSERVER_SECONDS]
+    ratios = {name: own / other for name, (own, other) in medians.items() if other}
+    return replace(point, ratios=ratios, more_s=own - other)
 
 
 def latency_figures(latency: Histogram) -> Figures:
