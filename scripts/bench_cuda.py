@@ -23,8 +23,7 @@ import numpy as np
 from serve_bench.observing.sampler import Gpus
 from serve_bench.serving.apps.dlrm import build, resolve_device
 from serve_bench.serving.apps.dlrm_features import FORMS, features
-from serve_bench.serving.apps.dlrm_graphs import MOST_GRAPHS
-from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.serving.apps.dlrm_shape import MOST_GRAPHS, Shape
 
 #: A score lies in 0 to 1; float32 sums of a few hundred products differ in order between devices.
 TOLERANCE = 1e-5

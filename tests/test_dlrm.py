@@ -26,8 +26,7 @@ from serve_bench.serving.apps.dlrm_features import (
     features,
     scores_json,
 )
-from serve_bench.serving.apps.dlrm_graphs import LEAST_ROWS, padded
-from serve_bench.serving.apps.dlrm_shape import Shape
+from serve_bench.serving.apps.dlrm_shape import LEAST_ROWS, Shape, padded
 
 SMALL = Shape(table_rows=50, sparse_features=5, dense_features=3, width=8, bottom=(16, 8), top=(8,))
 ODD = Shape(
@@ -187,7 +186,7 @@ def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:
 
 @pytest.mark.torch
 def test_graphs_give_the_scores_of_the_model() -> None:
-    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import TunedRanker
 
     device = FakeDevice()
     plain_way = TunedRanker(SMALL, "cpu", seed=1)
@@ -203,7 +202,7 @@ def test_graphs_give_the_scores_of_the_model() -> None:
 
 @pytest.mark.torch
 def test_a_short_batch_is_padded_and_cut() -> None:
-    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import TunedRanker
 
     device = FakeDevice()
     graphs = TunedRanker(ODD, "cpu", seed=2, graphs_on=device)
@@ -220,7 +219,7 @@ def test_a_short_batch_is_padded_and_cut() -> None:
 
 @pytest.mark.torch
 def test_sizes_are_captured_ahead() -> None:
-    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import TunedRanker
 
     device = FakeDevice()
     graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
@@ -232,7 +231,7 @@ def test_sizes_are_captured_ahead() -> None:
 
 @pytest.mark.torch
 def test_the_cache_gives_up_what_was_not_used_for_longest() -> None:
-    from serve_bench.serving.apps.dlrm_graphs import GraphCache
+    from serve_bench.serving.apps.dlrm_shape import GraphCache
 
     device, made = FakeDevice(), []
 
@@ -284,8 +283,7 @@ def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("graphs", [False, True])
 def test_answers_hold_the_scores(graphs: bool) -> None:
-    from serve_bench.serving.apps.dlrm import PlainRanker
-    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
 
     tuned = TunedRanker(ODD, "cpu", seed=1, graphs_on=FakeDevice() if graphs else None)
     payloads = [*blocks(range(3), ODD), *blocks(range(3, 5), ODD, rows=2)]
@@ -302,7 +300,7 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
     """In numpy and double precision, straight from the paper."""
     import torch
 
-    from serve_bench.serving.apps.dlrm_weights import Weights
+    from serve_bench.serving.apps.dlrm import Weights
 
     weights, (dense, ids) = Weights(SMALL, 1), features(3, SMALL, 1)
     vectors = []
@@ -332,8 +330,7 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
 @settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
 def test_random_features_get_equal_scores(rows: int, seed: int) -> None:
-    from serve_bench.serving.apps.dlrm import PlainRanker
-    from serve_bench.serving.apps.dlrm_tuned import TunedRanker
+    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
 
     if not _RANDOM:
         _RANDOM.extend([PlainRanker(SMALL, "cpu", 1), TunedRanker(SMALL, "cpu", 1)])
@@ -367,7 +364,7 @@ def test_the_device_is_found_or_refused() -> None:
 def test_operators_are_counted_and_views_are_not() -> None:
     import torch
 
-    from serve_bench.serving.apps.dlrm_clock import operators
+    from serve_bench.serving.apps.dlrm import operators
 
     one = torch.ones(4, 4)
     assert operators(lambda: (one + one).t()[0].view(2, 2)) == 1

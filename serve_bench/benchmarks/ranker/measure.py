@@ -88,7 +88,7 @@ def resolved(plan: RankerPlan) -> RankerPlan:
     """The plan with the device and the threads that are in force; it imports torch. Raises BadInput
     when the device is not there, or its memory does not hold the tables."""
     try:
-        from serve_bench.serving.apps import dlrm, dlrm_clock
+        from serve_bench.serving.apps import dlrm
     except ImportError as error:
         raise BadInput(f"torch cannot be used: {error}") from None
     try:
@@ -96,8 +96,8 @@ def resolved(plan: RankerPlan) -> RankerPlan:
     except ValueError as error:
         raise BadInput(f"--device {plan.device}: {error}; it takes auto or cpu here") from None
     if device == "cuda":
-        _refuse_beyond(plan, dlrm_clock.free_bytes(device), "GPU memory")
-    return replace(plan, device=device, threads=dlrm_clock.threads(plan.threads))
+        _refuse_beyond(plan, dlrm.free_bytes(device), "GPU memory")
+    return replace(plan, device=device, threads=dlrm.threads(plan.threads))
 
 
 def planned(plan: RankerPlan) -> tuple[PlannedTrial, ...]:
@@ -134,9 +134,9 @@ class Bench:
 
     def __init__(self, plan: RankerPlan, say: Callable[[str], None]) -> None:
         """Builds the rankers and measures what the machine can do."""
-        from serve_bench.serving.apps import dlrm, dlrm_clock
+        from serve_bench.serving.apps import dlrm
 
-        self.plan, self._clock = plan, dlrm_clock
+        self.plan, self._clock = plan, dlrm
         self._planned = {(at.cell["rows"], at.variant): at for at in planned(plan)}
         self._rankers: dict[str, Any] = {}
         for kind in plan.kinds:
@@ -145,9 +145,9 @@ class Bench:
         place = self._rankers[plan.kinds[0]].device
         say("measuring bandwidth, peak and the smallest operator")
         self.machine = {
-            "bytes_per_s": dlrm_clock.bandwidth(place),
-            "flops_per_s": dlrm_clock.peak_flops(place),
-            "launch_ns": dlrm_clock.launch_ns(place),
+            "bytes_per_s": dlrm.bandwidth(place),
+            "flops_per_s": dlrm.peak_flops(place),
+            "launch_ns": dlrm.launch_ns(place),
         }
 
     def measure(self, rows: int) -> tuple[Trial, ...]:

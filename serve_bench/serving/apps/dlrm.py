@@ -1,22 +1,79 @@
 """The ranker: a DLRM (arXiv 1906.00091) for inference, `plain` and `tuned`. torch alone, no ray.
 
-Both hold the same seeded weights and give the same scores (within 1e-5). `plain` does what the
-published app does, no more and no less: it is the baseline. `tuned` is in dlrm_tuned.py.
+Both hold the same seeded weights and give the same scores (within 1e-5), float32 throughout.
+`plain` does what the published app does, no more and no less: it is the baseline. `tuned` is the
+same model with what makes it faster, each step with its reason. Figures: `serve-bench ranker`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import mmap
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from .dlrm_features import FORMS, Answer, Payload, check_rows, features
-from .dlrm_shape import Shape
-from .dlrm_tuned import TunedRanker
-from .dlrm_weights import Weights, facts
+from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, features
+from .dlrm_shape import FLOAT_BYTES, LEAST_ROWS, CudaDevice, Device, GraphCache, Shape, padded
+
+# --------------------------------------------------------------------------------------------------
+# The seeded weights, and what is in force of torch.
+#
+# Rule: drawn on the CPU, each table and layer by a generator of its own, so that weights are the
+# same on every device and in whatever order they are asked for.
+
+UNIFORM_STD_1 = 3.0**0.5
+"""Uniform numbers up to this have a standard deviation of 1, as the published app's embeddings."""
+
+
+class Weights:
+    """Tables and layers of a shape, by seed."""
+
+    def __init__(self, shape: Shape, seed: int) -> None:
+        self._shape, self._seed = shape, seed
+
+    def table(self, number: int, into: Any) -> None:
+        """Fills `into` (table_rows, width) with embeddings of standard deviation 1."""
+        into.uniform_(-UNIFORM_STD_1, UNIFORM_STD_1, generator=self._generator(number))
+
+    def layers(self, which: str) -> list[tuple[Any, Any]]:
+        """(weight, bias) of each layer of "bottom" or "top", within 1/sqrt(inputs), as
+        torch.nn.Linear draws them."""
+        sizes = self._shape.bottom_layers if which == "bottom" else self._shape.top_layers
+        first = 1_000_000 if which == "bottom" else 2_000_000
+        drawn = []
+        for number, (inputs, outputs) in enumerate(sizes):
+            generator, most = self._generator(first + number), inputs**-0.5
+            weight = torch.empty(outputs, inputs).uniform_(-most, most, generator=generator)
+            bias = torch.empty(outputs).uniform_(-most, most, generator=generator)
+            drawn.append((weight, bias))
+        return drawn
+
+    def _generator(self, number: int) -> Any:
+        return torch.Generator().manual_seed(self._seed * 10_000_000 + number)
+
+
+def facts(kind: str, device: Any) -> dict[str, Any]:
+    """What a ranker of this kind runs on, for a record."""
+    cuda = device.type == "cuda"
+    return {
+        "ranker": kind,
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if cuda else None,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# The rankers.
 
 
 class Ranker(Protocol):
@@ -118,6 +175,248 @@ class PlainRanker:
         return facts(self.kind, self.device)
 
 
+CHUNK_ROWS = 128
+"""Rows taken at a time by one thread: what lies between the layers stays in the caches (1.8 MB with
+the default shape). plain / tuned at 3,200 rows: 1.31 (1.24 to 1.35) with 128, 1.17 (1.15 to 1.22)
+with 512, 1.27 (1.22 to 1.31) with all."""
+
+CHUNK_ROWS_OF_THREADS = 4096
+"""The same with several threads: each operator ends with all threads waiting for one another, so
+few large ones are steadier. 1.30 (1.21 to 1.37) with 128, 1.33 (1.29 to 1.37) with all."""
+
+PLACES_MULTIPLE = 4
+"""A row's vectors take places up to a multiple of this, the spare ones unread: products of 28 x 28
+took 54 us for 32 rows where 27 x 27 took 71 (2 cores AMD EPYC, one thread, MKL)."""
+
+
+class TunedRanker:
+    """One fused table, packed features, memory made once; CUDA graphs on CUDA, chunks on a CPU.
+
+    `graphs_on` puts a device object in place of CUDA's: then everything goes the way of CUDA
+    graphs, whatever the device.
+    """
+
+    kind = "tuned"
+
+    def __init__(
+        self, shape: Shape, device: Any, seed: int, graphs_on: Device | None = None
+    ) -> None:
+        self.device = torch.device(device)
+        self._shape = shape
+        self._model = _Model(shape, self.device, seed)
+        self._chunk_rows = CHUNK_ROWS if torch.get_num_threads() == 1 else CHUNK_ROWS_OF_THREADS
+        self._memory = _Memory(self._model, LEAST_ROWS)
+        self._workspaces: dict[int, _Workspace] = {}
+        if graphs_on is None and self.device.type == "cuda":
+            graphs_on = CudaDevice(self.device)
+        self.graphs: GraphCache | None = None
+        if graphs_on is not None:
+            self.graphs = GraphCache(graphs_on, shape.columns, self._make_run)
+
+    def _make_run(self, rows: int, matrix: Any, out: Any) -> Callable[[], None]:
+        workspace = _Workspace(self._model, _Memory(self._model, rows), rows)
+
+        def run() -> None:
+            with torch.inference_mode():
+                workspace.run(matrix, out)
+
+        return run
+
+    def prepare(self, rows: int) -> None:
+        """Makes ready for batches of up to so many rows: on CUDA their graphs."""
+        if self.graphs is not None:
+            self.graphs.prepare(rows)
+
+    def load(self, payloads: Sequence[Payload]) -> Any:
+        """One array of all: on a CPU the very bytes that came, on CUDA by pinned memory."""
+        matrix = as_matrix(payloads, self._shape.columns)
+        if self.graphs is not None:
+            return self.graphs.load(matrix)
+        return _read_only(matrix)
+
+    def forward(self, loaded: Any) -> Any:
+        """Scores of all rows, on the device."""
+        if self.graphs is not None:
+            slot, rows = loaded
+            slot.replay()
+            return slot.output[:rows]
+        with torch.inference_mode():
+            out = torch.empty(len(loaded))
+            for start in range(0, len(loaded), self._chunk_rows):
+                part = loaded[start : start + self._chunk_rows]
+                self._workspace(len(part)).run(part, out[start : start + self._chunk_rows])
+            return out
+
+    def _workspace(self, rows: int) -> _Workspace:
+        kept = self._workspaces.get(rows)
+        if kept is not None:
+            return kept
+        if rows > self._memory.rows:
+            self._memory = _Memory(self._model, padded(rows))
+            self._workspaces.clear()
+        made = self._workspaces[rows] = _Workspace(self._model, self._memory, rows)
+        return made
+
+    def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
+        """From requests to the scores of each: one list, cut at the end."""
+        scores = self._all_scores(payloads).tolist()
+        return [scores[at : at + rows] for at, rows in self._places(payloads)]
+
+    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
+        """Bytes of float32: no score becomes a Python object here."""
+        scores = self._all_scores(payloads).numpy().tobytes()
+        return [
+            scores[FLOAT_BYTES * at : FLOAT_BYTES * (at + rows)]
+            for at, rows in self._places(payloads)
+        ]
+
+    def _all_scores(self, payloads: Sequence[Payload]) -> Any:
+        loaded = self.load(payloads)
+        out = self.forward(loaded)
+        return out if self.graphs is None else self.graphs.scores(*loaded)
+
+    def _places(self, payloads: Sequence[Payload]) -> Iterator[tuple[int, int]]:
+        """The first row of each request, and how many it has."""
+        row_bytes, at = FLOAT_BYTES * self._shape.columns, 0
+        for payload in payloads:
+            rows = len(payload) // row_bytes
+            yield at, rows
+            at += rows
+
+    def facts(self) -> dict[str, Any]:
+        """What is in force, for a record."""
+        graphs = None if self.graphs is None else self.graphs.captured
+        return facts(self.kind, self.device) | {
+            "graphs": graphs,
+            "huge_pages_mb": _huge_pages_mb(self._model.table),
+        }
+
+
+class _Model:
+    """The weights as `tuned` wants them: one table of all features, layers transposed."""
+
+    def __init__(self, shape: Shape, device: Any, seed: int) -> None:
+        weights = Weights(shape, seed)
+        self.shape, self.device = shape, device
+        fused = _table(shape, device)
+        for number in range(shape.sparse_features):
+            weights.table(number, fused[number * shape.table_rows :][: shape.table_rows])
+        self.table = fused.to(device)
+        self.bottom = [self._layer(*layer) for layer in weights.layers("bottom")]
+        first, *rest = weights.layers("top")
+        # The first top layer takes the bottom output and the pairs: as two products, the two need
+        # not be copied side by side.
+        self.from_first = self._layer(first[0][:, : shape.width], first[1])
+        self.from_pairs = first[0][:, shape.width :].t().contiguous().to(device)
+        self.top = [self._layer(*layer) for layer in rest]
+        self.offsets = (
+            torch.arange(shape.sparse_features, dtype=torch.int32) * shape.table_rows
+        ).to(device)
+        row, column = torch.triu_indices(shape.vectors, shape.vectors, offset=1)
+        self.places = -(-shape.vectors // PLACES_MULTIPLE) * PLACES_MULTIPLE
+        self.upper = (row * self.places + column).to(device)
+
+    def _layer(self, weight: Any, bias: Any) -> tuple[Any, Any]:
+        return weight.t().contiguous().to(self.device), bias.to(self.device)
+
+
+class _Memory:
+    """What lies between the layers, for batches of up to so many rows: nothing is allocated later.
+
+    The vectors of a row lie together, the bottom output's place first: the gather fills all of
+    them at once (a row of the table stands in for the bottom output until it is written, and in
+    spare places for good), so that nothing is stacked or copied.
+    """
+
+    def __init__(self, model: _Model, rows: int) -> None:
+        shape, device, places = model.shape, model.device, model.places
+        self.rows = rows
+        self.ids = torch.zeros(rows, places, dtype=torch.int32, device=device)
+        self.vectors = torch.empty(rows, places, shape.width, device=device)
+        self.products = torch.empty(rows, places, places, device=device)
+        self.pairs = torch.empty(rows, shape.pairs, device=device)
+        self.bottom = [torch.empty(rows, width, device=device) for width in shape.bottom]
+        self.top = [torch.empty(rows, width, device=device) for width in (*shape.top, 1)]
+
+
+class _Workspace:
+    """The first rows of a memory, as views that are made once (each costs about a microsecond), and
+    the forward through them."""
+
+    def __init__(self, model: _Model, memory: _Memory, rows: int) -> None:
+        self._model = model
+        ids, vectors, products = memory.ids[:rows], memory.vectors[:rows], memory.products[:rows]
+        self._table_ids = ids[:, 1 : model.shape.vectors]
+        self._flat_ids = ids.view(-1)
+        self._vectors, self._transposed = vectors, vectors.transpose(1, 2)
+        self._flat_vectors = vectors.view(-1, model.shape.width)
+        self._first = vectors[:, 0]
+        self._products, self._flat_products = products, products.view(rows, -1)
+        self._pairs = memory.pairs[:rows]
+        self._bottom = [part[:rows] for part in memory.bottom]
+        self._top = [part[:rows] for part in memory.top]
+
+    def run(self, matrix: Any, out: Any) -> None:
+        """Scores of the packed rows into `out`."""
+        model, dense_features = self._model, self._model.shape.dense_features
+        torch.add(matrix[:, dense_features:], model.offsets, out=self._table_ids)
+        torch.index_select(model.table, 0, self._flat_ids, out=self._flat_vectors)
+        hidden = matrix[:, :dense_features].view(torch.float32)
+        for (weight, bias), into in zip(model.bottom, self._bottom, strict=True):
+            hidden = torch.addmm(bias, hidden, weight, out=into).relu_()
+        self._first.copy_(hidden)
+        torch.bmm(self._vectors, self._transposed, out=self._products)
+        torch.index_select(self._flat_products, 1, model.upper, out=self._pairs)
+        weight, bias = model.from_first
+        top = torch.addmm(bias, hidden, weight, out=self._top[0])
+        hidden = top.addmm_(self._pairs, model.from_pairs)
+        for (weight, bias), into in zip(model.top, self._top[1:], strict=True):
+            hidden = torch.addmm(bias, hidden.relu_(), weight, out=into)
+        torch.sigmoid(hidden.view(-1), out=out)
+
+
+def _table(shape: Shape, device: Any) -> Any:
+    """Memory for the fused table, on a CPU in huge pages where the kernel offers them: a gather
+    touches rows all over 665 MB, and with 4 kB pages each is a miss in the page tables too (a
+    forward takes 1.05 to 1.09 times as long). Private memory: shared memory gets none by advice."""
+    rows = shape.sparse_features * shape.table_rows
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if device.type != "cpu" or advice is None:
+        return torch.empty(rows, shape.width)
+    memory = mmap.mmap(-1, shape.tables_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory.madvise(advice)
+    except OSError:  # a kernel built without them: facts() tells what there is
+        return torch.empty(rows, shape.width)
+    return torch.frombuffer(memory, dtype=torch.float32).view(rows, shape.width)
+
+
+def _huge_pages_mb(table: Any) -> float | None:
+    """How much of the memory around the table the kernel holds in huge pages; None where it does
+    not say (no Linux, or a table on a GPU)."""
+    smaps = Path("/proc/self/smaps")
+    if table.device.type != "cpu" or not smaps.exists():
+        return None
+    inside = False
+    for line in smaps.read_text(encoding="ascii", errors="replace").splitlines():
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if match:
+            inside = int(match[1], 16) <= table.data_ptr() < int(match[2], 16)
+        elif inside and line.startswith("AnonHugePages:"):
+            return round(int(line.split()[1]) / 1000, 1)
+    return None
+
+
+def _read_only(matrix: Any) -> Any:
+    """The array as a tensor without a copy. It is never written to, which torch cannot promise:
+    hence its warning about arrays that are read-only."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(matrix)
+
+
 RANKERS: dict[str, Callable[[Shape, Any, int], Ranker]] = {
     "plain": PlainRanker,
     "tuned": TunedRanker,
@@ -141,3 +440,107 @@ def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranke
     ranker = RANKERS[kind](shape, resolve_device(device), seed)
     ranker.score([FORMS[kind](*features(0, shape, seed))])
     return ranker
+
+
+# --------------------------------------------------------------------------------------------------
+# How long a forward takes on its device, and what the device can do at best: the measured rates
+# behind the physical floor. On CUDA times come from device events; UNVERIFIED on a real GPU so far.
+
+STREAM_BYTES = 256 * 1024 * 1024
+"""Memory copied to measure bandwidth: far above any cache."""
+
+MATRIX_SIDE = {"cpu": 1024, "cuda": 8192}
+"""Side of the matrices multiplied to measure the peak: large enough that starting costs nothing."""
+
+REPEATS = 7
+CALLS = 2000
+
+
+def threads(wanted: int | None) -> int:
+    """Sets the number of threads of torch's operators; the number in force.
+
+    Also when it stays the same: until it is set, MKL takes fewer threads for products that it finds
+    small, and two rankers would not be given the same.
+    """
+    torch.set_num_threads(int(torch.get_num_threads()) if wanted is None else wanted)
+    return int(torch.get_num_threads())
+
+
+def free_bytes(device: Any) -> int:
+    """Free memory of a CUDA device."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free)
+
+
+def time_calls(
+    device: Any, call: Callable[[Any], Any], inputs: Sequence[Any], host: bool = False
+) -> list[int]:
+    """Nanoseconds of each call with each of the inputs: on CUDA between device events, on a CPU and
+    with `host` (for calls that wait for their result) on the host's clock."""
+    if device.type == "cuda" and not host:
+        return _time_by_events(device, call, inputs)
+    taken = []
+    for one in inputs:
+        began = time.perf_counter_ns()
+        call(one)
+        taken.append(time.perf_counter_ns() - began)
+    return taken
+
+
+def _time_by_events(device: Any, call: Callable[[Any], Any], inputs: Sequence[Any]) -> list[int]:
+    pairs = [
+        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in inputs
+    ]
+    for (began, ended), one in zip(pairs, inputs, strict=True):
+        began.record()
+        call(one)
+        ended.record()
+    torch.cuda.synchronize(device)
+    return [round(began.elapsed_time(ended) * 1e6) for began, ended in pairs]
+
+
+def bandwidth(device: Any) -> float:
+    """Bytes read and written a second by a copy of a large array: the best of several."""
+    source = torch.ones(STREAM_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    taken = time_calls(device, target.copy_, [source] * REPEATS)
+    return 2 * STREAM_BYTES / (min(taken) / 1e9)
+
+
+def peak_flops(device: Any) -> float:
+    """float32 operations a second of a product of large matrices: the best of several."""
+    side = MATRIX_SIDE[device.type]
+    matrix = torch.ones(side, side, device=device)
+    into = torch.empty_like(matrix)
+    taken = time_calls(device, lambda m: torch.mm(m, m, out=into), [matrix] * REPEATS)
+    return 2 * side**3 / (min(taken) / 1e9)
+
+
+def launch_ns(device: Any) -> float:
+    """Nanoseconds that the smallest operator takes: an addition of one number to another."""
+    one = torch.ones(1, device=device)
+    into = torch.empty_like(one)
+    with torch.inference_mode():
+        taken = time_calls(device, lambda n: torch.add(n, n, out=into), [one] * CALLS)
+    return statistics.median(taken)
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[misc]  # torch has no types of its own
+    """Counts the operators that compute; a view of memory does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operators(call: Callable[[], Any]) -> int:
+    """Operators that a call has torch run. A CUDA graph runs outside of them and counts as none."""
+    counter = _Counter()
+    with counter:
+        call()
+    return counter.count

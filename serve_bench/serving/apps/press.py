@@ -1,7 +1,7 @@
 """The press service: JSON samples of string features, hashed to ids, scored by a DLRM ranker.
 
 POST {"samples": [{"user": "...", "item": "..."}, ...]} -> {"scores": [...]}, in one tier. What a
-handler is, and what is a request, is in press_calls.py and press_samples.py. `build` is the import
+handler is, and what is a request, is in press_noop.py and press_samples.py. `build` is the import
 path of a declarative deploy.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from .dlrm_features import Answer, Payload, as_block, scores_json
 from .dlrm_shape import Shape
-from .press_calls import deployment
+from .press_noop import deployment
 from .press_samples import Samples, hashed
 from .recsys import Ranker, ranker_args
 from .tally import SharedTally
@@ -59,7 +59,7 @@ class Scorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no t
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The service. Args: those of press_calls.deployment, and those of recsys.build."""
+    """The service. Args: those of press_noop.deployment, and those of recsys.build."""
     resources, arguments = ranker_args(args)
     shape, features = arguments[1], args.get("features", ("user", "item"))
     if shape.sparse_features != len(features):

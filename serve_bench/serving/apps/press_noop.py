@@ -1,21 +1,197 @@
-"""The press service without a model: it reads the same JSON request, ranks nothing and answers
-{"samples": N}. What the ranker costs is the difference. No torch and no numpy.
+"""What a handler of the press apps can be, what all of them do with a request, and the service
+without a model.
+
+Rule: the kinds of handler differ in how Serve calls them and in nothing else: all take the bytes of
+the body, read them where they run, write the same lines of log and give the same answer. What is
+done with the samples is the worker's (Scorer in press.py, or Echo). No torch and no numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
+from anyio import from_thread
+from fastapi import Depends, FastAPI
 from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from .press_calls import deployment
-from .press_samples import Samples
+from .press_samples import NoRequest, Samples, read
 from .tally import SharedTally, folders
+
+#: The deployment to which the cell's settings apply.
+MEASURED = "Press"
+
+#: Serve's own: its level and its file are those of the deployment.
+logger = logging.getLogger("ray.serve")
+
+
+class Worker(Protocol):
+    """What is done with the samples of a request."""
+
+    def payload(self, samples: Samples) -> Any:
+        """Samples in the form that the worker takes."""
+
+    async def __call__(self, payload: Any) -> Any:
+        """The answer; through serve.batch when max_batch_size is above 1."""
+
+    def now(self, payload: Any) -> Any:
+        """The answer, to several threads at once; never through serve.batch."""
+
+    def body(self, answer: Any) -> bytes:
+        """An answer as JSON."""
+
+    def reconfigure(self, config: dict[str, Any]) -> None:
+        """Takes max_batch_size and batch_wait_timeout_s."""
+
+    def settings(self) -> dict[str, Any]:
+        """What it uses now, for the proof."""
+
+
+class _Handler:
+    """A worker behind HTTP. Its lines of log: several at DEBUG, one at INFO, then none."""
+
+    kind: str
+
+    def __init__(self, make: Callable[..., Worker], arguments: tuple[Any, ...], features: Any):
+        self._worker = make(*arguments)
+        self._features = tuple(features)
+
+    def reconfigure(self, config: dict[str, Any]) -> None:
+        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        self._worker.reconfigure(config)
+
+    def settings(self) -> dict[str, Any]:
+        """What this replica uses now, for the proof."""
+        return {
+            "callable": self.kind,
+            "log_level": logging.getLevelName(logger.getEffectiveLevel()),
+            **self._worker.settings(),
+        }
+
+    def _read(self, body: bytes) -> Any:
+        """What the worker takes. NoRequest."""
+        logger.debug("received %d bytes", len(body))
+        samples = read(body, self._features)
+        logger.debug("read %d samples", len(samples))
+        payload = self._worker.payload(samples)
+        logger.debug("prepared %d samples", len(samples))
+        return payload
+
+    def _reply(self, answer: Any, began_ns: int) -> Response:
+        body = self._worker.body(answer)
+        logger.debug("answer of %d bytes", len(body))
+        logger.info("answered in %.3f ms", (time.perf_counter_ns() - began_ns) / 1e6)
+        return Response(body, media_type="application/json")
+
+    @staticmethod
+    def _refused(why: NoRequest) -> Response:
+        logger.info("refused: %s", why)
+        return JSONResponse({"detail": str(why)}, status_code=422)
+
+    async def _answer(self, body: bytes) -> Response:
+        began_ns = time.perf_counter_ns()
+        try:
+            payload = self._read(body)
+        except NoRequest as why:
+            return self._refused(why)
+        return self._reply(await self._worker(payload), began_ns)
+
+    def _answer_now(self, body: bytes) -> Response:
+        began_ns = time.perf_counter_ns()
+        try:
+            payload = self._read(body)
+        except NoRequest as why:
+            return self._refused(why)
+        return self._reply(self._worker.now(payload), began_ns)
+
+
+class AsyncHandler(_Handler):
+    """A coroutine: all of it runs on the event loop of the replica."""
+
+    kind = "async"
+
+    async def __call__(self, request: Request) -> Response:
+        """Samples in, scores out; 422 to what is no request."""
+        return await self._answer(await request.body())
+
+
+class SyncHandler(_Handler):
+    """A blocking function: Serve runs it in a pool of as many threads as max_ongoing_requests."""
+
+    kind = "sync"
+
+    def __init__(self, *arguments: Any) -> None:
+        from ray.serve._private import constants
+
+        if not getattr(constants, "RAY_SERVE_RUN_SYNC_IN_THREADPOOL", False):
+            raise ValueError(
+                "callable sync: this Serve runs it on the event loop, where it blocks every other "
+                "request; it needs RAY_SERVE_RUN_SYNC_IN_THREADPOOL=1"
+            )
+        super().__init__(*arguments)
+
+    def __call__(self, request: Request) -> Response:
+        """As AsyncHandler's."""
+        return self._answer_now(from_thread.run(request.body))
+
+
+api = FastAPI()
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+#: A value, since Serve copies the endpoint without what its annotations name.
+_BODY: Any = Depends(_body)
+
+
+@serve.ingress(api)
+class FastApiHandler(_Handler):
+    """A `def` endpoint: FastAPI runs it in the same pool of threads. The body comes as bytes, so
+    that it is read as by the others, and not checked by FastAPI too."""
+
+    kind = "fastapi-def"
+
+    @api.post("/")
+    def rank(self, body: bytes = _BODY) -> Response:
+        """As AsyncHandler's."""
+        return self._answer_now(body)
+
+
+HANDLERS: dict[str, Any] = {
+    "async": AsyncHandler,
+    "sync": SyncHandler,
+    "fastapi-def": FastApiHandler,
+}
+
+
+def deployment(
+    args: Mapping[str, Any],
+    make: Callable[..., Worker],
+    arguments: tuple[Any, ...] = (),
+    resources: Mapping[str, float] | None = None,
+) -> Any:
+    """The service of one tier: a handler of the kind that is asked for. ValueError.
+
+    Args: callable ("async", "sync", "fastapi-def") and features (the names in each sample).
+    """
+    kind = str(args.get("callable", "async"))
+    if kind not in HANDLERS:
+        raise ValueError(f"callable: {kind!r} is not allowed; it takes {', '.join(HANDLERS)}")
+    wrapped = serve.deployment(
+        HANDLERS[kind], name=MEASURED, ray_actor_options=dict(resources or {})
+    )
+    return wrapped.bind(make, arguments, tuple(args.get("features", ("user", "item"))))
 
 
 class Echo:
-    """Answers with the number of samples; through serve.batch when max_batch_size is above 1."""
+    """Ranks nothing and answers {"samples": N}, so what a ranker costs is the difference; through
+    serve.batch when max_batch_size is above 1."""
 
     def __init__(self) -> None:
         self._max_batch_size = 1
@@ -62,5 +238,5 @@ class Echo:
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The service. Args: those of press_calls.deployment."""
+    """The service without a model. Args: those of `deployment`."""
     return deployment(args, Echo)

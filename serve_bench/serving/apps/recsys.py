@@ -56,9 +56,9 @@ class Ranker:
     def __init__(
         self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
     ) -> None:
-        from . import dlrm, dlrm_clock
+        from . import dlrm
 
-        dlrm_clock.threads(threads)
+        dlrm.threads(threads)
         self._ranker = dlrm.build(kind, shape, device, seed)
         self._ranker.prepare(MAX_BATCH_SIZE * shape.rows_per_request)
         self._max_batch_size = MAX_BATCH_SIZE

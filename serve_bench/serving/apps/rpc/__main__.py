@@ -2,7 +2,7 @@
 descriptor that stdout was; end of stdin means stop. What others print goes to stderr, a log.
 
 It does not tear down: the parent ends the whole launch by its mark. Where the parent is gone, it
-becomes the program that does so (worlds.end_launch).
+becomes the program that does so (agent.end_launch).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from .worlds import Broken, World, end_launch, one_line
+from .agent import Broken, World, end_launch, one_line
 
 MOST_OPEN_FILES = 1 << 20
 

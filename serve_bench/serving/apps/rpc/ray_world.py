@@ -1,6 +1,6 @@
 """A world of Ray actors: an asynchronous one is the agent, synchronous ones observe.
 
-Rule: what an actor does stands in agent.py and observer.py; here is only how the call gets there.
+Rule: what an actor does stands in agent.py; here is only how the call gets there.
 Observers import no torch: a state is an array, as Ray carries it best.
 """
 
@@ -14,9 +14,7 @@ from typing import Any
 import numpy
 import ray
 
-from .agent import Agent, now_ns
-from .observer import episode
-from .worlds import Broken, end_if_orphan, ended, figures, one_line, stopped
+from .agent import Agent, Broken, end_if_orphan, ended, episode, figures, now_ns, one_line, stopped
 
 LOOK_S = 0.2
 

@@ -14,9 +14,8 @@ from typing import Any
 import ray
 from ray import serve
 
-from .agent import Agent, now_ns
+from .agent import Agent, ended, now_ns, one_line
 from .ray_world import RayWorld, Watcher
-from .worlds import ended, one_line
 
 APP = "rpc"
 QUIET = {"log_level": "WARNING", "enable_access_log": False}

@@ -27,9 +27,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-from .agent import Agent, now_ns
-from .observer import episode
-from .worlds import PARENT, Broken, end_launch, ended, figures, one_line, stopped
+from .agent import (
+    PARENT,
+    Agent,
+    Broken,
+    end_launch,
+    ended,
+    episode,
+    figures,
+    now_ns,
+    one_line,
+    stopped,
+)
 
 SCHEME = "serve-bench"
 AGENT = "agent"
