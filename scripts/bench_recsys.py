@@ -33,8 +33,12 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.proof import role_of
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.serving.launch_spec import PORTS_PER_REPLICA, LaunchSpec, child_environment
-from serve_bench.serving.ports import free_block
+from serve_bench.serving.launch_spec import (
+    PORTS_PER_REPLICA,
+    LaunchSpec,
+    child_environment,
+    free_block,
+)
 from serve_bench.serving.strays import marks, new_run, reap
 
 PLAIN, TUNED, PUBLISHED, SILENCED = "plain", "tuned", "published", "published-silenced"

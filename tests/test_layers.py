@@ -25,7 +25,7 @@ ROOMS: Final[dict[str, set[str]]] = {
     "store": {"core"},
     "load": {"core"},
     "serving": {"core", "store"},
-    "observing": {"core", "store", "analysis", "serving"},
+    "observing": {"core", "store", "analysis", "load", "serving"},
     "nodes": {"core", "store", "load", "serving", "observing"},
     "runner": {"core", "analysis", "store", "load", "serving", "observing", "nodes"},
     # report: until every kind is told by its document alone.

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.serving.ports import (
+from serve_bench.serving.launch_spec import (
     check_port,
     free_block,
     is_loopback,

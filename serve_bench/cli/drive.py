@@ -38,7 +38,7 @@ from serve_bench.observing.profiler import (
 )
 from serve_bench.runner.load_place import LoadOn
 from serve_bench.runner.url import Driven, drive_profiled, drive_url
-from serve_bench.serving.ports import port_owner
+from serve_bench.serving.launch_spec import port_owner
 from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
 from serve_bench.store.files import why

@@ -70,7 +70,7 @@ def noop(
     from serve_bench.core.axes import AXES, parse_env
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
-    from serve_bench.serving.ports import check_port
+    from serve_bench.serving.launch_spec import check_port
 
     if not 1 <= num_queries <= 10_000_000:
         raise BadInput(f"--num-queries: {num_queries} is not allowed; it takes 1 to 10000000")

@@ -40,8 +40,7 @@ def check(aim: Aim, *, listed: bool = False) -> None:
     from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS
     from serve_bench.runner.recording import one_of
-    from serve_bench.serving.launch_spec import own_ray_version
-    from serve_bench.serving.ports import reachable
+    from serve_bench.serving.launch_spec import own_ray_version, reachable
 
     if not listed:
         if aim.pid is not None and aim.node is None:

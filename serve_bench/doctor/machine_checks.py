@@ -24,9 +24,9 @@ from serve_bench.analysis.checks import BUSY_SHARE, Finding, Status
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.doctor.place import GIB, Place, doubt, plural, size
 from serve_bench.load.connection import SPARE_FDS
+from serve_bench.load.workers import cgroup_files, cpu_quota_cores
 from serve_bench.observing import host
-from serve_bench.serving.launch_spec import lacking_open_files
-from serve_bench.serving.ports import BLOCKS
+from serve_bench.serving.launch_spec import BLOCKS, lacking_open_files
 
 # --------------------------------------------------------------------------------------------------
 # The CPU and the clock.
@@ -118,9 +118,9 @@ def read_quota(place: Place) -> Finding:
     seen = ("sys/fs/cgroup/cgroup.controllers", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu.max")
     if not any((place.root / name).exists() for name in seen):
         return Finding("CPU quota", "unknown", "/sys/fs/cgroup shows no CPU controller")
-    quota = host.cpu_quota_cores(place.root)
-    stats = host.cgroup_files(place.root, "", "cpu.stat") if quota is not None else []
-    stats += host.cgroup_files(place.root, "cpu", "cpu.stat") if quota is not None else []
+    quota = cpu_quota_cores(place.root)
+    stats = cgroup_files(place.root, "", "cpu.stat") if quota is not None else []
+    stats += cgroup_files(place.root, "cpu", "cpu.stat") if quota is not None else []
     return quota_of(quota, [_throttled(text) for text in stats], os.cpu_count() or 1)
 
 
@@ -304,7 +304,7 @@ def cgroup_room(place: Place) -> Room | None:
     rooms = []
     for controller, limit_file, used_file, idle in _MEMORY_FILES:
         limits, used, stats = (
-            host.cgroup_files(place.root, controller, name)
+            cgroup_files(place.root, controller, name)
             for name in (limit_file, used_file, "memory.stat")
         )
         for limit, use, stat in zip(limits, used, stats, strict=False):

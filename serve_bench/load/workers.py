@@ -34,27 +34,55 @@ RAW_RATE_PER_WORKER = 25_000.0
 """Requests/s of an open loop that one raw worker sends on time: above, the send lag grows
 (measured: 54 % of a core at 10 k/s with timerfd, 60 k/s the most)."""
 
-CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
-CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+
+def cpu_quota_cores(root: Path = Path("/")) -> float | None:
+    """The CPU quota of this process's cgroup in cores, version 2 or 1; None without a limit.
+
+    In version 2 every cgroup above counts too: the tightest limit holds.
+    """
+    limits = []
+    for text in cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            limits.append(int(quota) / int(period))
+    quotas = cgroup_files(root, "cpu", "cpu.cfs_quota_us")
+    periods = cgroup_files(root, "cpu", "cpu.cfs_period_us")
+    for quota, period in zip(quotas, periods, strict=False):
+        if quota.isdigit() and period.isdigit():  # -1: no limit
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
 
 
-def cgroup_quota() -> float | None:
-    """The CPUs that the control group allows; None without a limit."""
-    if CGROUP_V2.exists():
-        quota, period = CGROUP_V2.read_text(encoding="ascii").split()[:2]
-        return None if quota == "max" else int(quota) / int(period)
-    quota_file = CGROUP_V1 / "cpu.cfs_quota_us"
-    if quota_file.exists():
-        quota_us = int(quota_file.read_text(encoding="ascii"))
-        period_us = int((CGROUP_V1 / "cpu.cfs_period_us").read_text(encoding="ascii"))
-        return quota_us / period_us if quota_us > 0 else None
-    return None
+def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
+    """The texts of a file in this process's cgroup and those above it, the own one first.
+
+    `controller` is empty for version 2. Inside a container the own path may not be visible: then
+    the mount's top is the container's own cgroup.
+    """
+    own = "/"
+    for line in (small_file(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            own = path
+    top = root / "sys/fs/cgroup" / controller
+    place = top / own.lstrip("/")
+    above = [folder for folder in place.parents if folder.is_relative_to(top)]
+    texts = [small_file(folder / name) for folder in (place, *above)]
+    return [text for text in texts if text]
+
+
+def small_file(file: Path) -> str | None:
+    """The stripped content of a small file; None if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 def usable_cores() -> int:
     """Whole cores this process may use: by affinity and by quota, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = cgroup_quota()
+    quota = cpu_quota_cores()
     return max(1, min(cores or 1, int(quota) if quota is not None else cores or 1))
 
 

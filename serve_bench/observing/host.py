@@ -22,6 +22,7 @@ import psutil
 from serve_bench import __version__
 from serve_bench.core.proof import without_method
 from serve_bench.core.usage import HostReading, Threads
+from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
 
 # --------------------------------------------------------------------------------------------------
 # One reading of what the system tells of a process, of its threads, and of the host.
@@ -206,29 +207,11 @@ def host_id() -> str:
 
 def cpu_model(root: Path = Path("/")) -> str | None:
     """The CPU's model name."""
-    for line in (_content(root / "proc/cpuinfo") or "").splitlines():
+    for line in (small_file(root / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model") and value.strip():
             return value.strip()
     return platform.processor() or None
-
-
-def cpu_quota_cores(root: Path = Path("/")) -> float | None:
-    """The CPU quota of this process's cgroup in cores, version 2 or 1; None without a limit.
-
-    In version 2 every cgroup above counts too: the tightest limit holds.
-    """
-    limits = []
-    for text in cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
-        quota, _, period = text.partition(" ")
-        if quota.isdigit() and period.isdigit():
-            limits.append(int(quota) / int(period))
-    quotas = cgroup_files(root, "cpu", "cpu.cfs_quota_us")
-    periods = cgroup_files(root, "cpu", "cpu.cfs_period_us")
-    for quota, period in zip(quotas, periods, strict=False):
-        if quota.isdigit() and period.isdigit():  # -1: no limit
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int | None:
@@ -244,7 +227,7 @@ def memory_limit_bytes(root: Path = Path("/")) -> int | None:
 
 def governor(root: Path = Path("/")) -> str | None:
     """The frequency governor of the first core, where the kernel shows it."""
-    return _content(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return small_file(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def ray_version() -> str | None:
@@ -281,29 +264,3 @@ def _git(top: Path, *words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, no commit yet, not ours to read: the record says null
     return done.stdout.strip()
-
-
-def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
-    """The texts of a file in this process's cgroup and those above it, the own one first.
-
-    `controller` is empty for version 2. Inside a container the own path may not be visible: then
-    the mount's top is the container's own cgroup.
-    """
-    own = "/"
-    for line in (_content(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            own = path
-    top = root / "sys/fs/cgroup" / controller
-    place = top / own.lstrip("/")
-    above = [folder for folder in place.parents if folder.is_relative_to(top)]
-    texts = [_content(folder / name) for folder in (place, *above)]
-    return [text for text in texts if text]
-
-
-def _content(file: Path) -> str | None:
-    """The stripped content of a small file; None if it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip() or None
-    except OSError:
-        return None

@@ -18,7 +18,7 @@ import psutil
 
 from serve_bench.core.proof import role_of
 from serve_bench.observing.host import cpu_ns, rss_bytes
-from serve_bench.serving.ports import port_owner
+from serve_bench.serving.launch_spec import port_owner
 
 SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")
 

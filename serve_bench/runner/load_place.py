@@ -22,7 +22,7 @@ from serve_bench.load.driver import OnProgress
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
-from serve_bench.serving.ports import reachable
+from serve_bench.serving.launch_spec import reachable
 
 # --------------------------------------------------------------------------------------------------
 # One load as several that make it up together, each for a node of its own. Pure.

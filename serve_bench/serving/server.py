@@ -28,10 +28,12 @@ from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     LaunchSpec,  # what Serving is made of
     child_environment,
+    free_block,
     make_token,
+    open_to_network,
+    port_owner,
     raylet_ports,
 )
-from serve_bench.serving.ports import free_block, open_to_network, port_owner
 from serve_bench.serving.strays import Reaped, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0

@@ -30,7 +30,7 @@ import pytest
 
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
-from serve_bench.serving.ports import free_block
+from serve_bench.serving.launch_spec import free_block
 from serve_bench.serving.strays import _mark_of
 from tests.integration.conftest import remains
 

@@ -24,8 +24,7 @@ from serve_bench.benchmarks.scale.cluster import AttachedCluster, HandleLoad, Ow
 from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, Workload, apps_of
 from serve_bench.benchmarks.scale.trial import HandleResult
 from serve_bench.core.axes import BUILT_IN_VARIANTS
-from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.ports import free_block
+from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.parts.page import host_line
+from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
 from serve_bench.observing.host import busy_cores
 
@@ -83,7 +84,7 @@ def test_ray_is_not_imported() -> None:
 def test_the_cpu_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
     for name, text in files.items():
         write(tmp_path, name, text)
-    assert host.cpu_quota_cores(tmp_path) == quota
+    assert cpu_quota_cores(tmp_path) == quota
 
 
 def test_the_memory_limit(tmp_path: Path) -> None:

@@ -33,10 +33,11 @@ from serve_bench.serving.launch_spec import (
     LOOPBACK,
     TOKEN_FILE,
     TOKEN_PATH,
+    check_port,
     make_token,
+    open_to_network,
     own_ray_version,
 )
-from serve_bench.serving.ports import check_port, open_to_network
 from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
 # --------------------------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ import psutil
 from serve_bench.benchmarks.scale.request import ScaleSuite, processes_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.observing.host import memory_limit_bytes
-from serve_bench.serving.launch_spec import check_interpreter, own_ray_version
-from serve_bench.serving.ports import reachable
+from serve_bench.serving.launch_spec import check_interpreter, own_ray_version, reachable
 
 REPLICA_BYTES: Final = 100_000_000
 """Proportional memory of a replica that does nothing: 86 to 94 MB, with 1 to 32 of them."""

@@ -31,7 +31,7 @@ def ask(actor: Any, question: Callable[[Any], Any]) -> Any:
     """The answer of an actor to a question of this module. Raises what Ray raises."""
     import ray
 
-    return ray.get(_put(question, actor), timeout=ANSWER_TIMEOUT_S)
+    return ray.get(put(question, actor), timeout=ANSWER_TIMEOUT_S)
 
 
 def ask_replicas(
@@ -44,9 +44,7 @@ def ask_replicas(
     question = _own_settings if own else _replica_settings
 
     prefix = f"SERVE_REPLICA::{app}#{deployment}#"
-    references = [
-        _put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)
-    ]
+    references = [put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)]
     settings = []
     silent = []
     for reference in references:
@@ -211,13 +209,29 @@ def _own_settings(replica: Any) -> dict[str, Any]:
     }
 
 
-def _put(question: Callable[[Any], Any], actor: Any) -> Any:
-    """Puts a question of this module to an actor; the reference of its answer."""
+def put(question: Callable[[Any], Any], actor: Any) -> Any:
+    """Puts a question to an actor; the reference of its answer."""
+    by_value(question)
+    return actor.__ray_call__.remote(question)
+
+
+def by_value(function: Callable[..., Any]) -> None:
+    """What runs elsewhere cannot import from this folder: the function's module travels with it."""
     from ray import cloudpickle
 
     pickling: Any = cloudpickle  # without types
-    pickling.register_pickle_by_value(sys.modules[__name__])
-    return actor.__ray_call__.remote(question)
+    pickling.register_pickle_by_value(sys.modules[function.__module__])
+
+
+def messages_of(app: Any) -> list[str]:
+    """What Serve reports about an application and its deployments."""
+    texts = [app.message, *(one.message for one in app.deployments.values())]
+    return [ANSI.sub("", text) for text in texts if text]
+
+
+def bound_host(host: str) -> str:
+    """The address by which what listens on `host` is reached from the same machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 # --------------------------------------------------------------------------------------------------

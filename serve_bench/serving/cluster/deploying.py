@@ -19,8 +19,10 @@ from asking import (
     Refused,
     ask,
     ask_replicas,
+    bound_host,
     last_raised,
     log_level,
+    messages_of,
     one_line,
     role_of,
     serve_actors,
@@ -130,13 +132,13 @@ class Deployer:
                 # The same once more is asked for when a replica was killed: Serve calls the app
                 # unhealthy until it has replaced it.
                 if status == "DEPLOY_FAILED" or (status == "UNHEALTHY" and spec != self._app):
-                    raise _failed(name, status, _messages(app), waited)
+                    raise _failed(name, status, messages_of(app), waited)
                 if status != "RUNNING" or (
                     name == spec["name"]
                     and not all(_settled(app.deployments.get(d), n) for d, n in wanted.items())
                 ):
                     waiting = waiting or f"the app {name!r} is {status}"
-                    messages += _messages(app) if app else []
+                    messages += messages_of(app) if app else []
             if not waiting:
                 return
             if time.monotonic() > deadline:
@@ -220,7 +222,7 @@ class Deployer:
 
     def _ask(self, ready: dict[str, Any], patience_s: float) -> tuple[int | None, str, bytes]:
         """Status (None without an answer), status line or error, body; on a fresh connection."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.http["host"], self.http["host"])
+        host = bound_host(self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
         connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
         try:
@@ -307,12 +309,6 @@ def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         settings += [{**one, "deployment": check["deployment"]} for one in replicas]
         silent += why
     return settings, silent
-
-
-def _messages(app: Any) -> list[str]:
-    """What Serve says of an application and of its deployments."""
-    texts = [app.message, *(one.message for one in app.deployments.values())]
-    return [ANSI.sub("", text) for text in texts if text]
 
 
 def _failed(name: str, status: str, messages: list[str], since: float) -> Refused:

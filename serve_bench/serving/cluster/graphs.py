@@ -10,13 +10,21 @@ import http.client
 import importlib
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from asking import ANSI, Refused, one_line, serve_actors, serve_client
+from asking import (
+    Refused,
+    bound_host,
+    by_value,
+    messages_of,
+    one_line,
+    put,
+    serve_actors,
+    serve_client,
+)
 from starting import nodes
 
 POLL_S = 0.1
@@ -108,7 +116,8 @@ class Graphs:
                 app = apps.get(name)
                 status = "not seen by the controller" if app is None else _name(app.status)
                 if status in FAILED:
-                    raise Refused(f"the app {name!r} is {status}", _reasons(app))
+                    lines = [line for text in messages_of(app) for line in text.splitlines()]
+                    raise Refused(f"the app {name!r} is {status}", lines)
                 there = {one: _running(app, one) for one in counts}
                 running += sum(there.values())
                 if status != "RUNNING" or there != counts:
@@ -182,11 +191,6 @@ def _running(app: Any, deployment: str) -> int:
     if one is None:
         return 0
     return sum(n for state, n in one.replica_states.items() if _name(state) == "RUNNING")
-
-
-def _reasons(app: Any) -> list[str]:
-    texts = [app.message, *(one.message for one in app.deployments.values())]
-    return [line for text in texts for line in ANSI.sub("", text).splitlines()]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ def _places(names: list[str]) -> dict[str, dict[str, Any]]:
     """By the names of proxies: their pid, and the network that they are in."""
     import ray
 
-    references = [(name, _put(actor)) for name, actor in serve_actors() if name in names]
+    references = [(name, put(_place_of, actor)) for name, actor in serve_actors() if name in names]
     places: dict[str, dict[str, Any]] = {}
     for name, reference in references:
         try:
@@ -272,19 +276,6 @@ def _places(names: list[str]) -> dict[str, dict[str, Any]]:
         except Exception as error:  # noqa: BLE001 - told as the reason why the proxy says nothing
             places[name] = {"why": one_line(error)}
     return places
-
-
-def _put(actor: Any) -> Any:
-    _by_value()
-    return actor.__ray_call__.remote(_place_of)
-
-
-def _by_value() -> None:
-    """What runs elsewhere cannot import from this folder."""
-    from ray import cloudpickle
-
-    pickling: Any = cloudpickle  # without types
-    pickling.register_pickle_by_value(sys.modules[__name__])
 
 
 def _place_of(proxy: Any) -> dict[str, Any]:
@@ -324,7 +315,7 @@ class Routes:
             if address in checked:
                 continue
             checked.add(address)
-            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(one["host"], one["host"])
+            host = bound_host(one["host"])
             times = ANSWERS_OF_SHARED * len(one["shared_with"]) + 1
             left_s = max(1.0, deadline - time.monotonic())
             arguments = (host, one["port"], wanted, times, left_s)
@@ -367,7 +358,7 @@ def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | Non
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    _by_value()
+    by_value(answers)
     strategy: Any = NodeAffinitySchedulingStrategy(node_id, soft=False)
     ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(answers)
     try:

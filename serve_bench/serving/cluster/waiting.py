@@ -55,12 +55,9 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
 def _ask_all(question: Any) -> list[dict[str, Any]]:
     """The answers of the replicas that can answer; one that ends meanwhile has none."""
     import ray
-    from ray import cloudpickle
 
-    pickling: Any = cloudpickle  # without types
-    pickling.register_pickle_by_value(sys.modules[__name__])
     references = [
-        actor.__ray_call__.remote(question)
+        asking.put(question, actor)
         for name, actor in asking.serve_actors()
         if name.startswith("SERVE_REPLICA::")
     ]
