@@ -19,6 +19,7 @@ from serve_bench.core.document import (
     Section,
     Table,
     Text,
+    sentences,
 )
 from serve_bench.report.html.frame import Bundle
 
@@ -160,7 +161,7 @@ def table(name: str = "single client") -> Table:
                 Text(limit, below=("likely; then host 181 of 200 %",)),
                 Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
             ),
-            tuple(doubts),
+            sentences(doubts, "doubt"),
             group,
         )
 
@@ -235,13 +236,17 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
                 ("load before the start", "1.74 in 1 min, 1.52 in 5 min"),
             )
         ),
-        "findings": (
-            f"optimized served 4,552 requests/s on 100 connections, 12.2 times default. {name}",
-            "With default the proxy was the limit: 94 % of a core on 100 connections; with "
-            "optimized the replica was, at 82 %.",
-            "One row of optimized was not measured, and the host was busy before the start.",
+        "findings": sentences(
+            (
+                f"optimized served 4,552 requests/s on 100 connections, 12.2 times default. {name}",
+                "With default the proxy was the limit: 94 % of a core on 100 connections; with "
+                "optimized the replica was, at 82 %.",
+                "One row of optimized was not measured, and the host was busy before the start.",
+            )
         ),
-        "doubts": (f"busy-host: load average 1.7 on 2 cores before the start {name}",),
+        "doubts": sentences(
+            (f"busy-host: load average 1.7 on 2 cores before the start {name}",), "doubt"
+        ),
         "sections": (
             Section(
                 "method",

@@ -13,6 +13,7 @@ from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.core.document import (
     Chart,
     Document,
+    Finding,
     Folded,
     Number,
     ReportOptions,
@@ -20,6 +21,7 @@ from serve_bench.core.document import (
     Section,
     Table,
     Text,
+    with_charts,
 )
 from serve_bench.core.result import Result
 
@@ -31,6 +33,8 @@ def texts(part: Any) -> Iterator[str]:
     """Every text of a part, those of its charts among them."""
     if isinstance(part, str):
         yield part
+    elif isinstance(part, Finding):
+        yield part.line
     elif is_dataclass(part) and not isinstance(part, type):
         for one in fields(part):
             yield from texts(getattr(part, one.name))
@@ -45,12 +49,14 @@ def texts(part: Any) -> Iterator[str]:
 
 def blocks(sheet: Document) -> Iterator[Any]:
     """Every block of a page, the folded ones too."""
-    waiting: list[Any] = [block for section in sheet.sections for block in section.blocks]
+    waiting: list[Any] = [
+        block for section in sheet.sections for block in with_charts(section.blocks)
+    ]
     while waiting:
         block = waiting.pop(0)
         yield block
         if isinstance(block, Folded):
-            waiting = [*block.blocks, *waiting]
+            waiting = [*with_charts(block.blocks), *waiting]
 
 
 def tables(sheet: Document) -> list[Table]:
@@ -121,7 +127,7 @@ def is_sound(sheet: Document) -> None:
     assert len(set(names)) == len(names) and names[-1] == "method"
     assert all(re.fullmatch(r"[a-z][a-z-]*", name) for name in names)
     assert all(one.blocks for one in sheet.sections)
-    assert sheet.findings and all(one.endswith(".") for one in sheet.findings)
+    assert as_lines(sheet.findings) and all(one.endswith(".") for one in as_lines(sheet.findings))
     for one in tables(sheet):
         for row in one.rows:
             assert len(row.cells) == len(one.columns), one.caption
@@ -159,3 +165,8 @@ def published_sheet(result: Result, where: str | None = None, published: bool = 
 
 page_sheet = load_sheet = ranker_sheet = versus_document = sheet
 ladder_sheet = press_sheet = rpc_sheet = scale_sheet = published_sheet
+
+
+def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Findings as they are read, one line each."""
+    return tuple(one.line for one in findings)

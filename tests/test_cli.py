@@ -245,7 +245,7 @@ def test_messages_do_not_go_to_stdout_where_stderr_is_closed(tmp_path: Path) -> 
 
 
 def test_a_terminal_without_a_width_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    from serve_bench.report.table import terminal
+    from serve_bench.report.terminal import terminal
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "0")

@@ -38,6 +38,7 @@ from tests import test_report_press as press
 from tests import test_report_rpc as rpc
 from tests import test_report_scale as scale
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.sheet_parts import as_lines
 from tests.sheet_parts import sheet as sheet_of
 
 GOLDEN: Final = Path(__file__).parent / "golden" / "records.jsonl"
@@ -153,7 +154,7 @@ def test_nothing_that_is_said_elsewhere_is_lost(kind: str) -> None:
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) -> None:
     result = KINDS[kind]()
     text = render(result, "markdown")
-    sentences = sheet_of(result, None).findings
+    sentences = as_lines(sheet_of(result, None).findings)
     assert all(marked(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
     assert marked(sentences[0]) in first

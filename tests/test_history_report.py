@@ -27,6 +27,7 @@ from serve_bench.core.document import Block, Chart, Document, Folded, Number, Ta
 from serve_bench.core.errors import BadInput
 from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
 from tests.records import ROWS, cell
+from tests.sheet_parts import as_lines
 from tests.test_report_versus import apart
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -201,7 +202,7 @@ def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
     names = [section.name for section in first.sections]
     assert names == ["results", "steps", "runs-over-time", "runs", "passed-over", "method"]
     assert "steps" not in [section.name for section in second.sections]
-    assert first.findings[1:] == (
+    assert as_lines(first.findings)[1:] == (
         "Runs of one level spread by 1.6 % to 1.7 %; of the steps 2 regressed.",
         "Versions or the host changed with 2 of 9 runs; at 1 a row steps.",
     )
@@ -209,7 +210,7 @@ def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
     values = [one["value"] for one in drawn if one["group"].startswith("100 connections")]
     assert values == pytest.approx(FALLEN, rel=1e-9)
     assert "step 0.85" in json.dumps(charts(first)[0].spec)
-    assert first.findings[0] == (
+    assert as_lines(first.findings)[0] == (
         "2 steps in 1 of 2 rows over 9 runs of micro: at 2026-01-07 03:04 throughput 0.850 x in 1 "
         "row, p99 1.177 x in 1 row."
     )

@@ -17,13 +17,14 @@ from serve_bench.benchmarks.parts.about_run import (
     method,
     whole_doubts,
 )
-from serve_bench.benchmarks.parts.pieces import remarks_once
+from serve_bench.benchmarks.parts.pieces import doubts_once
 from serve_bench.core.document import Cell, Facts, Folded, Number, Row, Section, Table, Text
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import Result, VariantUsed, result_of
 from serve_bench.core.result import Row as Load
 from serve_bench.store import read
 from tests.records import ROWS, cell, launch, planned, press_result, press_trial, run, trial
+from tests.sheet_parts import as_lines
 
 GOLDEN = Path(__file__).parent / "golden" / "records.jsonl"
 SUITE = {"windows": 3, "window_s": 1.0, "warmup_min_s": 0.5, "warmup_max_s": 3.0}
@@ -113,11 +114,13 @@ def test_the_machine_is_told_as_far_as_it_is_known() -> None:
 def test_doubts_about_the_whole_run_are_said_once() -> None:
     record = replace(run(), host={"logical_cores": 2, "load_1m": 1.9})
     (doubt,) = whole_doubts(result_of([record]))
-    assert doubt.startswith("busy-host: load average 1.9 on 2 cores")
+    assert doubt.line.startswith("busy-host: load average 1.9 on 2 cores")
     assert whole_doubts(measured()) == ()
     again = [Warning("busy-host", f"load average {load}", "wait") for load in (5, 4, 3)]
-    (first,) = remarks_once(again)
-    assert first.startswith("busy-host: load average 5") and first.endswith("; 2 more like it")
+    (first,) = doubts_once(again)
+    assert first.line.startswith("busy-host: load average 5") and first.text.endswith(
+        "; 2 more like it"
+    )
 
 
 # ------------------------------------------------------------------------------ rows as executed
@@ -130,7 +133,7 @@ def test_a_row_stands_beside_what_was_asked_of_it() -> None:
     assert [text(one) for one in row.cells] == (
         "100 connections|100|100|2|3 x 1 s|3 x 1 s|1.00|yes|300|0".split("|")
     )
-    assert row.doubts == () and row.group == "default"
+    assert as_lines(row.doubts) == () and row.group == "default"
     assert table.notes[:2] == (
         "client: raw, closed loop",
         "every cell: max_batch_size 1, max_concurrent_queries 1, num_replicas 1",
@@ -154,7 +157,7 @@ def test_what_differs_from_what_was_asked_is_marked_and_said() -> None:
     why = "43 connections instead of 100: slices would be too long"
     client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
     table = executed(measured(client=client, steady=False, failed={"reset": 2}))
-    assert table.rows[0].doubts == (why, "no epoll")
+    assert as_lines(table.rows[0].doubts) == (why, "no epoll")
     assert column(table, "used") == [Number("43", 43, "doubt")]
     assert column(table, "steady") == [Text("no", "doubt")]
     assert column(table, "failed") == [Number("2", 2, "bad")]
@@ -174,7 +177,7 @@ def test_missing_rows_and_launches_are_marked() -> None:
     assert "launches of a row: 3; requests of all, the mean of their warm-ups" in table.notes
     assert column(table, "measured")[1] == Text("not measured", "bad")
     assert column(table, "steady")[0] == Text("1 of 2", "doubt")
-    assert table.rows[0].doubts == ("2 of 3 launches measured", "launch 3: short")
+    assert as_lines(table.rows[0].doubts) == ("2 of 3 launches measured", "launch 3: short")
     assert column(table, "completed")[1] == Number("-", None)
 
 
@@ -182,7 +185,7 @@ def test_a_row_of_so_many_requests_says_how_many_time_cut_off() -> None:
     table = executed(press_result(press_trial(10, 100.0), press_trial(20, 100.0, cut=500)))
     assert [text(one) for one in column(table, "requests")] == ["1,000", "2,000"]
     assert [text(one) for one in column(table, "measured")] == ["9.5 s", "14.2 s"]
-    assert table.rows[1].doubts == ("time ended it after 1,500 of 2,000 requests",)
+    assert as_lines(table.rows[1].doubts) == ("time ended it after 1,500 of 2,000 requests",)
     assert "steady" not in [one.name for one in table.columns], "a column of dashes"
     assert "no warm-up before a row" in table.notes
 

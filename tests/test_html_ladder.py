@@ -20,6 +20,7 @@ from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run
 from tests.records import cell as cell_of
 from tests.sheet_parts import (
     SCRIPT,
+    as_lines,
     cell,
     chart,
     charts,
@@ -117,7 +118,9 @@ def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
     latency = chart(sheet, "Latency over users")
     p50 = [value for _, value in drawn(latency, "p50")]
     assert p50 == pytest.approx([1e3 * users / rate for users, rate in RATES.items()], rel=1e-3)
-    assert "collapse with 50 users: 150.0 requests/s, 0.75 of the best" in "".join(sheet.findings)
+    assert "collapse with 50 users: 150.0 requests/s, 0.75 of the best" in "".join(
+        as_lines(sheet.findings)
+    )
     shown = table(sheet, "Every step")
     assert column(shown, "mark") == ["", "", "knee", "best", "collapse"]
 
@@ -192,12 +195,12 @@ def test_a_step_that_is_missing_and_a_failure_come_first_and_stand_in_their_row(
     made = result(*trials[:4], others=[broken])
     sheet = ladder_sheet(made, None)
     is_sound(sheet)
-    assert sheet.findings[0].startswith(
+    assert as_lines(sheet.findings)[0].startswith(
         "1 of 5 steps was not measured in full; something failed: a"
     )
     shown = table(sheet, "Every step")
     assert column(shown, "throughput")[4] == "not measured"
-    assert shown.rows[3].doubts[0] == "failed: a replica ended"
+    assert as_lines(shown.rows[3].doubts)[0] == "failed: a replica ended"
     assert column(shown, "mark")[3] == "in doubt"
 
 
@@ -206,20 +209,22 @@ def test_doubts_stand_under_the_step_and_under_the_knee() -> None:
     bound = {"client_bound": True, "reasons": ["97 % of a core"]}
     trials[2] = replace(trials[2], client=bound)
     sheet = ladder_sheet(result(*trials), None)
-    own = [row.doubts for row in table(sheet, "Every step").rows]
+    own = [as_lines(row.doubts) for row in table(sheet, "Every step").rows]
     assert any(one.startswith("client-bound") for one in own[2])
     (knee,) = table(sheet, "At saturation").rows
-    assert any(one.startswith("at the knee: client-bound") for one in knee.doubts)
-    assert "client bound (1 of 5 steps)" in sheet.findings[-1]
+    assert any(one.startswith("at the knee: client-bound") for one in as_lines(knee.doubts))
+    assert "client bound (1 of 5 steps)" in as_lines(sheet.findings)[-1]
 
 
 def test_without_a_sound_step_no_figure_is_claimed() -> None:
     made = result(*steps(rates=dict.fromkeys(RATES, 0.0001), failed={"reset": 50}))
     sheet = ladder_sheet(made, None)
     is_sound(sheet)
-    assert "No step can be relied on: there is no knee and no best." in sheet.findings
+    assert "No step can be relied on: there is no knee and no best." in as_lines(sheet.findings)
     begun = ladder_sheet(result(*steps(rates={10: 100.0})), None)
-    assert "No ladder was climbed to its end: there is no knee and no best." in begun.findings
+    assert "No ladder was climbed to its end: there is no knee and no best." in as_lines(
+        begun.findings
+    )
     nothing = ladder_sheet(result(), None)
     is_sound(nothing)
     assert section(nothing, "throughput") is None
@@ -246,18 +251,21 @@ def test_the_published_tables_stand_with_recsys_alone() -> None:
 def test_what_limits_a_service_of_others_is_not_said() -> None:
     trials = [press_trial(users, 10.0 * users, variant="mine", of={}) for users in (1, 10)]
     sheet = ladder_sheet(press_result(*trials, command="sweep"), None)
-    assert sheet.findings[0].startswith("mine serves at most 100.0 requests/s with 10 users")
-    assert not any("What limits" in one for one in sheet.findings)
+    assert as_lines(sheet.findings)[0].startswith(
+        "mine serves at most 100.0 requests/s with 10 users"
+    )
+    assert not any("What limits" in one for one in as_lines(sheet.findings))
     (row,) = table(sheet, "At saturation").rows
     assert "what limited it is not visible" in list(texts(row))
 
 
 def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:
-    first = ladder_sheet(result(*steps(rates={**FLAT, 10: 200.0})), None).findings[0]
+    first = ladder_sheet(result(*steps(rates={**FLAT, 10: 200.0})), None).findings[0].line
     assert (
         first == "default serves at most 200.0 requests/s with 10 users (p50 50.0 ms, p99 150 ms)."
     )
-    later = ladder_sheet(result(*steps(rates={**FLAT, 10: 100.0, 20: 200.0})), None).findings[0]
+    sheet = ladder_sheet(result(*steps(rates={**FLAT, 10: 100.0, 20: 200.0})), None)
+    later = sheet.findings[0].line
     assert later.endswith("and no step with fewer users reaches 95 % of that.")
 
 

@@ -7,8 +7,8 @@ charts drawn is for the tests of the frame.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Record, Result, VariantUsed, result_of
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
-from tests.sheet_parts import page_sheet
+from tests.sheet_parts import as_lines, page_sheet, texts
 
 HERE = Path(__file__).parent
 FILES = {
@@ -70,21 +70,6 @@ def section(sheet: Document, name: str) -> Section:
 
 def names(sheet: Document) -> list[str]:
     return [one.name for one in sheet.sections]
-
-
-def texts(part: Any) -> Iterator[str]:
-    """Every text of a part of the page."""
-    if isinstance(part, str):
-        yield part
-    elif is_dataclass(part):
-        for field in fields(part):
-            yield from texts(getattr(part, field.name))
-    elif isinstance(part, Mapping):
-        for name, value in part.items():
-            yield from (*texts(name), *texts(value))
-    elif isinstance(part, Sequence):
-        for one in part:
-            yield from texts(one)
 
 
 Part = TypeVar("Part", bound=Block)
@@ -292,9 +277,9 @@ def test_serves_own_metrics_are_folded_away() -> None:
 )
 def test_a_failure_is_shown_where_it_struck_and_said_first(failure: Failure, place: str) -> None:
     sheet = page_sheet(result_of([run(planned()), failure]), None)
-    where: Any = sheet.doubts if place == "doubts" else section(sheet, "results")
+    where: Any = as_lines(sheet.doubts) if place == "doubts" else section(sheet, "results")
     assert any("failed: " in text and "no raylet" in text for text in texts(where))
-    assert "no raylet" in sheet.findings[0]
+    assert "no raylet" in as_lines(sheet.findings)[0]
     logs = [code.text for code in every(section(sheet, "results").blocks, Code)]
     assert logs == (["last line"] if failure.detail else [])
 
@@ -306,13 +291,13 @@ def test_a_row_that_was_not_measured_is_shown_as_such() -> None:
     rate = table.rows[1].cells[1]
     assert rate == Number("not measured", None, "bad")
     assert {one.text for one in table.rows[1].cells[2:] if isinstance(one, Number)} == {"-"}
-    assert sheet.findings[0] == "1 of 2 rows was not measured in full."
+    assert as_lines(sheet.findings)[0] == "1 of 2 rows was not measured in full."
 
 
 def test_a_run_of_which_nothing_was_measured_has_no_charts() -> None:
     sheet = page_sheet(result_of([run(planned())]), None)
     assert names(sheet) == ["results", "method"]
-    assert sheet.findings == ("The row was not measured in full.", "No row was measured.")
+    assert as_lines(sheet.findings) == ("The row was not measured in full.", "No row was measured.")
 
 
 def test_doubts_and_failures_stand_with_the_row() -> None:
@@ -321,14 +306,14 @@ def test_doubts_and_failures_stand_with_the_row() -> None:
     made = trial(of, 100, 200, 300, failed={"timeout": 2}, client=bound)
     sheet = page_sheet(result_of([run(of), launch(), made, failure_of(made, "interrupted")]), None)
     (row,) = open_(section(sheet, "results").blocks, Table)[0].rows
-    assert row.doubts[0] == "failed: interrupted"
-    codes = [text.partition(":")[0] for text in row.doubts[1:]]
+    assert as_lines(row.doubts)[0] == "failed: interrupted"
+    codes = [text.partition(":")[0] for text in as_lines(row.doubts)[1:]]
     assert {"errors", "client-bound", "unsteady-windows"} <= set(codes)
     errors = row.cells[-1]
     assert isinstance(errors, Number) and (errors.text, errors.value) == ("2", 2)
     assert errors.tone == "bad"
-    assert sheet.findings[0] == "Something failed: interrupted."
-    assert any(text.startswith("To be doubted: ") for text in sheet.findings)
+    assert as_lines(sheet.findings)[0] == "Something failed: interrupted."
+    assert any(text.startswith("To be doubted: ") for text in as_lines(sheet.findings))
 
 
 def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:

@@ -15,7 +15,7 @@ from serve_bench.core.document import Chart, Number, Picture, Prose, Table
 from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
 from serve_bench.store import read
 from tests.records import ROWS, cell, failure_of, launch, planned, run, trial
-from tests.sheet_parts import ladder_sheet, page_sheet
+from tests.sheet_parts import as_lines, ladder_sheet, page_sheet, texts
 from tests.test_html_page import (
     FILES,
     LATENCY,
@@ -26,7 +26,6 @@ from tests.test_html_page import (
     names,
     open_,
     section,
-    texts,
 )
 
 
@@ -41,7 +40,7 @@ def golden() -> Result:
 
 def test_the_golden_run_in_sentences(golden: Result) -> None:
     sheet = page_sheet(golden, "here")
-    assert sheet.findings == (
+    assert as_lines(sheet.findings) == (
         "1 of 12 rows was not measured in full; something failed: connection refused by "
         "127.0.0.1:8000.",
         "The highest throughput is that of 100 connections, max_concurrent_queries 1, num_replicas "
@@ -61,7 +60,10 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
 
 def test_one_row_alone_is_named_by_its_load() -> None:
     sheet = page_sheet(result_of(launches(100, 110, 120)), None)
-    assert sheet.findings[0] == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
+    assert (
+        as_lines(sheet.findings)[0]
+        == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
+    )
     (table,) = open_(section(sheet, "results").blocks, Table)
     assert table.rows[0].group == "max_batch_size 1, max_concurrent_queries 1, num_replicas 1"
 
@@ -70,7 +72,7 @@ def test_a_row_with_failed_requests_makes_no_headline_without_a_word() -> None:
     fast, slow = planned(row=ROWS[2]), planned(row=ROWS[0])
     made = [trial(fast, 900.0, 900.0, 900.0, failed={"reset": 5}), trial(slow, 100.0, 100.0, 100.0)]
     sheet = page_sheet(result_of([run(slow, fast), *made]), None)
-    assert sheet.findings[0].startswith(
+    assert as_lines(sheet.findings)[0].startswith(
         "The highest throughput without a failed request is that of s"
     )
 

@@ -14,6 +14,7 @@ from serve_bench.core.result import Result
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import (
     SCRIPT,
+    as_lines,
     cell,
     chart,
     charts,
@@ -92,10 +93,10 @@ def test_log_levels_are_compared_launch_by_launch() -> None:
     by_clients = told["ratio_by_clients_and_round"]
     for row, found in zip(shown.rows[1:], by_clients.values(), strict=True):
         assert [cell(shown, row, f"launch {at}") for at in found] == list(found.values())
-    assert told["sentence"] in sheet.findings
+    assert told["sentence"] in as_lines(sheet.findings)
     assert any(
         one.startswith("DEBUG collapses with 200 clients") and "disagree" in one
-        for one in sheet.findings
+        for one in as_lines(sheet.findings)
     )
 
 
@@ -147,10 +148,10 @@ def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
     sheet = press_sheet(made, None)
     is_sound(sheet)
     rows = table(sheet, "default").rows
-    assert any(one.startswith("cut: time ended the row first; 4,100 of") for one in rows[1].doubts)
-    assert rows[2].doubts[0] == "failed: a replica ended"
-    assert sheet.findings[0].startswith("Something failed: a replica ended")
-    assert "cut by time (1 of 4 rows)" in sheet.findings[-1]
+    assert any(one.startswith("cut by time: 4,100 of") for one in as_lines(rows[1].doubts))
+    assert as_lines(rows[2].doubts)[0] == "failed: a replica ended"
+    assert as_lines(sheet.findings)[0].startswith("Something failed: a replica ended")
+    assert "cut by time (1 of 4 rows)" in as_lines(sheet.findings)[-1]
 
 
 def test_a_service_of_others_shows_nothing_inside() -> None:
@@ -175,7 +176,9 @@ def test_names_pass_through_as_they_are() -> None:
 def test_without_a_row_no_figure_is_claimed() -> None:
     sheet = press_sheet(press_result(), None)
     is_sound(sheet)
-    assert sheet.findings == ("No setting was climbed to its end: there is no best and no knee.",)
+    assert as_lines(sheet.findings) == (
+        "No setting was climbed to its end: there is no best and no knee.",
+    )
 
 
 def test_parts_of_a_bar_are_no_more_than_can_be_told_apart() -> None:

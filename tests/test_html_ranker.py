@@ -29,6 +29,7 @@ from serve_bench.core.result import (
 from tests.records import AT, run
 from tests.sheet_parts import (
     SCRIPT,
+    as_lines,
     cell,
     chart,
     charts,
@@ -129,7 +130,7 @@ def test_the_floor_stands_beside_the_forward() -> None:
 
 
 def test_found_says_how_much_faster_and_how_far_from_the_floor() -> None:
-    first, second, *_ = ranker_sheet(whole(), None).findings
+    first, second, *_ = as_lines(ranker_sheet(whole(), None).findings)
     assert first.startswith(
         "For a call plain takes 2.00 times as long as tuned with 32 rows (2.00 to"
     )
@@ -140,9 +141,9 @@ def test_found_says_how_much_faster_and_how_far_from_the_floor() -> None:
 def test_few_rounds_are_a_doubt_beside_their_figures() -> None:
     sheet = ranker_sheet(whole(rounds=3), None)
     shown = table(sheet, "Times by batch size")
-    assert "few-rounds: 3 rounds: intervals hold 75%" in shown.rows[0].doubts
+    assert "few-rounds: 3 rounds: intervals hold 75%" in as_lines(shown.rows[0].doubts)
     assert "few-rounds" in shown.rows[0].codes
-    assert "3 rounds: intervals hold 75%" in sheet.findings[-1]
+    assert "3 rounds: intervals hold 75%" in as_lines(sheet.findings)[-1]
 
 
 def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
@@ -153,8 +154,8 @@ def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
     is_sound(sheet)
     shown = table(sheet, "Times by batch size")
     assert column(shown, "forward", "ms")[-1] == "not measured"
-    assert shown.rows[-1].doubts == ("failed: out of memory",)
-    assert sheet.findings[0] == (
+    assert as_lines(shown.rows[-1].doubts) == ("failed: out of memory",)
+    assert as_lines(sheet.findings)[0] == (
         "1 of 4 rows was not measured in full; something failed: out of memory."
     )
 
@@ -165,13 +166,13 @@ def test_one_ranker_alone_has_no_ratio(kinds: tuple[str, ...]) -> None:
     sheet = ranker_sheet(ranker_result(*trials), None)
     is_sound(sheet)
     assert section(sheet, "ratios") is None
-    assert any("scores most with" in one for one in sheet.findings)
+    assert any("scores most with" in one for one in as_lines(sheet.findings))
 
 
 def test_a_run_of_nothing_claims_nothing() -> None:
     sheet = ranker_sheet(ranker_result(), None)
     is_sound(sheet)
-    assert sheet.findings[-1] == "Nothing was measured."
+    assert as_lines(sheet.findings)[-1] == "Nothing was measured."
 
 
 def test_names_pass_through_as_they_are() -> None:

@@ -10,6 +10,7 @@ from serve_bench.core.result import Result
 from tests.records import failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
     SCRIPT,
+    as_lines,
     cell,
     chart,
     charts,
@@ -95,22 +96,26 @@ def test_each_point_of_the_axis_has_its_percentiles_and_episodes() -> None:
 
 def test_what_was_not_measured_comes_first_and_keeps_its_row() -> None:
     sheet = rpc_sheet(golden(), None)
-    assert sheet.findings[0].startswith(
+    assert as_lines(sheet.findings)[0].startswith(
         "2 of 6 worlds were not measured in full; something failed:"
     )
     shown = table(sheet, "Agent and observers")
     rows = {(row.group, row.cells[0]): row for row in shown.rows}
     gone = rows["world_size 10", "serve"]
-    assert cell(shown, gone, "agent", "p50 ms") is None and gone.doubts == ("not measured",)
-    broken = rows["world_size 20", "ray"].doubts
+    assert cell(shown, gone, "agent", "p50 ms") is None
+    assert as_lines(gone.doubts) == ("not measured",)
+    broken = as_lines(rows["world_size 20", "ray"].doubts)
     assert any(one.startswith("failed: observer 7 (pid 4321) ended") for one in broken)
-    assert any("serve did not start" in one for one in sheet.doubts)
+    assert any("serve did not start" in one for one in as_lines(sheet.doubts))
 
 
 def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
     sheet = rpc_sheet(golden(), None)
-    assert any("torch answers most" in one and "ray 0.33 of that" in one for one in sheet.findings)
-    assert any("host CPU was full" in one for one in sheet.findings)
+    assert any(
+        "torch answers most" in one and "ray 0.33 of that" in one
+        for one in as_lines(sheet.findings)
+    )
+    assert any("host CPU was full" in one for one in as_lines(sheet.findings))
 
 
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
@@ -123,7 +128,7 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
         made = rpc_result(suite, *of.values(), others=struck)
         (told,) = [
             one
-            for one in rpc_sheet(made, None).findings
+            for one in as_lines(rpc_sheet(made, None).findings)
             if "answers most" in one or "relied on" in one
         ]
         return told
@@ -143,14 +148,16 @@ def test_of_an_axis_without_order_the_fastest_point_is_the_headline() -> None:
         for backend in ("torch", "ray")
     ]
     sheet = rpc_sheet(rpc_result(suite, *trials), None)
-    assert sheet.findings[0].startswith("With batch True, "), "not the last, which is slower"
+    assert as_lines(sheet.findings)[0].startswith("With batch True, "), (
+        "not the last, which is slower"
+    )
 
 
 def test_a_run_of_nothing_claims_nothing() -> None:
     suite = rpc_suite([rpc_world(3)])
     sheet = rpc_sheet(rpc_result(suite), None)
     is_sound(sheet)
-    assert sheet.findings[-1] == "Nothing was measured."
+    assert as_lines(sheet.findings)[-1] == "Nothing was measured."
     assert section(sheet, "throughput") is None and section(sheet, "cpu") is None
 
 

@@ -13,6 +13,7 @@ from serve_bench.core.result import Result
 from tests.scale_records import planned, scale_node, scale_result, scale_suite, scale_trial, usage
 from tests.sheet_parts import (
     SCRIPT,
+    as_lines,
     cell,
     chart,
     charts,
@@ -98,7 +99,7 @@ def test_nodes_have_the_figures_of_the_json_and_a_lost_one_its_reason() -> None:
         assert cell(shown, row, "connections") == node["connections"]
         if node["lost"]:
             assert cell(shown, row, "requests") == "lost"
-            assert row.doubts == (f"lost: {node['lost']}",)
+            assert as_lines(row.doubts) == (f"lost: {node['lost']}",)
             continue
         assert cell(shown, row, "requests") == node["completed"]
         assert cell(shown, row, "throughput") == node["rate"]
@@ -147,11 +148,11 @@ def test_a_curve_is_drawn_as_it_was_measured() -> None:
 
 def test_gaps_losses_and_failures_come_first() -> None:
     sheet = scale_sheet(golden(), None)
-    said = " ".join(sheet.findings[:2])
+    said = " ".join(as_lines(sheet.findings[:2]))
     assert "of 2 sizes was not measured in full" in said and "something failed" in said
     shown = table(sheet, "Each size")
-    assert any("lost: node 10.1.0.3" in one for one in shown.rows[1].doubts)
-    assert any("serve did not start" in one for one in sheet.doubts)
+    assert any("lost: node 10.1.0.3" in one for one in as_lines(shown.rows[1].doubts))
+    assert any("serve did not start" in one for one in as_lines(sheet.doubts))
 
 
 def test_an_invalid_result_says_so_before_anything_else() -> None:
@@ -160,10 +161,12 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
     bad = scale_trial(of, [node], completed=22_000, flags={"invalid": True})
     sheet = scale_sheet(scale_result(suite, bad), None)
-    assert sheet.findings[0].startswith("INVALID: 12 % of the requests failed or timed out")
-    assert sheet.doubts[0].startswith("INVALID")
+    assert as_lines(sheet.findings)[0].startswith(
+        "INVALID: 12 % of the requests failed or timed out"
+    )
+    assert as_lines(sheet.doubts)[0].startswith("INVALID")
     (row,) = table(sheet, "Throughput and latency").rows
-    assert row.doubts[0].startswith("INVALID")
+    assert as_lines(row.doubts)[0].startswith("INVALID")
 
 
 def test_cpu_is_shown_for_one_node_and_for_each_of_several() -> None:
@@ -201,5 +204,5 @@ def test_names_pass_through_as_they_are() -> None:
 def test_a_run_of_nothing_claims_nothing() -> None:
     sheet = scale_sheet(scale_result(scale_suite()), None)
     is_sound(sheet)
-    assert sheet.findings[-1] == "Nothing was measured."
+    assert as_lines(sheet.findings)[-1] == "Nothing was measured."
     assert section(sheet, "latency") is None

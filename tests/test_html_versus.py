@@ -25,7 +25,7 @@ from serve_bench.core.document import (
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
 from tests.records import ROWS
-from tests.sheet_parts import versus_document
+from tests.sheet_parts import as_lines, versus_document
 from tests.test_report_versus import aa, stored, versus
 from tests.versus_records import rates, versus_result
 
@@ -161,14 +161,16 @@ def test_rates_of_both_sides_are_drawn_with_intervals_from_three_launches_on() -
 
 def test_what_is_found_is_said_first_and_doubted_at_once() -> None:
     sheet, told = SHEETS["versus"]()
-    assert sheet.findings[0] == f"{told['headline']}; 1 failure, see below."
+    assert as_lines(sheet.findings)[0] == f"{told['headline']}; 1 failure, see below."
     assert len(sheet.findings) in (2, 3)
-    assert sheet.findings[1].startswith("Outside of the gate: p50 0.102 to 1.116 x (improved in 1")
+    assert as_lines(sheet.findings)[1].startswith(
+        "Outside of the gate: p50 0.102 to 1.116 x (improved in 1"
+    )
     assert sheet.title == "optimized against default"
     (table,) = tables(sheet, "results")
-    doubted = [text for row in table.rows for text in row.doubts]
-    assert any(text.startswith("B: errors in 6 of 6 rounds") for text in doubted)
-    assert any(text.startswith("B: client-bound in 6 of 6 rounds") for text in doubted)
+    doubted = [text for row in table.rows for text in as_lines(row.doubts)]
+    assert any(text.startswith("B: errors: in 6 of 6 rounds") for text in doubted)
+    assert any(text.startswith("B: client-bound: in 6 of 6 rounds") for text in doubted)
     said = [one for one in section(sheet, "results").blocks if isinstance(one, Prose)]
     assert said[0].paragraphs == ("failed: optimized, round 3, trial: no answer within 5 s",)
 
@@ -186,7 +188,7 @@ def test_an_a_a_run_is_a_noise_floor() -> None:
     told = known(aa())["rows"][0]["metrics"]["throughput"]["interval"]
     floor = max(1 - told["low"], told["high"] - 1)
     assert values(table.rows[0]) == [pytest.approx(floor)]
-    assert sheet.findings[-1].startswith("Noise floor: throughput 2.4 %")
+    assert as_lines(sheet.findings)[-1].startswith("Noise floor: throughput 2.4 %")
 
 
 def test_a_floor_that_was_given_is_shown_with_what_it_raises() -> None:
@@ -200,9 +202,9 @@ def test_a_floor_that_was_given_is_shown_with_what_it_raises() -> None:
 def test_what_would_settle_it_is_told() -> None:
     sheet, told = SHEETS["compare"]()
     (table,) = tables(sheet, "settle")
-    lines = told["rows"][0]["metrics"].values()
-    assert [values(row) for row in table.rows] == [[line["rounds_needed"]] for line in lines]
-    assert "about 5 launches a side would settle it" in sheet.findings[0]
+    needed = [[one["rounds_needed"]] for one in told["rows"][0]["metrics"].values()]
+    assert [values(row) for row in table.rows] == needed
+    assert "about 5 launches a side would settle it" in as_lines(sheet.findings)[0]
     assert "settle" not in names(SHEETS["versus"]()[0])
 
 
@@ -211,7 +213,7 @@ def test_of_too_few_rounds_no_more_is_said_than_how_many_a_verdict_takes() -> No
     sheet = versus_document(versus_result(few), None)
     (table,) = tables(sheet, "settle")
     assert {text_of(row.cells[-1]) for row in table.rows} == {"3 or more"}
-    assert not any("would settle" in one for one in sheet.findings)
+    assert not any("would settle" in one for one in as_lines(sheet.findings))
 
 
 def text_of(cell: Cell) -> str:
@@ -265,4 +267,4 @@ def test_a_run_of_which_nothing_was_measured_has_a_page() -> None:
     empty = versus_result({ROWS[2]: rates(500.0, 450.0, rounds=2)})
     empty = Result(empty.run, launches=empty.launches)
     sheet = versus_document(empty, None)
-    assert "ratios" not in names(sheet) and "inconclusive" in sheet.findings[0]
+    assert "ratios" not in names(sheet) and "inconclusive" in as_lines(sheet.findings)[0]

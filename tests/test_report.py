@@ -34,7 +34,7 @@ from serve_bench.core.result import (
     result_of,
 )
 from serve_bench.report import FORMATS
-from serve_bench.report.table import terminal
+from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 

@@ -23,8 +23,8 @@ from serve_bench.core.result import (
     result_of,
 )
 from tests.records import AT
-from tests.sheet_parts import load_sheet
-from tests.test_html_page import every, names, section, texts
+from tests.sheet_parts import as_lines, load_sheet, texts
+from tests.test_html_page import every, names, section
 
 MS = 1_000_000
 LATENCY = Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
@@ -242,11 +242,11 @@ def test_whether_the_client_was_the_limit_is_said_with_its_figures() -> None:
     )
     of = sheet(bound := trial(client={"verdict": BOUND}))
     assert facts(bound)["client"].startswith("the client was the limit: a worker never idle (busy")
-    assert of.findings[:2] == (
+    assert as_lines(of.findings)[:2] == (
         "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
         "Limited by client 97 % not idle (likely).",
     )
-    assert "client bound" in of.findings[2]
+    assert "client bound" in as_lines(of.findings)[2]
     assert any("3 of 103 requests failed: 2 timed out, 1 reset" in one for one in texts(of))
 
 
@@ -299,7 +299,7 @@ def test_what_limited_a_load_as_far_as_it_is_known(
     made: Trial, limit: str, hint: str | None
 ) -> None:
     of = sheet(made)
-    assert of.findings[1].startswith(limit)
+    assert as_lines(of.findings)[1].startswith(limit)
     hints = [one for one in texts(section(of, "results")) if one.startswith("hint: ")]
     assert [one.removeprefix("hint: ").startswith(hint) for one in hints if hint] == (
         [True] if hint else []
@@ -308,7 +308,7 @@ def test_what_limited_a_load_as_far_as_it_is_known(
 
 
 def test_no_limit_is_named_where_nothing_was_sampled() -> None:
-    assert not any("imit" in one for one in sheet(trial()).findings)
+    assert not any("imit" in one for one in as_lines(sheet(trial()).findings))
 
 
 # ------------------------------------------------------------------------------------ failures
@@ -317,7 +317,7 @@ def test_no_limit_is_named_where_nothing_was_sampled() -> None:
 def test_a_load_that_failed_says_so_first() -> None:
     failure = Failure("trial", "connection refused", AT, key="k", detail=("a line",))
     of = sheet(failures=(failure,))
-    assert of.findings == (
+    assert as_lines(of.findings) == (
         "The load was not measured in full; something failed: connection refused.",
     )
     assert names(of) == ["results", "method"]
@@ -336,7 +336,7 @@ def test_nothing_answered_is_no_crash_and_names_stay_as_they_are() -> None:
     )
     failure = Failure("trial", "no request succeeded", AT, key="k")
     of = sheet(empty, failures=(failure,))
-    assert of.findings[0] == "Something failed: no request succeeded."
+    assert as_lines(of.findings)[0] == "Something failed: no request succeeded."
     assert dict(of.run.pairs)["URL"] == evil
     assert facts(empty)["errors"] == "5 without a connection"
     assert "latency" not in names(of)

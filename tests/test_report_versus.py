@@ -144,7 +144,7 @@ def test_doubts_stand_under_the_row_they_doubt() -> None:
     )
     lines = render(replace(result, trials=trials)).splitlines()
     at = next(
-        at for at, line in enumerate(lines) if "A and B: client-bound in 6 of 6 rounds" in line
+        at for at, line in enumerate(lines) if "A and B: client-bound: in 6 of 6 rounds" in line
     )
     assert lines[at - 5].startswith("8 clients (aiohttp)")
     assert "a difference would not show" in " ".join(" ".join(lines[at:]).split())

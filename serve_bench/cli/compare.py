@@ -84,7 +84,7 @@ def compare(
         return asked.close(comparing)
     width, color = 80, False
     if format == "table":
-        from serve_bench.report.table import terminal
+        from serve_bench.report.terminal import terminal
 
         width, color = terminal(sys.stdout)
     text = render_comparing(comparing, format, where, width, color)

@@ -26,7 +26,7 @@ def doctor(
     from serve_bench.doctor import Place, diagnose
     from serve_bench.observing.host import fingerprint
     from serve_bench.report.doctor import data, text
-    from serve_bench.report.table import terminal
+    from serve_bench.report.terminal import terminal
 
     check_texts({"python": python})
     host = fingerprint()  # the load before we add to it

@@ -98,7 +98,7 @@ def history(
     )
     width = 80
     if format == "table" and to is None:
-        from serve_bench.report.table import terminal
+        from serve_bench.report.terminal import terminal
 
         width, _ = terminal(sys.stdout)
     text = render_history(told, format, width)

@@ -51,6 +51,9 @@ def report(
     exclude_connect: Annotated[
         bool, typer.Option("--exclude-connect", help="Of press: also without opening connections.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Of a table: also what few readers need.")
+    ] = False,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw the plots of a run into its folder anew.")
     ] = False,
@@ -63,7 +66,7 @@ def report(
     from serve_bench.store import read
 
     html = format == "html"
-    shown = Shown("table" if html else format, published, perf_metrics, exclude_connect)
+    shown = Shown("table" if html else format, published, perf_metrics, exclude_connect, verbose)
     _check(shown, len(folders), html)
     to = None if html else _target(output)
     _check_apart(output, perf_metrics, folders, html)
@@ -136,6 +139,7 @@ def _show_all(shown: Shown, results: list[tuple[Path, Result]], to: Path | None)
             to_file=to is not None,
             published=shown.published,
             exclude_connect=shown.exclude_connect,
+            verbose=shown.verbose,
         )
         for folder, result in results
     ]

@@ -15,7 +15,7 @@ def width_here() -> int | None:
     """Columns that lines on stdout may take; None: any number."""
     if not sys.stdout.isatty():
         return None
-    from serve_bench.report.table import terminal
+    from serve_bench.report.terminal import terminal
 
     return terminal(sys.stdout)[0]
 

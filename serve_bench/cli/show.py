@@ -35,6 +35,7 @@ class Shown:
     published: bool = False
     perf_metrics: Path | None = None
     exclude_connect: bool = False
+    verbose: bool = False
 
     def check(self) -> None:
         """BadInput unless the report can be had. To be called before anything starts."""
@@ -52,6 +53,7 @@ class Shown:
             folder,
             published=self.published,
             exclude_connect=self.exclude_connect,
+            verbose=self.verbose,
         )
         if self.perf_metrics is not None:
             write_perf_metrics(result, self.perf_metrics)
@@ -81,9 +83,17 @@ def print_report(
     *,
     published: bool = False,
     exclude_connect: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Prints a report on stdout, and on stderr what was passed over while reading."""
-    text = report_text(result, format, folder, published=published, exclude_connect=exclude_connect)
+    text = report_text(
+        result,
+        format,
+        folder,
+        published=published,
+        exclude_connect=exclude_connect,
+        verbose=verbose,
+    )
     print(text, end="", flush=True)
 
 
@@ -95,6 +105,7 @@ def report_text(
     to_file: bool = False,
     published: bool = False,
     exclude_connect: bool = False,
+    verbose: bool = False,
 ) -> str:
     """A report as stdout takes it, or a file: without colours. On stderr stands what was passed
     over while reading."""
@@ -102,7 +113,7 @@ def report_text(
         print(f"warning: {warning.message}", file=sys.stderr)
     width, color = 80, False
     if format == "table" and not to_file:
-        from serve_bench.report.table import terminal
+        from serve_bench.report.terminal import terminal
 
         width, color = terminal(sys.stdout)
     return render(
@@ -113,6 +124,7 @@ def report_text(
         width=width,
         color=color,
         exclude_connect=exclude_connect,
+        verbose=verbose,
     )
 
 
@@ -139,10 +151,11 @@ def render(
     width: int = 80,
     color: bool = False,
     exclude_connect: bool = False,
+    verbose: bool = False,
 ) -> str:
     """A run as text that ends with a newline; see ReportOptions.
 
-    `width` (characters) and `color` are for the table alone; see `table.terminal()`. Raises
+    `width` (characters), `color` and `verbose` are for the table alone; see terminal.py. Raises
     BadInput for an unknown format, FormatError for damaged records. Control characters in names are
     written out.
     """
@@ -151,7 +164,7 @@ def render(
     options = ReportOptions(where, published, exclude_connect)
     if result.run.command == VERSUS and format in COMPARED:
         places = (where,) if where else ()
-        return render_comparing(of_versus(result), format, places, width, color)
+        return render_comparing(of_versus(result), format, places, width, color, verbose)
     benchmark = benchmark_of(result.run)
     if format == "json":
         return visible(benchmark.forms.json_text(result, options))
@@ -162,10 +175,13 @@ def render(
     text = _before(result, format, options, width, color)
     if text is not None:
         return text
-    return document_text(benchmark.telling.document(result, options), format, width, color)
+    document = benchmark.telling.document(result, options)
+    return document_text(document, format, width, color, verbose)
 
 
-def document_text(document: Document, format: str, width: int, color: bool) -> str:
+def document_text(
+    document: Document, format: str, width: int, color: bool, verbose: bool = False
+) -> str:
     """A document for a terminal (`table`) or as Markdown."""
     if format == "markdown":
         from serve_bench.report.comment import document_comment
@@ -173,7 +189,7 @@ def document_text(document: Document, format: str, width: int, color: bool) -> s
         return visible(document_comment(document))
     from serve_bench.report.terminal import terminal_text
 
-    return terminal_text(document, width, color)
+    return terminal_text(document, width, color, verbose)
 
 
 def render_comparing(
@@ -182,6 +198,7 @@ def render_comparing(
     where: Sequence[str] = (),
     width: int = 80,
     color: bool = False,
+    verbose: bool = False,
 ) -> str:
     """A comparison as text that ends with a newline. `where`: the folders of its records.
 
@@ -197,7 +214,8 @@ def render_comparing(
         return visible(versus_json(comparing, where))
     if format == "csv":
         return visible(forms.versus_csv(comparing))
-    return document_text(comparison_document(comparing, where), format, width, color)
+    document = comparison_document(comparing, where)
+    return document_text(document, format, width, color, verbose)
 
 
 def _before(

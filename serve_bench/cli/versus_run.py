@@ -154,7 +154,7 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     code of the gate."""
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.cli.show import render_comparing
-    from serve_bench.report.table import terminal
+    from serve_bench.report.terminal import terminal
 
     for warning in result.warnings:
         print(f"warning: {warning.message}", file=sys.stderr)

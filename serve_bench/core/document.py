@@ -6,13 +6,54 @@ every text. Each kind of run is a list of sections, and looks like the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 Tone: TypeAlias = Literal["plain", "good", "bad", "doubt", "quiet"]
 """What a colour says, never alone: `good` and `bad` are verdicts, `doubt` a warning, `quiet` what
 is beside the point."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence that a run supports: a verdict, a doubt, a hint, a failure.
+
+    `code` names its kind where there is no room for a sentence ("few-windows", "not measured"; the
+    text may be empty then); `hint` says what to do; `about` names the part of a row that it is
+    about ("launch 2").
+    """
+
+    text: str
+    code: str = ""
+    tone: Tone = "plain"
+    hint: str = ""
+    about: str = ""
+
+    @property
+    def line(self) -> str:
+        """`launch 2: few-windows: the text (the hint)`."""
+        named = ": ".join(part for part in (self.about, self.code, self.text) if part)
+        return f"{named} ({self.hint})" if self.hint else named
+
+    def of(self, part: str) -> Finding:
+        """The same, said of a part of a row: "at the knee"."""
+        return replace(self, about=f"{part}: {self.about}" if self.about else part)
+
+
+def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
+    """Findings that are plain sentences."""
+    return tuple(Finding(text, tone=tone) for text in texts)
+
+
+def codes_of(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """`errors (launch 2, launch 3)`: each code once, with the parts that it is about."""
+    parts: dict[str, dict[str, None]] = {}
+    for one in findings:
+        if one.code:
+            parts.setdefault(one.code, {}).update({one.about: None} if one.about else {})
+    return tuple(f"{code} ({', '.join(about)})" if about else code for code, about in parts.items())
 
 
 @dataclass(frozen=True)
@@ -58,26 +99,43 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """Of a table. `doubts` stand in a line of their own under it, beside the figures they doubt;
-    `codes` name them where there is no room for sentences; `group` begins a new part of the table
-    with a heading where it differs from the row before; `about` is what the doubts are about, if
-    not the group or the row's first cell."""
+    """Of a table. `doubts` stand in lines of their own under it, beside the figures they doubt;
+    `group` begins a new part of the table with a heading where it differs from the row before;
+    `about` is what the doubts are about, if not the group or the row's first cell."""
 
     cells: tuple[Cell, ...]
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Finding, ...] = ()
     group: str = ""
-    codes: tuple[str, ...] = ()
     about: str = ""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of its doubts, for where there is no room for sentences."""
+        return codes_of(self.doubts)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Figures by row and column. `caption` names it; `notes` say how the figures were got."""
+    """Figures by row and column. `caption` names it; `notes` say how the figures were got.
+
+    `whole_groups`: the rows of a group are figures of one thing, so that doubts of any of them
+    stand below the last.
+    """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    whole_groups: bool = False
+
+    def groups(self) -> Iterator[tuple[str, list[tuple[Row, tuple[Finding, ...]]]]]:
+        """Each group with its rows, and the doubts that stand below each of them."""
+        for group, rows in groupby(self.rows, key=lambda row: row.group):
+            pairs = [(row, row.doubts) for row in rows]
+            if self.whole_groups:
+                every = tuple(doubt for _, doubts in pairs for doubt in doubts)
+                pairs = [(row, ()) for row, _ in pairs[:-1]] + [(pairs[-1][0], every)]
+            yield group, pairs
 
 
 @dataclass(frozen=True)
@@ -133,12 +191,29 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Table | Chart | Prose | Facts | Code | Picture | Folded
+@dataclass(frozen=True)
+class Charts:
+    """Charts that `make` returns when a form draws them. Forms of text never call it."""
+
+    make: Callable[[], Iterable[Chart]]
+
+
+Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Picture | Folded
+
+
+def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, with the charts of `Charts` in their place."""
+    for block in blocks:
+        if isinstance(block, Charts):
+            yield from block.make()
+        else:
+            yield block
 
 
 Detail: TypeAlias = Literal["headline", "table", "further", "method"]
-"""How deep a section lies. A form shows all down to the depth that suits it: a terminal the tables,
-a comment the headline open and the tables folded, a page everything."""
+"""How deep a section lies. A form shows all down to the depth that suits it: a terminal the tables
+(with --verbose everything), a comment the headline open and the tables folded, a page everything.
+"""
 
 
 @dataclass(frozen=True)
@@ -173,8 +248,8 @@ class Document:
     command: str
     run: Facts
     machine: Facts
-    findings: tuple[str, ...]
-    doubts: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
     where: str | None = None
     argv: tuple[str, ...] = field(default=())

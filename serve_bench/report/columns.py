@@ -90,7 +90,10 @@ def _only_at(places: Collection[int], kept: Sequence[int]) -> set[int]:
 def _widths(rows: Sequence[Texts]) -> list[int]:
     """Of the rows that are no headings, the first of which has the names."""
     full = [row for row in rows if len(row) == len(rows[0])]
-    return [max(width_of(row[at]) for row in full) for at in range(len(rows[0]))]
+    return [
+        max(width_of(line) for row in full for line in row[at].split("\n"))
+        for at in range(len(rows[0]))
+    ]
 
 
 def _least(names: Texts, rows: Sequence[Texts], kept: Sequence[int], fold: Collection[int]) -> int:
@@ -129,6 +132,8 @@ def _laid(
 
 def _cell(text: str, width: int) -> list[str]:
     """A text in lines of its column; one that fits stays as it is, spaces and all."""
+    if "\n" in text:
+        return [line for part in text.split("\n") for line in _cell(part, width)]
     if width_of(text) <= width:
         return [text]
     bare = text.lstrip()

@@ -89,7 +89,8 @@ def document_comment(document: Document) -> str:
     open_ = [one for one in document.sections if one.detail == "headline"]
     tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
     lines = [line for table in tables for line in _table_lines(table, MOST_COLUMNS)]
-    parts = [bullets(document.findings[1:]), bullets(document.doubts)]
+    findings = [one.line for one in document.findings]
+    parts = [bullets(findings[1:]), bullets(one.line for one in document.doubts)]
     parts += [part for table in tables for part in _remarks_of(table)]
     for section in open_:
         parts += _parts([one for one in section.blocks if not isinstance(one, Table)])
@@ -99,7 +100,7 @@ def document_comment(document: Document) -> str:
     both = (document.run.pairs, document.machine.pairs)
     parts.append(bullets("; ".join(map(": ".join, pairs)) for pairs in both if pairs))
     parts += map(records, document.records)
-    return comment(document.findings[:1], lines, parts, document.where)
+    return comment(findings[:1], lines, parts, document.where)
 
 
 def _parts(blocks: Iterable[Block]) -> Iterator[Part]:
@@ -150,7 +151,7 @@ def _remarks_of(table: Table) -> Iterator[Part]:
     """What is doubted of its rows, under the name of each, then its notes."""
     alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
     named = [
-        (row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt)
+        (row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt.line)
         for row in table.rows
         for doubt in row.doubts
     ]

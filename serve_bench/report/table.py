@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import Final, TextIO
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -35,16 +35,6 @@ INDENT: Final = 2
 """Of rows below the heading of their cell."""
 
 _HEADING, _DOUBT, _FAILED, _FAINT = "bold", "yellow", "red", "dim"
-
-
-def terminal(file: TextIO) -> tuple[int, bool]:
-    """Width and whether to use colour for what is printed to `file`.
-
-    Colour only on a terminal, and not with NO_COLOR; the width of a pipe is COLUMNS, else 80.
-    """
-    console = Console(file=file)
-    plain = console.no_color or console.is_dumb_terminal or not console.is_terminal
-    return console.width or 80, not plain  # a terminal that says 0 does not know
 
 
 def table(page: Page, *, width: int = 80, color: bool = False) -> str:
@@ -174,11 +164,6 @@ def _wrapped(
 ) -> Iterator[Text]:
     """Lines of running text; those after the first are indented by `hang` more."""
     return (Text(line, style=style) for line in wrapped(text, width, indent, hang))
-
-
-def styled(lines: Iterable[tuple[str, str]], width: int) -> str:
-    """Lines with a style each, in colour."""
-    return _drawn((Text(line, style=style) for line, style in lines), width, color=True)
 
 
 def _drawn(lines: Iterable[Text], width: int, color: bool) -> str:

@@ -1,30 +1,32 @@
-"""A document as text for a terminal, down to its tables.
+"""A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
-Rule: it knows no kind of run. What was found stands first, then what doubts the whole run, the
-tables with what doubts a row below that row, what was asked for and the machine last. No line is
-wider than the terminal, but for the place of the records; a table that is too wide gives up columns
-that can be spared, and says which. Colour only repeats what words and signs say.
+Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, the tables with
+the doubts of a row below that row, what was asked for and the machine last. No line is wider than
+the terminal, but for the place of the records; a table that is too wide gives up columns that can
+be spared, and says which. Colour only repeats what words and signs say.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import Final
+from typing import Final, TextIO
 
 from serve_bench.core.document import (
     Block,
+    Cell,
     Code,
     Document,
     Facts,
+    Finding,
     Folded,
     Picture,
     Prose,
     Row,
     Section,
     Table,
+    Text,
     Tone,
-    cell_text,
 )
 from serve_bench.core.errors import visible
 from serve_bench.report.columns import fitted
@@ -45,33 +47,51 @@ STYLES: Final[dict[Tone | None, str]] = {
     "quiet": "dim",
 }
 SHOWN: Final = ("headline", "table")
-"""Of a section's details, the first the terminal shows without a heading."""
+"""Of a section's details, those without --verbose; the first has no heading."""
+
+INDENT: Final = "  "
+"""Of rows below the heading of their group."""
 
 
-def terminal_text(document: Document, width: int = 80, color: bool = False) -> str:
+def terminal(file: TextIO) -> tuple[int, bool]:
+    """Width and whether to use colour for what is printed to `file`.
+
+    Colour only on a terminal, and not with NO_COLOR; the width of a pipe is COLUMNS, else 80.
+    """
+    from rich.console import Console
+
+    console = Console(file=file)
+    plain = console.no_color or console.is_dumb_terminal or not console.is_terminal
+    return console.width or 80, not plain  # a terminal that says 0 does not know
+
+
+def terminal_text(
+    document: Document, width: int = 80, color: bool = False, verbose: bool = False
+) -> str:
     """The document as text that ends with a newline. `width`: characters of a line."""
-    return drawn(terminal_lines(document, width), width, color)
+    return drawn(terminal_lines(document, width, verbose), width, color)
 
 
-def terminal_lines(document: Document, width: int) -> Iterator[Line]:
+def terminal_lines(document: Document, width: int, verbose: bool = False) -> Iterator[Line]:
     """The lines of a document, each with its tone."""
     for at, finding in enumerate(document.findings):
-        yield from _wrapped(finding, width, tone="plain" if at else None)
+        yield from _wrapped(finding.line, width, tone=finding.tone if at else None)
     for doubt in document.doubts:
-        yield from _wrapped(f"! {doubt}", width, tone="doubt")
+        yield from _finding(doubt, width)
     for section in document.sections:
-        if section.detail in SHOWN:
-            yield from _section(section, width)
+        if verbose or section.detail in SHOWN:
+            # Folded blocks of the method hold whole records: the page has them.
+            yield from _section(section, width, verbose and section.detail != "method")
     yield "", "plain"
     for facts in (document.run, document.machine):
         if facts.pairs:
-            told = "; ".join(f"{name} {text}" for name, text in facts.pairs)
-            yield from _wrapped(told, width, tone="quiet")
+            line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
+            yield from _wrapped(line, width, tone="quiet")
     yield from ((f"records: {folder}", "plain") for folder in document.records)
 
 
-def _section(section: Section, width: int) -> Iterator[Line]:
-    lines = [line for block in section.blocks for line in _block(block, width)]
+def _section(section: Section, width: int, unfold: bool) -> Iterator[Line]:
+    lines = [line for block in section.blocks for line in _block(block, width, unfold)]
     if lines:
         yield "", "plain"
         if section.detail != "headline":
@@ -79,14 +99,14 @@ def _section(section: Section, width: int) -> Iterator[Line]:
         yield from lines
 
 
-def _block(block: Block, width: int) -> Iterator[Line]:
+def _block(block: Block, width: int, unfold: bool) -> Iterator[Line]:
+    """A block; a chart has no lines, since its figures stand in a table beside."""
     match block:
         case Table():
             yield from _table(block, width)
         case Prose():
             for text in block.paragraphs:
-                said = SIGNS.get(block.tone, "") + text
-                yield from _wrapped(said, width, tone=block.tone)
+                yield from _wrapped(SIGNS.get(block.tone, "") + text, width, tone=block.tone)
         case Facts():
             for name, text in block.pairs:
                 yield from _wrapped(f"{name}: {text}", width, tone="plain")
@@ -94,18 +114,21 @@ def _block(block: Block, width: int) -> Iterator[Line]:
             yield from ((line, "plain") for line in block.text.splitlines())
         case Picture():
             yield f"{block.title}: {block.path}", "quiet"
-        case Folded():  # what few readers want; the page has it
-            return
-        case _:  # a chart: its figures stand in a table beside
-            return
+        case Folded() if unfold:
+            yield from _wrapped(block.title, width, tone=None)
+            for inner in block.blocks:
+                yield from _block(inner, width, unfold)
 
 
 def _table(table: Table, width: int) -> Iterator[Line]:
     """Its caption, names, units, rows in their groups, and notes."""
     yield from _wrapped(table.caption, width, tone=None)
+    if not table.rows:
+        return
+    indent = INDENT if any(row.group for row in table.rows) else ""
     names = [column.name for column in table.columns]
     units = [column.unit for column in table.columns]
-    texts = [tuple(map(cell_text, row.cells)) for row in table.rows]
+    texts = [_texts(row, indent) for row in table.rows]
     left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
     spare = [at for at, column in enumerate(table.columns) if column.spare]
     whole = [" ".join(pair).strip() for pair in zip(names, units, strict=True)]
@@ -115,16 +138,38 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     if any(units):
         yield from ((line, "quiet") for line in unit_lines)
     rows = iter(blocks)
-    for group, some in groupby(table.rows, key=lambda row: row.group):
+    for group, some in table.groups():
         if group:
             yield from _wrapped(group, width, tone="plain")
-        for row in some:
+        for row, doubts in some:
             yield from ((line, _tone(row)) for line in next(rows))
-            for doubt in row.doubts:
-                yield from _wrapped(f"! {doubt}", width, indent=2, tone="doubt")
+            for text in _small(row.cells[0]):
+                yield from _wrapped(text, width, indent=len(indent) + 2, tone="quiet")
+            for doubt in doubts:
+                yield from _finding(doubt, width, len(indent) + 2)
     yield from ((line, "quiet") for line in layout.said(width))
     for note in table.notes:
         yield from _wrapped(note, width, tone="quiet")
+
+
+def _texts(row: Row, indent: str) -> list[str]:
+    """Its cells; what stands below a cell is a line of its own within the column, but for the
+    first, whose lines go across the table."""
+    first, *others = row.cells
+    return [indent + _text(first), *("\n".join((_text(one), *_small(one))) for one in others)]
+
+
+def _text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _small(cell: Cell) -> tuple[str, ...]:
+    return cell.below if isinstance(cell, Text) else ()
+
+
+def _finding(finding: Finding, width: int, indent: int = 0) -> Iterator[Line]:
+    sign = SIGNS.get(finding.tone, "")
+    return _wrapped(f"{sign}{finding.line}", width, indent=indent, tone=finding.tone)
 
 
 def _tone(row: Row) -> Tone:
@@ -141,6 +186,22 @@ def drawn(lines: Iterable[Line], width: int, color: bool) -> str:
     """The lines as text, with control characters written out."""
     if not color:
         return "".join(f"{visible(line)}\n" for line, _ in lines)
-    from serve_bench.report.table import styled  # rich, needed here alone
+    return styled(((line, STYLES[tone]) for line, tone in lines), width)
 
-    return styled([(line, STYLES[tone]) for line, tone in lines], width)
+
+def styled(lines: Iterable[tuple[str, str]], width: int) -> str:
+    """Lines with a style of rich each, in colour."""
+    from rich.console import Console
+    from rich.text import Text as RichText
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+    )
+    for line, style in lines:
+        console.print(RichText(visible(line), style=style), soft_wrap=True, highlight=False)
+    return out.getvalue()

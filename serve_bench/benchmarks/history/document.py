@@ -40,10 +40,12 @@ from serve_bench.core.document import (
     Column,
     Document,
     Facts,
+    Finding,
     Prose,
     Row,
     Section,
     Table,
+    sentences,
 )
 from serve_bench.core.result import cell_slug
 
@@ -115,10 +117,12 @@ def history_sheet(history: History, group: Group) -> Document:
         command="history",
         run=Facts(tuple(_asked(history, group))),
         machine=machine(group.newest),
-        findings=tuple(_found(group)),
+        findings=sentences(_found(group)),
         doubts=(
-            *(f"not judged: {text}" for text in gap_lines(history)),
-            *(text.removeprefix("! ") for text in (*night_doubts(group), *group.notes)),
+            *(Finding(text, "not judged", "doubt") for text in gap_lines(history)),
+            *sentences(
+                (text.removeprefix("! ") for text in (*night_doubts(group), *group.notes)), "doubt"
+            ),
         ),
         sections=tuple(_sections(history, group)),
         where=f"{len(group.nights)} folders, {group.nights[0].where} to {group.nights[-1].where}",

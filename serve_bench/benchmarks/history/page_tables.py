@@ -25,7 +25,17 @@ from serve_bench.benchmarks.history.words import (
     value_text,
 )
 from serve_bench.benchmarks.versus.words import UNITS
-from serve_bench.core.document import Cell, Column, Folded, Number, Row, Table, Text, Tone
+from serve_bench.core.document import (
+    Cell,
+    Column,
+    Folded,
+    Number,
+    Row,
+    Table,
+    Text,
+    Tone,
+    sentences,
+)
 
 TONES: Final[dict[str, Tone]] = {"regressed": "bad", "improved": "good"}
 
@@ -69,7 +79,7 @@ def _result(group: Group, series: Series) -> Row:
     )
     told = {mark_line(group, series, mark) for mark in series.marks}
     doubts = [text.removeprefix("! ") for text in remarks(group, series) if text not in told]
-    return Row(cells, tuple(doubts), part_title(group, series))
+    return Row(cells, sentences(doubts, "doubt"), part_title(group, series))
 
 
 def _ends(series: Series, interval: Interval | None) -> tuple[Number, Number]:
@@ -172,7 +182,7 @@ def nights_table(group: Group) -> Table:
                 ", ".join(night.changed) or "-",
                 night.where,
             ),
-            night.doubts,
+            sentences(night.doubts, "doubt"),
         )
         for when, night in zip(moments(group.nights), group.nights, strict=True)
     )

@@ -25,7 +25,15 @@ from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, mach
 from serve_bench.benchmarks.parts.page import Page, page_of
 from serve_bench.benchmarks.parts.pieces import distinct, page_doubts, section
 from serve_bench.benchmarks.parts.published import published_notes
-from serve_bench.core.document import Block, Document, Folded, Prose, ReportOptions, Section
+from serve_bench.core.document import (
+    Block,
+    Document,
+    Folded,
+    Prose,
+    ReportOptions,
+    Section,
+    sentences,
+)
 from serve_bench.core.ladder import COLLAPSE, KNEE, LEAST_GAIN
 from serve_bench.core.result import Result
 
@@ -79,7 +87,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=run.command,
         run=asked(run),
         machine=machine(run),
-        findings=tuple(found(page, ladders)),
+        findings=sentences(found(page, ladders)),
         doubts=tuple(page_doubts(page)),
         sections=tuple(_sections(result, page, ladders, published)),
         where=where,

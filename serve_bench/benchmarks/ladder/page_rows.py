@@ -25,7 +25,7 @@ from serve_bench.benchmarks.parts.pieces import (
     rate,
     share,
 )
-from serve_bench.core.document import Cell, Column, Number, Row, Table, Text, Tone
+from serve_bench.core.document import Cell, Column, Finding, Number, Row, Table, Text, Tone
 from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Row as Load
 from serve_bench.core.result import Trial
@@ -90,9 +90,9 @@ def _knee(page: Page, name: str, ladder: LadderLine, base: LadderLine) -> Row:
     entries = entries_of(ladder, page)
     latencies = knee.distributions.get("latency")
     limit = _limit(ladder, entries[knee.row])
-    own = [f"at the knee: {text}" for text in entries[knee.row].remarks]
+    own = [one.of("at the knee") for one in entries[knee.row].findings]
     if best is not knee:
-        own += [f"at the best: {text}" for text in entries[best.row].remarks]
+        own += [one.of("at the best") for one in entries[best.row].findings]
     return Row(
         (
             Text(name, below=(limit,)),
@@ -127,10 +127,10 @@ def _limit(ladder: LadderLine, entry: Entry) -> str:
     return limit_words(entry.limited)
 
 
-def _all_remarks(page: Page, ladder: LadderLine) -> tuple[str, ...]:
+def _all_remarks(page: Page, ladder: LadderLine) -> tuple[Finding, ...]:
     entries = entries_of(ladder, page)
     return tuple(
-        f"{line.row.label}: {text}" for line in ladder.steps for text in entries[line.row].remarks
+        one.of(line.row.label) for line in ladder.steps for one in entries[line.row].findings
     )
 
 
@@ -174,7 +174,7 @@ def steps_table(page: Page, ladders: Sequence[LadderLine]) -> Table:
             rows.append(
                 Row(
                     (*padded(cells, len(columns) - 1), Text(mark, _TONES.get(mark, "plain"))),
-                    entries[line.row].remarks,
+                    entries[line.row].findings,
                     name if len(ladders) > 1 else "",
                 )
             )

@@ -47,6 +47,7 @@ from serve_bench.core.document import (
     Row,
     Section,
     Table,
+    sentences,
 )
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.result import Result, Trial
@@ -86,7 +87,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=result.run.command,
         run=Facts((*about, *asked)),
         machine=about_run.machine(result.run),
-        findings=tuple(found(page, loads)),
+        findings=sentences(found(page, loads)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
         where=options.where,
@@ -178,7 +179,7 @@ def _figures(entry: Entry) -> Table:
     line = entry.line
     names = [name for name in MEASURED if name in line.distributions]
     names = names if line.row.loop == "open" else names[:1]
-    rows = [Row(tuple(_rate_cells(entry)), entry.remarks)]
+    rows = [Row(tuple(_rate_cells(entry)), entry.findings)]
     rows += [Row(tuple(_time_cells(entry, name))) for name in names]
     rows += [Row(cells)] if (cells := tuple(_external(entry))) else []
     columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]

@@ -36,6 +36,7 @@ from serve_bench.core.document import (
     Prose,
     ReportOptions,
     Section,
+    sentences,
 )
 from serve_bench.core.result import Result
 
@@ -68,7 +69,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=result.run.command,
         run=with_app(asked, result) if own else asked,
         machine=about_run.machine(result.run),
-        findings=found(page, names),
+        findings=sentences(found(page, names)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
         sections=tuple(one for one in sections if one is not None),
         where=where,

@@ -61,4 +61,4 @@ def _row(entry: Entry, page: Page, names: Names, word: str) -> TableRow:
     tone: Tone = "doubt" if entry.remarks else "good" if word == "best" else "plain"
     over = (over_launches(spread),) if page.launches > 1 else ()
     rate = Number(mean_and_std(spread), spread.mean, tone)
-    return TableRow((names.whole(entry), word, rate, *over), entry.remarks)
+    return TableRow((names.whole(entry), word, rate, *over), entry.findings)

@@ -23,7 +23,7 @@ from serve_bench.benchmarks.parts.texts import (
     ratio,
     remark,
 )
-from serve_bench.core.document import Block, Cell, Column, Number, Prose, Table, Text, Tone
+from serve_bench.core.document import Block, Cell, Column, Finding, Number, Prose, Table, Text, Tone
 from serve_bench.core.document import Row as TableRow
 from serve_bench.core.result import Failure
 
@@ -110,9 +110,12 @@ def _any_limits(page: Page) -> bool:
 
 def _cell_rows(part: CellPart, page: Page, names: Names) -> Iterator[TableRow]:
     """The rows of a cell; what struck the cell as a whole stands with the first."""
-    struck = tuple(f"the whole cell: {failed_text(one)}" for one in part.failures)
+    struck = tuple(
+        Finding(f"{one.what}: {one.message}", "failed", "bad", about="the whole cell")
+        for one in part.failures
+    )
     for at, entry in enumerate(part.entries):
-        doubts = (*(struck if at == 0 else ()), *entry.remarks)
+        doubts = (*(struck if at == 0 else ()), *entry.findings)
         group = cell_title(part.cell) if _grouped(names) else ""
         yield TableRow(tuple(_cells(entry, page, names)), doubts, group)
 

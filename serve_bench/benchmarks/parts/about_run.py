@@ -15,9 +15,21 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
-from serve_bench.benchmarks.parts.pieces import proofs, remarks_once, whole_proofs
+from serve_bench.benchmarks.parts.pieces import doubts_once, proofs, whole_proofs
 from serve_bench.benchmarks.parts.texts import cell_title, number
-from serve_bench.core.document import Block, Cell, Column, Facts, Number, Row, Section, Table, Text
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Finding,
+    Number,
+    Row,
+    Section,
+    Table,
+    Text,
+    sentences,
+)
 from serve_bench.core.result import JsonObject, Result, Run, Trial
 
 # --------------------------------------------------------------------------------------------------
@@ -59,7 +71,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
             *_outcome(line),
         )
         group = f"{line.variant}: {cell_title(own)}" if own else line.variant
-        rows.append(Row(cells, doubts=tuple(_differences(line)), group=group))
+        rows.append(Row(cells, doubts=sentences(_differences(line), "doubt"), group=group))
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
     if any(line.trials for line in lines) and not any(_warmed(line) for line in lines):
@@ -426,10 +438,10 @@ def _load(host: JsonObject) -> str:
     return f"{loads} (mean over {', '.join(map(str, spans))} min)" if spans else ""
 
 
-def whole_doubts(result: Result) -> tuple[str, ...]:
-    """The warnings about the whole run, one line each."""
+def whole_doubts(result: Result) -> tuple[Finding, ...]:
+    """The warnings about the whole run."""
     return tuple(
-        remarks_once([one for one in checks(result) if one.key is None and one.variant is None])
+        doubts_once([one for one in checks(result) if one.key is None and one.variant is None])
     )
 
 

@@ -33,6 +33,7 @@ from serve_bench.benchmarks.parts.texts import mean_and_std as mean_and_std
 from serve_bench.benchmarks.parts.texts import number as number
 from serve_bench.benchmarks.parts.texts import ratio as ratio
 from serve_bench.benchmarks.parts.texts import remark as remark
+from serve_bench.core.document import Finding
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 
 NS_PER_MS: Final = 1e6
@@ -84,15 +85,29 @@ class Entry:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is missing, what failed and what is doubted, one line each."""
-        gap = (self.gap,) if self.line.status == "partly measured" and self.gap else ()
+        """Its findings, one line each."""
+        return tuple(one.line for one in self.findings)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is missing, what failed and what is doubted."""
+        partly = self.line.status == "partly measured"
         rounds = {trial.key: trial.round for trial in self.line.trials}
         several = len(self.line.keys) > 1
-        doubts = [
-            (f"launch {rounds[one.key]}: " if several and one.key in rounds else "") + remark(one)
-            for one in self.warnings
-        ]
-        return (*gap, *(f"failed: {one.message}" for one in self.failures), *doubts)
+        return (
+            *((Finding("", self.gap, "doubt"),) if partly and self.gap else ()),
+            *(Finding(one.message, "failed", "bad") for one in self.failures),
+            *(
+                Finding(
+                    one.message,
+                    one.code,
+                    "doubt",
+                    one.hint,
+                    f"launch {rounds[one.key]}" if several and one.key in rounds else "",
+                )
+                for one in self.warnings
+            ),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ sum over classes of errors, a mean over launches) or stands as plain text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from serve_bench.analysis.checks import Warning
@@ -16,12 +17,13 @@ from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.parts.charts import Share
 from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.benchmarks.parts.page import Page, engaged_of
-from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number, remark
+from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
 from serve_bench.core.document import (
     Block,
     Cell,
     Column,
     Facts,
+    Finding,
     Folded,
     Number,
     Row,
@@ -97,17 +99,11 @@ def table_of(
     fields: Fields[T],
     items: Iterable[T],
     notes: Sequence[str] = (),
-    doubts: Callable[[T], Sequence[str]] = lambda _: (),
-    codes: Callable[[T], Sequence[str]] = lambda _: (),
+    doubts: Callable[[T], Iterable[Finding]] = lambda _: (),
 ) -> Table:
     """A table with a row for each item."""
     rows = tuple(
-        Row(
-            tuple(cell(item) for _, cell in fields),
-            tuple(doubts(item)),
-            codes=tuple(dict.fromkeys(codes(item))),
-        )
-        for item in items
+        Row(tuple(cell(item) for _, cell in fields), tuple(doubts(item))) for item in items
     )
     return Table(caption, tuple(column for column, _ in fields), rows, tuple(notes))
 
@@ -122,23 +118,33 @@ def section(name: str, title: str, blocks: Iterable[Block]) -> Iterator[Section]
 # ---------------------------------------------------------------------------------- doubts
 
 
-def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Iterator[str]:
-    """What failed and what is doubted of a whole run, or of a variant, one line each."""
-    for one in failures:
-        where = "" if one.variant is None else f" of {one.variant}"
-        yield f"failed: {one.what}{where}: {one.message}"
-    yield from remarks_once(list(warnings))
+def doubt(warning: Warning, about: str = "") -> Finding:
+    """A warning of analysis/checks.py as a finding."""
+    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
 
 
-def remarks_once(warnings: Sequence[Warning]) -> Iterator[str]:
+def failure(one: Failure, about: str = "") -> Finding:
+    """A failure as a finding: what failed, of which variant, and why."""
+    where = "" if one.variant is None else f" of {one.variant}"
+    return Finding(f"{one.what}{where}: {one.message}", "failed", "bad", about=about)
+
+
+def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Iterator[Finding]:
+    """What failed and what is doubted of a whole run, or of a variant."""
+    yield from map(failure, failures)
+    yield from doubts_once(list(warnings))
+
+
+def doubts_once(warnings: Sequence[Warning]) -> Iterator[Finding]:
     """Each kind of warning once, by its first, with how many more there are: a run that was resumed
     is warned about at each start."""
     for code in dict.fromkeys(one.code for one in warnings):
-        first, *more = dict.fromkeys(remark(one) for one in warnings if one.code == code)
-        yield f"{first}; {len(more)} more like it" if more else first
+        first, *more = dict.fromkeys(doubt(one) for one in warnings if one.code == code)
+        again = f"; {len(more)} more like it" if more else ""
+        yield replace(first, text=f"{first.text}{again}")
 
 
-def page_doubts(page: Page) -> Iterator[str]:
+def page_doubts(page: Page) -> Iterator[Finding]:
     """Failures and doubts of a whole page, then of each variant and its cells."""
     yield from whole_run(page.warnings, page.failures)
     for part in page.variants:

@@ -32,7 +32,16 @@ from serve_bench.benchmarks.press.summary import Setting, settings_of
 from serve_bench.benchmarks.press.tables import LIMITS
 from serve_bench.benchmarks.press.text import asked as asked_lines
 from serve_bench.benchmarks.press.text import told
-from serve_bench.core.document import Block, Document, Facts, Folded, Prose, ReportOptions, Section
+from serve_bench.core.document import (
+    Block,
+    Document,
+    Facts,
+    Folded,
+    Prose,
+    ReportOptions,
+    Section,
+    sentences,
+)
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import Result
 
@@ -96,7 +105,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=run.command,
         run=Facts((*asked(run).pairs, *_pairs(asked_lines(result)))),
         machine=machine(run),
-        findings=tuple(found(page, settings)),
+        findings=sentences(found(page, settings)),
         doubts=tuple(page_doubts(page)),
         sections=tuple(_sections(result, page, settings, published)),
         where=where,

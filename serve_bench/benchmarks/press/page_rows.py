@@ -16,7 +16,7 @@ from serve_bench.benchmarks.parts.published import PRESS, press_table, reference
 from serve_bench.benchmarks.parts.texts import latency
 from serve_bench.benchmarks.press.compare import Comparison
 from serve_bench.benchmarks.press.summary import PressRow, Setting
-from serve_bench.benchmarks.press.tables import cpu, gpu, limit, micros, rate, remarks
+from serve_bench.benchmarks.press.tables import cpu, gpu, limit, micros, rate, row_findings
 from serve_bench.core.document import Cell, Column, Number, Row, Table, Text, Tone
 from serve_bench.core.result import Row as Load
 
@@ -87,9 +87,9 @@ def _setting(page: Page, setting: Setting, gpus: bool, told: Mapping[str, Any]) 
         return Row((*cells, *([NOTHING] if gpus else []), *beside))
     entries = entries_of(setting.ladder, page)
     below = [limit_words(knee.limited)] if setting.visible else []
-    doubts = [f"at the knee: {text}" for text in remarks(knee, entries.get(knee.line.row))]
+    doubts = [one.of("at the knee") for one in row_findings(knee, entries.get(knee.line.row))]
     if best is not knee:
-        doubts += [f"at the best: {text}" for text in remarks(best, entries.get(best.line.row))]
+        doubts += [one.of("at the best") for one in row_findings(best, entries.get(best.line.row))]
     cells = [
         Text(setting.name, below=tuple(below)),
         qps(setting.best_qps),
@@ -163,7 +163,7 @@ def rows_table(page: Page, setting: Setting, published: bool) -> Table:
         if table is not None:
             there = told.get(row.clients, {})
             cells += [Text(_text(there.get(name)), "quiet") for name in ("ave_us", "qps")]
-        rows.append(Row(tuple(cells), tuple(remarks(row, entries.get(row.line.row)))))
+        rows.append(Row(tuple(cells), tuple(row_findings(row, entries.get(row.line.row)))))
     notes = [f"Rows are named {setting.rows[0].name} in the published form."]
     if table is not None:
         notes.append(

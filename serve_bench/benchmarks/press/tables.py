@@ -16,6 +16,7 @@ from serve_bench.benchmarks.parts.page import Entry
 from serve_bench.benchmarks.parts.texts import bound_sign, latency, number
 from serve_bench.benchmarks.press.compare import Comparison
 from serve_bench.benchmarks.press.summary import PressRow, Setting
+from serve_bench.core.document import Finding, sentences
 from serve_bench.report.columns import Fitted, columns, fitted, markdown_table, wrapped
 
 _SHORT: Final = {
@@ -145,25 +146,34 @@ def rows_text(setting: Setting, entries: Any, exclude_connect: bool, width: int)
 
 
 def remarks(row: PressRow, entry: Entry | None) -> Iterator[str]:
+    """The findings of a row, one line each."""
+    return (one.line for one in row_findings(row, entry))
+
+
+def row_findings(row: PressRow, entry: Entry | None) -> Iterator[Finding]:
     """What is to be said under a row. A row of a fixed number of requests is one window by its
     nature, so that it has but one is no doubt."""
     if entry is not None:
         counted = row.line.row.requests_each is not None
         doubts = (one for one in entry.warnings if not (counted and one.code == "few-windows"))
-        yield from replace(entry, warnings=tuple(doubts)).remarks
+        yield from replace(entry, warnings=tuple(doubts)).findings
     if row.ended_by_time:
         broken_off = any(trial.flags.get("interrupted") for trial in row.line.trials)
-        how = "interrupted" if broken_off else "cut: time ended the row first"
+        how = "interrupted" if broken_off else "cut by time"
         late = f", {row.late:,} ended after that" if row.late else ""
-        yield (
-            f"{how}; {row.line.completed:,} of {row.asked or 0:,} requests were completed, "
-            f"{row.cut:,} not{late}"
+        yield Finding(
+            f"{row.line.completed:,} of {row.asked or 0:,} requests were completed, "
+            f"{row.cut:,} not{late}",
+            how,
+            "doubt",
         )
-        yield from _left_out(row)
+        yield from sentences(_left_out(row), "doubt")
     if row.unaccounted:
-        yield (
-            f"accounting: {row.asked or 0:,} requests asked for, but {row.line.completed:,} "
-            f"completed + {row.line.errors:,} failed + {row.cut:,} cut: do not trust this row"
+        yield Finding(
+            f"{row.asked or 0:,} requests asked for, but {row.line.completed:,} "
+            f"completed + {row.line.errors:,} failed + {row.cut:,} cut: do not trust this row",
+            "accounting",
+            "doubt",
         )
 
 

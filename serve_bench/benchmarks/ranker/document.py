@@ -29,12 +29,14 @@ from serve_bench.core.document import (
     Column,
     Document,
     Facts,
+    Finding,
     Number,
     ReportOptions,
     Row,
     Section,
     Table,
     Text,
+    sentences,
 )
 from serve_bench.core.result import Result, Trial
 
@@ -145,7 +147,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=run.command,
         run=Facts((*asked(run).pairs, *_model(result.trials))),
         machine=Facts((*machine(run).pairs, *_peaks(result.trials))),
-        findings=tuple(_findings(result, entries, lines)),
+        findings=sentences(_findings(result, entries, lines)),
         doubts=tuple(pieces.page_doubts(page)),
         sections=tuple(_sections(result, entries, lines)),
         where=options.where,
@@ -213,15 +215,13 @@ def _sections(
 
 def _time_row(entry: Entry, line: RankerLine | None) -> Row:
     """A row of TIMES, measured or not, with what doubts it."""
-    doubts = list(entry.remarks)
-    codes = [*(one.code for one in entry.warnings), *(["failed"] if entry.failures else [])]
+    doubts = [*entry.findings]
     if line is None:
         cells = (count(_rows(entry)), entry.line.variant, Text("not measured", "doubt"))
-        return Row(pieces.padded(cells, len(TIMES)), tuple(doubts), codes=tuple(codes))
+        return Row(pieces.padded(cells, len(TIMES)), tuple(doubts))
     if line.few_rounds:
-        doubts.append(f"few-rounds: {line.few_rounds}")
-        codes.append("few-rounds")
-    return Row(tuple(cell(line) for _, cell in TIMES), tuple(doubts), codes=tuple(codes))
+        doubts.append(Finding(line.few_rounds, "few-rounds", "doubt"))
+    return Row(tuple(cell(line) for _, cell in TIMES), tuple(doubts))
 
 
 # --------------------------------------------------------------------------------------- findings

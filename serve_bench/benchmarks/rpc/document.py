@@ -62,6 +62,7 @@ from serve_bench.core.document import (
     Row,
     Section,
     Table,
+    sentences,
 )
 from serve_bench.core.result import Result
 
@@ -116,7 +117,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=run.command,
         run=Facts((*asked(run).pairs, *_asked(summary), *_versions(summary))),
         machine=machine(run),
-        findings=tuple(_findings(summary)),
+        findings=sentences(_findings(summary)),
         doubts=tuple(whole_run(summary.warnings, summary.failures)),
         sections=tuple(_sections(result, summary, options.published)),
         where=where,
@@ -395,9 +396,8 @@ def _table(
         rows.append(
             Row(
                 padded([one.backend if several else one.x, *own], len(cells) + 1),
-                one.remarks if doubts else (),
+                one.findings if doubts else (),
                 f"{summary.x_axis} {one.x}" if several else "",
-                one.codes if doubts else (),
                 one.title,
             )
         )

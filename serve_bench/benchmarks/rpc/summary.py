@@ -20,8 +20,8 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, merged, summarize
 from serve_bench.benchmarks.parts.inside import mean_by_role
-from serve_bench.benchmarks.parts.texts import remark
 from serve_bench.benchmarks.rpc.request import x_of
+from serve_bench.core.document import Finding
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Failure, JsonObject, Metric, Result, Run, Trial, cell_slug
 
@@ -185,24 +185,25 @@ class RpcPoint:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is missing, what failed and what is doubted, one line each."""
-        rounds = {trial.key: trial.round for trial in self.trials}
-        several = len(self.line.keys) > 1
-        texts = [self.gap] if self.gap else []
-        texts += [f"broken off: {_episodes(one)} kept" for one in self.trials if _broken(one)]
-        texts += [f"failed: {one.message}" for one in self.failures]
-        for one in self.warnings:
-            launch = f"launch {rounds[one.key]}: " if several and one.key in rounds else ""
-            texts.append(launch + remark(one))
-        return tuple(texts)
+        """Its findings, one line each."""
+        return tuple(one.line for one in self.findings)
 
     @property
-    def codes(self) -> tuple[str, ...]:
-        """The same, each in a word or two."""
-        codes = [self.gap] if self.gap else []
-        codes += ["failed"] if self.failures else []
-        codes += ["broken off"] if any(map(_broken, self.trials)) else []
-        return (*codes, *dict.fromkeys(one.code for one in self.warnings))
+    def findings(self) -> tuple[Finding, ...]:
+        """What is missing, what failed and what is doubted."""
+        rounds = {trial.key: trial.round for trial in self.trials}
+        several = len(self.line.keys) > 1
+        found = [Finding("", self.gap, "doubt")] if self.gap else []
+        found += [
+            Finding(f"{_episodes(one)} kept", "broken off", "doubt")
+            for one in self.trials
+            if _broken(one)
+        ]
+        found += [Finding(one.message, "failed", "bad") for one in self.failures]
+        for one in self.warnings:
+            launch = f"launch {rounds[one.key]}" if several and one.key in rounds else ""
+            found.append(Finding(one.message, one.code, "doubt", one.hint, launch))
+        return tuple(found)
 
 
 def _broken(trial: Trial) -> bool:

@@ -31,7 +31,17 @@ from serve_bench.benchmarks.scale.page_rows import (
 )
 from serve_bench.benchmarks.scale.words import asked as asked_lines
 from serve_bench.benchmarks.scale.words import compared_note, flags_of, notes
-from serve_bench.core.document import Block, Document, Facts, Folded, Prose, ReportOptions, Section
+from serve_bench.core.document import (
+    Block,
+    Document,
+    Facts,
+    Finding,
+    Folded,
+    Prose,
+    ReportOptions,
+    Section,
+    sentences,
+)
 from serve_bench.core.result import Result
 
 CURVE: Final = "curve"
@@ -108,7 +118,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         command=run.command,
         run=Facts((*asked(run).pairs, *words, *_variants(page))),
         machine=machine(run),
-        findings=tuple(found(page)),
+        findings=sentences(found(page)),
         doubts=tuple(_doubts(page)),
         sections=tuple(_sections(result, page)),
         where=where,
@@ -129,12 +139,12 @@ def _variants(page: ScalePage) -> Iterator[tuple[str, str]]:
         yield f"variant {part.name}", flags_of(part.name, part.env) + engaged
 
 
-def _doubts(page: ScalePage) -> Iterator[str]:
-    yield from page.invalid
+def _doubts(page: ScalePage) -> Iterator[Finding]:
+    yield from sentences(page.invalid, "bad")
     yield from whole_run(page.warnings, page.failures)
     for part in page.variants:
         yield from whole_run(part.warnings, part.failures)
-        yield from part.unloaded
+        yield from sentences(part.unloaded, "doubt")
 
 
 def _sections(result: Result, page: ScalePage) -> Iterator[Section]:

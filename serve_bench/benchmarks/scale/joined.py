@@ -16,7 +16,7 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.benchmarks.parts.page import engaged_of, env_of
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
-from serve_bench.benchmarks.parts.texts import host_line, limited_line, remark
+from serve_bench.benchmarks.parts.texts import host_line, limited_line
 from serve_bench.benchmarks.scale.nodes import NodeUse, nodes_of, use_of
 from serve_bench.benchmarks.scale.request import GRAPHS
 from serve_bench.benchmarks.scale.summary import Grown, ScaleSize, growths, scale_sizes
@@ -27,6 +27,7 @@ from serve_bench.benchmarks.scale.words import (
     short_label,
     unloaded,
 )
+from serve_bench.core.document import Finding, sentences
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Failure, Result, Run, Trial, cell_slug
 
@@ -66,29 +67,35 @@ class ScaleEntry:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is missing, what was lost, what failed and what is doubted, one line each."""
+        """Its findings, one line each."""
+        return tuple(one.line for one in self.findings)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is missing, what was lost, what failed and what is doubted."""
         several = len(self.size.launches) > 1
         rows = {trial.key: trial for trial in self.size.trials}
-        said = [self.gap] if self.gap else []
-        said += [lost_line(one, several) for one in self.size.lost]
-        said += [f"failed: {one.message}" for one in self.failures]
+        said = [Finding("", self.gap, "doubt")] if self.gap else []
+        said += sentences((lost_line(one, several) for one in self.size.lost), "doubt")
+        said += [Finding(one.message, "failed", "bad") for one in self.failures]
         for one in self.warnings:
-            trial = rows.get(one.key or "")
-            said.append(_of(trial, several, len(self.size.lines) > 1) + remark(one))
+            part = _of(rows.get(one.key or ""), several, len(self.size.lines) > 1)
+            said.append(Finding(one.message, one.code, "doubt", one.hint, part))
         bound = {
             one.ip: None
             for one in self.size.nodes
             if one.client_bound and not any(w.code == "client-bound" for w in self.warnings)
         }
         if bound:
-            said.append(f"client-bound: the client was the limit on node {', '.join(bound)}")
+            text = f"the client was the limit on node {', '.join(bound)}"
+            said.append(Finding(text, "client-bound", "doubt"))
         return tuple(said)
 
 
 def _of(trial: Trial | None, launches: bool, rows: bool) -> str:
     words = [] if trial is None or not launches else [f"launch {trial.round}"]
     words += [short_label(trial)] if trial is not None and rows else []
-    return f"{', '.join(words)}: " if words else ""
+    return ", ".join(words)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from serve_bench.benchmarks.scale.summary import HTTP, LATENCY, Grown, ScaleSize
 from serve_bench.benchmarks.scale.summary import Figure as Measured
 from serve_bench.benchmarks.scale.tables import figure_text, published_text, rate_text, spread_text
 from serve_bench.benchmarks.scale.words import invalid_line, replicas_words, short_label
-from serve_bench.core.document import Cell, Column, Number, Row, Table, Text
+from serve_bench.core.document import Cell, Column, Finding, Number, Row, Table, Text, sentences
 
 
 def measured(figure: Measured | None, spread: bool = False) -> Number:
@@ -37,10 +37,10 @@ def measured(figure: Measured | None, spread: bool = False) -> Number:
     return Number(text + (f" ± {spread_text(figure)}" if spread else ""), figure.mean)
 
 
-def doubts_of(entry: ScaleEntry) -> tuple[str, ...]:
+def doubts_of(entry: ScaleEntry) -> tuple[Finding, ...]:
     """Why a size is invalid; what is missing, lost, failed or doubted."""
     invalid = (invalid_line(bad) for bad in entry.size.invalid)
-    return (*invalid, *entry.remarks)
+    return (*sentences(invalid, "bad"), *entry.findings)
 
 
 # --------------------------------------------------------------------------------------- sizes
@@ -213,10 +213,10 @@ def nodes_table(page: ScalePage) -> Table:
                     errors(node.failed),
                 ]
                 cells += [_cpu(node, "proxy"), _cpu(node, "replicas")] if sampled else []
-                doubts: tuple[str, ...] = ()
+                doubts: tuple[Finding, ...] = ()
             else:
                 cells += [Text("lost", "bad")]
-                doubts = (f"lost: {node.lost}",)
+                doubts = (Finding(str(node.lost), "lost", "bad"),)
             rows.append(Row(padded(cells, len(columns)), doubts, f"{entry.title}{launch}"))
     return Table("The load from each node", columns, tuple(rows))
 

@@ -49,12 +49,14 @@ from serve_bench.core.document import (
     Detail,
     Document,
     Facts,
+    Finding,
     Prose,
     ReportOptions,
     Row,
     Section,
     Table,
     Tone,
+    sentences,
 )
 from serve_bench.core.result import Result
 
@@ -153,10 +155,10 @@ def comparison_document(
         command=comparing.kind,
         run=Facts((*pairs, *_asked(comparing))),
         machine=Facts(of_machine),
-        findings=tuple(_found(comparing)),
+        findings=sentences(_found(comparing)),
         doubts=(
-            *(f"unlike, and compared by force: {one}" for one in comparing.unlike),
-            *comparing.warnings,
+            *(Finding(one, "unlike, and compared by force", "doubt") for one in comparing.unlike),
+            *sentences(comparing.warnings, "doubt"),
         ),
         sections=(
             *_sections(comparing),

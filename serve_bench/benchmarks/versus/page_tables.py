@@ -46,6 +46,7 @@ from serve_bench.core.document import (
     Table,
     Text,
     Tone,
+    sentences,
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
@@ -77,18 +78,10 @@ def verdicts(comparing: Comparing) -> Table:
     rows = []
     for row in comparing.rows:
         group = _group_of(comparing, row)
-        told = remarks(replace(row, effects=()), comparing.paired)  # slices: slice_table
-        doubts = tuple(text.removeprefix("! ") for text in told)
+        doubts = tuple(remarks(row, comparing.paired))
         for line in row.lines:
-            last = line is row.lines[-1]
-            rows.append(
-                Row(
-                    _result(row, line),
-                    doubts if last else (),
-                    group,
-                    _codes(row) if line.gated else (),
-                )
-            )
+            last = line is next((one for one in reversed(row.lines) if one.gated), row.lines[-1])
+            rows.append(Row(_result(row, line), doubts if last else (), group))
     notes = (
         "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
         f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
@@ -96,15 +89,7 @@ def verdicts(comparing: Comparing) -> Table:
     caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
     if len(_cells(comparing)) == 1 and (cell := cell_title(comparing.rows[0].cell)):
         caption = f"{caption}: {cell}"
-    return Table(caption, columns, tuple(rows), notes)
-
-
-def _codes(row: ComparedRow) -> tuple[str, ...]:
-    """`errors (B)`: the names of the doubts of a row, with the sides that they are of."""
-    sides: dict[str, list[str]] = {}
-    for one in row.doubts:
-        sides.setdefault(one.code, []).append(one.side)
-    return tuple(f"{code} ({' and '.join(of)})" for code, of in sides.items())
+    return Table(caption, columns, tuple(rows), notes, whole_groups=True)
 
 
 def _sides(comparing: Comparing) -> tuple[Column, Column]:
@@ -209,7 +194,7 @@ def slice_table(comparing: Comparing) -> Iterator[Block]:
             *(effects.get("B") or (Number("-", None),)),
         )
         short = f"slices shorter than five drains in {of.short} rounds"
-        rows.append(Row(cells, (short,) if of.short else ()))
+        rows.append(Row(cells, sentences((short,) if of.short else (), "doubt")))
     if not rows:
         return
     columns = (

@@ -23,6 +23,7 @@ from serve_bench.analysis.comparing.parts import (
 )
 from serve_bench.benchmarks.parts.page import engaged_of
 from serve_bench.benchmarks.parts.texts import latency, number
+from serve_bench.core.document import Finding, sentences
 from serve_bench.core.errors import BadInput
 
 UNITS: Final = {"throughput": "requests/s", "p50": "p50 ms", "p99": "p99 ms", "cpu": "CPU us"}
@@ -77,28 +78,28 @@ def _env_asked(side: About) -> dict[str, Any]:
     return {}
 
 
-def remarks(row: ComparedRow, paired: bool) -> Iterator[str]:
+def remarks(row: ComparedRow, paired: bool) -> Iterator[Finding]:
     """What stands under a row: what is missing, what doubts it, what would settle it."""
     for letter, planned, measured in zip("AB", row.planned, row.measured, strict=True):
         if measured < planned:
             things = "rounds" if paired else "launches"
             of = "" if paired else f"{letter}: "
-            yield f"! {of}{measured} of {planned} {things} measured"
+            yield Finding(f"{of}{measured} of {planned} {things} measured", tone="doubt")
             if paired:
                 break
     if row.worse:
-        yield f"! {row.worse}: worse, whatever the figures say"
-    said: dict[str, list[str]] = {}
+        yield Finding("worse, whatever the figures say", row.worse, "bad")
+    sides: dict[Finding, list[str]] = {}
     for one in row.doubts:
-        rounds = f" in {one.launches} of {one.of} {'rounds' if paired else 'launches'}"
-        text = f"{one.code}{rounds if one.of > 1 else ''}: {one.message} ({one.hint})"
-        said.setdefault(text, []).append(one.side)
-    yield from (f"! {' and '.join(sides)}: {text}" for text, sides in said.items())
-    yield from _open(row, paired)
+        rounds = f"in {one.launches} of {one.of} {'rounds' if paired else 'launches'}: "
+        text = f"{rounds if one.of > 1 else ''}{one.message}"
+        sides.setdefault(Finding(text, one.code, "doubt", one.hint), []).append(one.side)
+    yield from (one.of(" and ".join(letters)) for one, letters in sides.items())
+    yield from sentences(_open(row, paired))
     if row.rate_per_s is not None and not any(
         one.gated for one in row.lines if one.metric in ("p50", "p99")
     ):
-        yield (
+        yield Finding(
             f"an open loop: throughput is the {row.rate_per_s:g} requests/s that were asked for, "
             "as long as the server keeps up; what differs is latency (--gate p50,p99)"
         )

@@ -23,6 +23,7 @@ from serve_bench.core.document import (
     Code,
     Column,
     Facts,
+    Finding,
     Folded,
     Number,
     Picture,
@@ -31,6 +32,7 @@ from serve_bench.core.document import (
     Table,
     Text,
     Tone,
+    with_charts,
 )
 from serve_bench.core.errors import visible
 
@@ -189,15 +191,16 @@ class Pen:
     def section(self, title: str, blocks: Sequence[Block]) -> str:
         """The blocks of a section. The title of its only chart is left out where that of the
         section says as much."""
-        drawn = [one for one in blocks if isinstance(one, Chart)]
-        if len(drawn) == 1 and drawn[0].title.casefold() in title.casefold():
-            blocks = [replace(one, title="") if one is drawn[0] else one for one in blocks]
+        blocks = [*with_charts(blocks)]
+        charts = [one for one in blocks if isinstance(one, Chart)]
+        if len(charts) == 1 and charts[0].title.casefold() in title.casefold():
+            blocks = [replace(one, title="") if one is charts[0] else one for one in blocks]
         return self.blocks(blocks)
 
     def blocks(self, blocks: Iterable[Block]) -> str:
         """Blocks one after the other, several charts in a row beside each other."""
         out = []
-        for alike, group in groupby(blocks, key=lambda one: isinstance(one, Chart)):
+        for alike, group in groupby(with_charts(blocks), key=lambda one: isinstance(one, Chart)):
             html = [self._block(block) for block in group]
             several = alike and len(html) >= BESIDE
             out += ['<div class="charts">', *html, "</div>"] if several else html
@@ -216,7 +219,7 @@ class Pen:
             return f'<pre class="code" tabindex="0"><code>{escape(block.text)}</code></pre>'
         if isinstance(block, Picture):
             return self._picture(block)
-        return self._folded(block)
+        return self._folded(block) if isinstance(block, Folded) else ""
 
     def _heading(self, text: str) -> str:
         return f"<h{self.level + 1}>{escape(text)}</h{self.level + 1}>"
@@ -288,17 +291,16 @@ def facts(block: Facts) -> str:
     return f'<dl class="facts">{pairs}</dl>'
 
 
-def doubts(texts: Iterable[str]) -> str:
+def doubts(findings: Iterable[Finding]) -> str:
     """Warnings as lines of their own."""
-    return "".join(f'<p class="doubt">{_signed(text, "doubt")}</p>' for text in texts)
+    return "".join(f'<p class="doubt">{_signed(one.line, "doubt")}</p>' for one in findings)
 
 
 def table(block: Table) -> str:
     """A table in a box of its own, which scrolls where the page is narrower."""
     head = "".join(_head(column) for column in block.columns)
     bodies = "".join(
-        _body(group, list(rows), block.columns, _of_words(block))
-        for group, rows in groupby(block.rows, key=lambda row: row.group)
+        _body(group, rows, block.columns, _of_words(block)) for group, rows in block.groups()
     )
     notes = "".join(f"<p>{words_of(note)}</p>" for note in block.notes)
     below = f'<div class="notes">{notes}</div>' if notes else ""
@@ -324,22 +326,27 @@ def _of_words(block: Table) -> bool:
     return not any(column.number for column in block.columns)
 
 
-def _body(group: str, rows: list[Row], columns: tuple[Column, ...], named: bool) -> str:
+def _body(
+    group: str,
+    rows: Sequence[tuple[Row, tuple[Finding, ...]]],
+    columns: tuple[Column, ...],
+    named: bool,
+) -> str:
     across = f' colspan="{len(columns)}"'
     out = ["<tbody>"]
     if group:
         name = f'<span class="stay">{words_of(group)}</span>'
         out.append(f'<tr class="group"><th scope="rowgroup"{across}>{name}</th></tr>')
-    for row in rows:
+    for row, below in rows:
         cells = zip(row.cells, columns, strict=True)
-        drawn = "".join(
+        line = "".join(
             _cell(cell, column, first=at == 0, named=named)
             for at, (cell, column) in enumerate(cells)
         )
-        doubted = ' class="doubted"' if row.doubts else ""
-        out.append(f"<tr{doubted}>{drawn}</tr>")
-        if row.doubts:
-            lines = f'<div class="stay">{doubts(row.doubts)}</div>'
+        doubted = ' class="doubted"' if below else ""
+        out.append(f"<tr{doubted}>{line}</tr>")
+        if below:
+            lines = f'<div class="stay">{doubts(below)}</div>'
             out.append(f'<tr class="doubts"><td{across}>{lines}</td></tr>')
     return "".join([*out, "</tbody>"])
 

@@ -297,7 +297,7 @@ def _part(sheet: Document, folder: Folder, at: int, chosen: set[str], many: bool
         "<header>"
         + ("" if named_already else f'<p class="command">{escape(command)}</p>')
         + f"<h{level - 1}>{words_of(sheet.title)}</h{level - 1}>"
-        + (f'<p class="lead">{words_of(sheet.findings[0])}</p>' if sheet.findings else "")
+        + (f'<p class="lead">{words_of(sheet.findings[0].line)}</p>' if sheet.findings else "")
         + (f'<p class="where">{words_of(sheet.where)}</p>' if sheet.where else "")
         + "</header>"
     )
@@ -333,7 +333,9 @@ def _findings(sheet: Document) -> str:
 
 def _found(sheet: Document) -> str:
     """All but the headline, which the header has, and what casts doubt on the whole run."""
-    return "".join(f"<p>{words_of(text)}</p>" for text in sheet.findings[1:]) + doubts(sheet.doubts)
+    return "".join(f"<p>{words_of(one.line)}</p>" for one in sheet.findings[1:]) + doubts(
+        sheet.doubts
+    )
 
 
 def _records(records: Kept | None, embed: bool, prefix: str) -> str:
