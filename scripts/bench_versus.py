@@ -34,9 +34,9 @@ from typing import Any, Final, NamedTuple
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparison import paired
 from serve_bench.benchmarks.parts.texts import host_line
+from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
-from serve_bench.benchmarks.versus.runner import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
 from serve_bench.cli.versus_flags import Asked, planned
 from serve_bench.core.errors import BadInput
@@ -47,6 +47,7 @@ from serve_bench.core.result import Result
 from serve_bench.load import drive_load
 from serve_bench.load.driver import drive_slices
 from serve_bench.observing.host import cpu_ns, fingerprint
+from serve_bench.runner.runner import Part
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks, new_run, reap
@@ -274,11 +275,12 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
         for number, side in enumerate(suite.sides):
             log = asked.out / f"log-{number}"
             spec = LaunchSpec(side.launched, run_id, str(number), log, folders=side.app.folders)
-            ups.append(Up(side, str(number), Serving(spec), str(log), 1, ups[0] if ups else None))
+            part = Part(str(number), side.launched, 1)
+            ups.append(Up(side, part, Serving(spec), ups[0] if ups else None))
         wrong: list[Any] = list(start_both(ups, lambda up, words: None))
         apps = [suite.of_side(up.side, cell) for up in ups]
         if not wrong:
-            put = deploy_both(ups, apps, lambda up, words: None)
+            put = deploy_both(ups, apps, suite.label(cell), lambda up, words: None)
             wrong = [one for one in put if isinstance(one, Exception)]
         if wrong:
             sys.exit(f"{case}: {wrong[0]}")

@@ -11,7 +11,7 @@ from serve_bench.core.ladder import Ladder, Step, collapses
 from serve_bench.core.plan import Suite, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.agenda import Agenda, Climbing, rest_of
 from tests.records import AT, cell, run, trial
 
 LISTED = Ladder(steps=(10, 20, 30))
@@ -92,7 +92,7 @@ def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
     while (todo := work.next()) is not None:
         assert len(work.left()) == 3 - len(taken)
         taken.append(todo[0].row.connections)
-        work.add(todo[0], None)
+        work.add(todo, None)
     assert taken == [10, 20, 30] and work.left() == []
     assert throughput_of(None) == 0.0
 
@@ -145,7 +145,7 @@ def pressed(rates: list[float]) -> list[PlannedTrial]:
     taken = []
     while (todo := work.next()) is not None:
         taken.append(todo[0])
-        work.add(todo[0], trial(todo[0], rates[len(taken) - 1]))
+        work.add(todo, trial(todo[0], rates[len(taken) - 1]))
     return taken
 
 
@@ -188,11 +188,11 @@ def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
     ((one, rows),) = launch.cells
     work = Agenda(PRESS, (launch,)).work(launch, one, rows)
     todo = work.next()
-    assert todo is not None
+    assert todo is not None and isinstance(work, Climbing)
     before = work.left_s()
-    work.add(todo[0], trial(todo[0], 10_000.0))
+    work.add(todo, trial(todo[0], 10_000.0))
     after = work.left_s()
     assert 0 < after < before
     slow = Agenda(PRESS, (launch,)).work(launch, one, rows)
-    slow.add(todo[0], trial(todo[0], 0.001))
-    assert slow.left_s() < 2 * (PRESS.max_row_s + 10)
+    slow.add(todo, trial(todo[0], 0.001))
+    assert isinstance(slow, Climbing) and slow.left_s() < 2 * (PRESS.max_row_s + 10)

@@ -187,7 +187,7 @@ def test_the_trials_say_how_they_were_pinned(
         return Target(Load(Request(url)), launch, lambda: [Process(pid, "replica", "r")])
 
     with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
-        rows = PairRows(suite, folder, run_id, lambda *_: None)
+        rows = PairRows(suite, folder.path, run_id, lambda *_: None)
         targets = target(*two[0], "1"), target(*two[1], "2")
         trials = rows.measure(versus_plan(suite)[0].pairings[0], targets)
     for trial in trials:

@@ -50,7 +50,7 @@ ROOMS["pytest_plugin"] = {*ROOMS} - {"cli", "report", "doctor"}
 
 #: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
 MEASURING: Final = frozenset(
-    """at_once attached_cluster backend cluster duet episodes facts measure needs runner
+    """at_once attached_cluster backend bench cluster duet episodes facts measure needs runner
     sides plot registry""".split()
 )
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.rpc.backend import RpcBackend, RpcFailed
+from serve_bench.benchmarks.rpc.backend import RpcBackend
 from serve_bench.benchmarks.rpc.request import RpcSuite, World
 from serve_bench.serving.child import Child
+from serve_bench.serving.server import LaunchFailed
 
 WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
 
@@ -36,7 +37,7 @@ def test_a_program_that_a_signal_has_stopped_is_not_waited_for(tmp_path: Path) -
     backend, child = backend_with("import time; time.sleep(60)", tmp_path)
     try:
         os.kill(child.pid, signal.SIGSTOP)
-        with pytest.raises(RpcFailed) as failed:
+        with pytest.raises(LaunchFailed) as failed:
             backend.episode()
     finally:
         child.kill()
@@ -49,7 +50,7 @@ def test_a_program_that_a_signal_has_stopped_is_not_waited_for(tmp_path: Path) -
 def test_a_program_that_ends_is_told_with_the_last_lines_of_its_log(tmp_path: Path) -> None:
     code = "import sys; input(); sys.stderr.write('UserWarning: x\\nout of memory\\n'); exit(3)"
     backend, child = backend_with(code, tmp_path)
-    with pytest.raises(RpcFailed) as failed:
+    with pytest.raises(LaunchFailed) as failed:
         backend.world(WORLD)
     child.wait()
     assert str(failed.value) == "the rpc program ended during world (exit code 3)"

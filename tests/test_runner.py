@@ -15,11 +15,11 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import plan
 from serve_bench.core.result import Failure, Trial
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.runner import served as runner
+from serve_bench.runner import served
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_place import Drive, Here, Joinable
-from serve_bench.runner.observer import Step
-from serve_bench.runner.served import Runner
+from serve_bench.runner.runner import Runner, Step
+from serve_bench.runner.served import ServedPlan
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
@@ -56,11 +56,12 @@ def test_an_interpreter_that_cannot_import_ray_is_tried_once(
         def close(self) -> Reaped:
             return Reaped(0, 0.0)
 
-    monkeypatch.setattr(runner, "Serving", Failing)
+    monkeypatch.setattr(served, "Serving", Failing)
     suite = read_suite({}, "x", Overrides(variants=("default", "optimized"), launches=2))
     with RunFolder.create(tmp_path / "r", now=datetime.now(UTC)) as folder:
         folder.append(records.run())
-        assert not Runner(Agenda(suite, plan(suite)), folder, "abc123", Silent()).run()
+        every = ServedPlan(Agenda(suite, plan(suite)), "abc123", folder.path)
+        assert not Runner(every, folder, Silent()).run()
     assert len(started) == tried
     failures = read(tmp_path / "r").failures
     assert len(failures) == 4 and "No module named" in failures[0].message
@@ -132,16 +133,16 @@ def test_a_look_after_a_row_is_kept_with_it_and_ctrl_c_in_it_loses_nothing(
             raise KeyboardInterrupt
         return {"why_not": "nobody answered"}
 
-    monkeypatch.setattr(runner, "Serving", Up)
-    monkeypatch.setattr(runner, "worth_a_look", lambda trial, front: True)
-    monkeypatch.setattr(runner, "look_at_waits", look)
+    monkeypatch.setattr(served, "Serving", Up)
+    monkeypatch.setattr(served, "worth_a_look", lambda trial, front: True)
+    monkeypatch.setattr(served, "look_at_waits", look)
     suite = read_suite({}, "x", Overrides(variants=("default",), launches=1))
     with RunFolder.create(tmp_path / "r", now=datetime.now(UTC)) as folder:
         folder.append(records.run())
         one: Any = Aside()
-        run = Runner(
-            Agenda(suite, plan(suite)), folder, "abc123", Silent(), inside=one, place=Canned()
-        )
+        agenda = Agenda(suite, plan(suite))
+        every = ServedPlan(agenda, "abc123", folder.path, inside=one, place=Canned())
+        run = Runner(every, folder, Silent())
         if pressed:
             with pytest.raises(KeyboardInterrupt):
                 run.run()

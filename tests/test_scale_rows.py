@@ -12,6 +12,8 @@ from serve_bench.benchmarks.scale import measure as scale_rows
 from serve_bench.benchmarks.scale.measure import Rows
 from serve_bench.benchmarks.scale.request import scale_plan
 from serve_bench.benchmarks.scale.trial import HandleResult
+from serve_bench.core.result import VariantUsed
+from serve_bench.runner.runner import Part
 from tests.scale_records import planned, scale_suite
 
 NOW_NS = 100_000_000_000
@@ -48,7 +50,8 @@ def test_the_cpu_of_a_row_through_a_handle_is_of_its_windows(
     monkeypatch.setattr(scale_rows, "keep_samples", lambda *_: None)
     monkeypatch.setattr(Rows, "_sampling", lambda _: sampling)
     cluster: Any = SimpleNamespace(handle_load=lambda load: told)
-    folder: Any = SimpleNamespace(path=Path())
-    rows = Rows(suite, cluster, folder, "run", 1, lambda *_: None, lambda *_: None)
+    journal: Any = SimpleNamespace(say=lambda *_, **__: None)
+    part = Part("1", VariantUsed("default"), 1)
+    rows = Rows(suite, cluster, Path(), "run", part, journal)
     rows._by_handle(scale_plan(suite)[0].cells[0], planned(suite)[0])
     assert sampling.asked == [(NOW_NS - 32_000_000_000, 2.0)]

@@ -60,7 +60,7 @@ def target(server: KnownServer, **other: Any) -> Target:
 
 def rows_of(whole: VersusSuite, folder: RunFolder, run_id: str) -> tuple[PairRows, list[str]]:
     said: list[str] = []
-    return PairRows(whole, folder, run_id, lambda at, phase, rate: said.append(phase)), said
+    return PairRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)), said
 
 
 def first(whole: VersusSuite) -> Pairing:

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.versus import runner as versus_runner
+from serve_bench.benchmarks.versus import bench as versus_bench
+from serve_bench.benchmarks.versus.bench import PairPlan
 from serve_bench.benchmarks.versus.measure import place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
-from serve_bench.benchmarks.versus.runner import VersusRunner
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import parse_row
-from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Teardown, Trial
 from serve_bench.load import LoadError
-from serve_bench.runner.observer import Step
+from serve_bench.runner.runner import Runner, Step
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
-from serve_bench.store import RunFolder, read
+from serve_bench.store import RunFolder, StoreError, read
 from tests.records import run as run_record
 
 SIDES = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
@@ -149,23 +149,22 @@ class Bench:
 
     def run(self, suite: VersusSuite, measured: Measured | None = None) -> Result:
         """What stands in the records; `measured` stands for the loads."""
-        self.monkeypatch.setattr(
-            versus_runner, "Serving", lambda spec: FakeServing(spec, self.here)
-        )
+        self.monkeypatch.setattr(versus_bench, "Serving", lambda spec: FakeServing(spec, self.here))
         plan = versus_plan(suite)
         every = tuple(one for at in plan for pair in at.pairings for one in pair.planned)
         self.folder.append(run_record(*every))
-        runner = VersusRunner(suite, plan, self.folder, "abc123", self.observer)
+        pairs = PairPlan(suite, plan, self.folder.path, "abc123")
+        runner = Runner(pairs, self.folder, self.observer)
 
         def measure(at: Pairing, targets: Any) -> tuple[Trial, Trial]:
             self.here.calls.append(("measure", f"round {at.planned[0].round}"))
-            runner._rows.chosen.setdefault(
+            pairs.rows.chosen.setdefault(
                 place_of(at), Slicing("slices", 0.05, 10, 100, why="fewer")
             )
             names = targets[0].launch, targets[1].launch
             return (measured or both)(at, names)
 
-        self.monkeypatch.setattr(runner._rows, "measure", measure)
+        self.monkeypatch.setattr(pairs.rows, "measure", measure)
         try:
             self.ok = runner.run()
         finally:
@@ -353,11 +352,14 @@ def test_ctrl_c_takes_both_down_and_says_what_is_missing(bench: Bench) -> None:
 def test_what_cannot_be_recorded_still_ends_both(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> None:
-        raise OSError("no space")
+    append = RunFolder.append
 
-    monkeypatch.setattr(versus_runner, "record_teardown", refuse)
-    with pytest.raises(OSError, match="no space"):
+    def refuse(self: RunFolder, record: Record) -> None:
+        if isinstance(record, Teardown):
+            raise StoreError("no space")
+        append(self, record)
+
+    monkeypatch.setattr(RunFolder, "append", refuse)
+    with pytest.raises(StoreError, match="no space"):
         bench.run(suite(rounds=1))
-    # record_teardown is handed what close() returned: both were closed before it could fail.
     assert [name for call, name in bench.here.calls if call == "close"] == ["default", "optimized"]

@@ -22,7 +22,8 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.runner.load_place import LoadOn
 from serve_bench.runner.requests_file import requests_file
-from serve_bench.runner.url import Service, UrlLadders
+from serve_bench.runner.runner import Runner
+from serve_bench.runner.url import Service, UrlPlan
 from serve_bench.store import RunFolder, read
 
 # --------------------------------------------------------------------------------------------------
@@ -132,21 +133,20 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
             }
             plan = tuple(planned for planned in first if planned is not None)
             folder.append(run_record(folder, wish.command, plan, suite))
-            ladders = UrlLadders(
+            ladders = UrlPlan(
                 wish.services,
                 wish.ladder,
                 wish.timing,
-                folder,
+                folder.path,
                 run_id,
-                observer,
                 wish.sample,
                 each=wish.each,
                 timeout_s=wish.timeout_s,
-                requests=requests,
                 place=place_of(wish.load_on, folder.path, run_id),
             )
+            runner = Runner(ladders, folder, observer, requests=requests)
             try:
-                interrupted = work_off(ladders)
+                interrupted = work_off(runner)
             finally:
                 ladders.place.close()
         result = read(folder.path)
@@ -155,4 +155,4 @@ def run_urls(wish: UrlWish, shown: Shown) -> int:
     if interrupted:
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
-    return FAILED if ladders.failed else 0
+    return FAILED if runner.failed else 0

@@ -42,7 +42,8 @@ from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.requests_file import requests_file
-from serve_bench.runner.served import Runner
+from serve_bench.runner.runner import Runner
+from serve_bench.runner.served import ServedPlan
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
@@ -267,19 +268,18 @@ def _measure(
     ):
         tell_ignored()
         with make_observer() as observer:
-            runner = Runner(
-                agenda=sitting.agenda,
-                folder=folder,
-                run_id=run_id,
-                observer=observer,
-                first_launch=next_launch(folder.path),
+            served = ServedPlan(
+                sitting.agenda,
+                run_id,
+                folder.path,
                 host=host,
                 port=port,
                 after_cell=after_cell,
                 inside=_inside(sitting, folder, run_id),
-                requests=requests,
                 place=place_of(sitting.load_on, folder.path, run_id),
             )
+            first = next_launch(folder.path)
+            runner = Runner(served, folder, observer, first_launch=first, requests=requests)
             interrupted = work_off(runner)
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
 

@@ -19,7 +19,7 @@ from serve_bench.core.errors import visible
 from serve_bench.core.kept import kept_text
 from serve_bench.core.plan import label_of
 from serve_bench.core.result import Failure, Trial
-from serve_bench.runner.observer import Observer, Step
+from serve_bench.runner.runner import Observer, Step
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -70,7 +70,7 @@ def step_text(step: Step) -> str:
     """One line on where the run is."""
     about = "~" if step.about else ""
     place = f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"
-    parts = [place, step.launch.variant.name]
+    parts = [place, step.who]
     if step.cell is not None:
         parts.append(cell_text(label_of(step.cell)))
     if step.row is not None:
@@ -132,7 +132,7 @@ class PlainLines:
         """A line when the phase changes to something slow, or after a while."""
         # Connect and warm-up are under a second, so they are not worth a line of their own.
         phase = "load" if step.row is not None else step.phase
-        now = (step.launch.variant.name, step.launch.round, step.cell, step.row, phase)
+        now = (step.who, step.round, step.cell, step.row, phase)
         if now == self._last and time.monotonic() - self._said_at < PLAIN_EVERY_S:
             return
         if now != self._last and step.row is not None:

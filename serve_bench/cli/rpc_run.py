@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from serve_bench.benchmarks.rpc.bench import RpcPlan
 from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
 from serve_bench.benchmarks.rpc.plot import plot_rpc
 from serve_bench.benchmarks.rpc.request import (
@@ -17,7 +18,6 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
-from serve_bench.benchmarks.rpc.runner import RpcRunner
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target, draw_plots
@@ -37,6 +37,7 @@ from serve_bench.cli.sitting import (
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.result import Result
+from serve_bench.runner.runner import Runner
 from serve_bench.store import check_new, read
 from serve_bench.store.files import why, write_whole
 
@@ -105,7 +106,8 @@ def _measure(
         make_observer() as observer,
     ):
         first = next_launch(folder.path)
-        runner = RpcRunner(suite, launches, folder, run_id, observer, first_launch=first)
+        worlds = RpcPlan(suite, launches, folder.path, run_id)
+        runner = Runner(worlds, folder, observer, first_launch=first)
         interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 

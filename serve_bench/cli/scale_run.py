@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from serve_bench.benchmarks.scale.bench import ScalePlan
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
-from serve_bench.benchmarks.scale.runner import ScaleRunner
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, draw_plots
@@ -25,6 +25,7 @@ from serve_bench.cli.sitting import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
+from serve_bench.runner.runner import Runner
 from serve_bench.store import check_new, read
 
 
@@ -91,7 +92,8 @@ def _measure(
             tell_ignored()
         first = next_launch(folder.path)
         with make_observer() as observer:
-            runner = ScaleRunner(suite, launches, folder, run_id, observer, first_launch=first)
+            sizes = ScalePlan(suite, launches, folder.path, run_id)
+            runner = Runner(sizes, folder, observer, first_launch=first)
             interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from serve_bench.benchmarks.versus.bench import PairPlan
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import (
@@ -18,7 +19,6 @@ from serve_bench.benchmarks.versus.request import (
     misleading,
     versus_plan,
 )
-from serve_bench.benchmarks.versus.runner import VersusRunner
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
@@ -39,6 +39,7 @@ from serve_bench.cli.sitting import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_setting, kept_text, kept_value
 from serve_bench.core.result import Result
+from serve_bench.runner.runner import Runner
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store import read
@@ -186,16 +187,9 @@ def _measure(
             tell_ignored("--a-env, --b-env set it")
         first = next_launch(folder.path)
         with make_observer() as observer:
-            runner = VersusRunner(
-                suite,
-                rounds,
-                folder,
-                run_id,
-                observer,
-                services=services,
-                first_launch=first,
-                chosen=chosen_of(every, earlier.trials) if earlier is not None else {},
-            )
+            chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
+            pairs = PairPlan(suite, rounds, folder.path, run_id, services, chosen)
+            runner = Runner(pairs, folder, observer, first_launch=first)
             interrupted = work_off(runner)
     return folder.path, runner.failed, interrupted
 

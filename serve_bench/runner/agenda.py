@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, Place, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder
@@ -26,11 +26,16 @@ from serve_bench.core.plan import (
     plan,
     without,
 )
-from serve_bench.core.result import PlannedTrial, Result, Trial, cell_slug
+from serve_bench.core.result import PlannedTrial, Result, Row, Trial, cell_slug
 
 PROFILING_S: Final = 1.5
 """What a profiled repetition takes beside its load: py-spy reads the symbols of its process before,
 and writes the stacks after (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
+
+R = TypeVar("R")
+
+Load: TypeAlias = tuple[PlannedTrial, bool]
+"""A row to be loaded, and whether with profilers beside it."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,21 @@ class Agenda:
     profiled: frozenset[str] = frozenset()
     climbed: Mapping[Place, Climb] = field(default_factory=dict)  # ladders of an earlier sitting
 
-    def of(self, trials: Iterable[PlannedTrial]) -> list[tuple[PlannedTrial, bool]]:
+    def of(self, trials: Iterable[PlannedTrial]) -> list[Load]:
         """The loads of a cell in order: rows to be measured, then those to be profiled (True)."""
         rows = list(trials)
         plain = [(row, False) for row in rows if row.key not in self.measured]
         again = rows if self.profile else []
         return plain + [(row, True) for row in again if row.key not in self.profiled]
 
-    def work(self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]) -> Work:
+    def work(
+        self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
+    ) -> Listed[Load] | Climbing:
         """The loads of a cell, one after the other."""
         if self.suite.ladder is None:
-            return Listed(self.of(trials), self.expected_load_s)
-        return Climbing(self._climb(self.suite.ladder, launch, cell), self.suite)
+            return Listed(self.of(trials), lambda load: self.expected_load_s(load[1]))
+        climb = self._climb(self.suite.ladder, launch, cell)
+        return Climbing(climb, lambda row, rate: expected_trial_s(self.suite, row, rate))
 
     def _climb(self, ladder: Ladder, launch: LaunchPlan, cell: Cell) -> Climb:
         label = label_of(cell)
@@ -72,7 +80,10 @@ class Agenda:
         out: list[bool] = []
         for launch in every:
             for cell, trials in launch.cells:
-                out += self.work(launch, cell, trials).left()
+                if self.suite.ladder is None:
+                    out += [profiled for _, profiled in self.of(trials)]
+                else:
+                    out += [False] * self._climb(self.suite.ladder, launch, cell).expected_left
         return out
 
     def expected_load_s(self, profiled: bool) -> float:
@@ -88,63 +99,45 @@ class Agenda:
         return expected_s(self.suite, left) - plain_s + loads_s
 
 
-class Work(Protocol):
-    """What is to be done on one cell."""
+class Listed(Generic[R]):
+    """Rows that are known beforehand. `cost`: how long one takes, seconds; None: not known."""
 
-    def next(self) -> tuple[PlannedTrial, bool] | None:
-        """The next load, and whether it is profiled; None when all is done."""
-
-    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
-        """What came of a load; None: nothing."""
-
-    def left(self) -> list[bool]:
-        """The loads to come, as far as is known; True is a profiled one."""
-
-    def left_s(self) -> float:
-        """About how long they take, by what is measured so far."""
-
-
-class Listed:
-    """Loads that are known beforehand. `cost` tells how long one takes, profiled or not."""
-
-    def __init__(
-        self, loads: Iterable[tuple[PlannedTrial, bool]], cost: Callable[[bool], float]
-    ) -> None:
-        self._loads = deque(loads)
+    def __init__(self, rows: Iterable[R], cost: Callable[[R], float] | None = None) -> None:
+        self._rows = deque(rows)
         self._cost = cost
 
-    def next(self) -> tuple[PlannedTrial, bool] | None:
+    def next(self) -> R | None:
         """The next of the list."""
-        return self._loads[0] if self._loads else None
+        return self._rows[0] if self._rows else None
 
-    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
+    def add(self, row: R, trial: Trial | None) -> None:
         """Whatever came of it, the next one follows."""
-        self._loads.popleft()
+        self._rows.popleft()
 
-    def left(self) -> list[bool]:
+    def left(self) -> list[R]:
         """The rest of the list."""
-        return [profiled for _, profiled in self._loads]
+        return list(self._rows)
 
-    def left_s(self) -> float:
-        """Of each load the same."""
-        return sum(self._cost(profiled) for profiled in self.left())
+    def left_s(self) -> float | None:
+        """What each of them costs."""
+        return None if self._cost is None else sum(map(self._cost, self._rows))
 
 
 class Climbing:
-    """The steps of a ladder."""
+    """The steps of a ladder. `cost`: how long a row takes at a rate (requests/s), seconds."""
 
-    def __init__(self, climb: Climb, suite: Suite) -> None:
+    def __init__(self, climb: Climb, cost: Callable[[Row | None, float], float]) -> None:
         self._climb = climb
-        self._suite = suite
+        self._cost = cost
 
-    def next(self) -> tuple[PlannedTrial, bool] | None:
+    def next(self) -> Load | None:
         """The next step."""
         planned = self._climb.next()
         return None if planned is None else (planned, False)
 
-    def add(self, planned: PlannedTrial, trial: Trial | None) -> None:
+    def add(self, row: Load, trial: Trial | None) -> None:
         """The step with its throughput; a load that failed served nothing."""
-        self._climb.add(planned.row, throughput_of(trial))
+        self._climb.add(row[0].row, throughput_of(trial))
 
     def left(self) -> list[bool]:
         """About so many steps."""
@@ -152,11 +145,10 @@ class Climbing:
 
     def left_s(self) -> float:
         """Where requests end a row, by the best rate so far."""
-        if self._suite.requests_per_client is None:
-            return self._climb.expected_left * expected_trial_s(self._suite)
+        if self._climb.each is None:
+            return self._climb.expected_left * self._cost(None, A_RATE)
         rate = max((one.throughput for one in self._climb.steps), default=0.0) or A_RATE
-        rows = self._climb.rows_left
-        return sum(expected_trial_s(self._suite, row, rate) for row in rows)
+        return sum(self._cost(row, rate) for row in self._climb.rows_left)
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:

@@ -1,20 +1,24 @@
-"""The composer: launch, prove, deploy, load, append, next. It reads like the README.
+"""Rows on a cluster of ours, one launch of a variant at a time: how the runner measures them.
 
-Measure, then append, then compute, then draw: here is only the first half. Whoever wants to show
-what goes on hands in an Observer.
+Beside the load of a row stand what is looked at inside (observing/inside.py), a profiled
+repetition, and what requests wait in. Rule: a process of the cluster that ended makes the row a
+failure, and what ended is replaced before the next one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TypeAlias
 
 from serve_bench.analysis.verdict import worth_a_look
+from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
-from serve_bench.core.load_result import Progress as LoadProgress
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load as LoadSpec
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import (
     LAUNCH_S,
@@ -26,390 +30,318 @@ from serve_bench.core.plan import (
     timing_of,
     trial_of,
 )
-from serve_bench.core.result import Deploy, Failure, JsonObject, Launch, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
-from serve_bench.observing.inside import Inside, Look
-from serve_bench.runner.agenda import Agenda
+from serve_bench.observing.inside import Inside
+from serve_bench.runner.agenda import Agenda, Climbing, Listed, Load
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_place import FromNodes, Here
-from serve_bench.runner.observer import Observer, Step, record_teardown
-from serve_bench.runner.requests_file import RequestsFile
+from serve_bench.runner.runner import (
+    NEXT_PHASE,
+    Bench,
+    CellFailed,
+    Fault,
+    Journal,
+    Loaded,
+    Part,
+)
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
-from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder, now_iso
+from serve_bench.serving.strays import Reaped, marks
+from serve_bench.store import now_iso
 
-#: What is done next when a phase of a launch has ended.
-_NEXT_PHASE = {
-    "import": "launch: starting Ray",
-    "ray_init": "launch: starting Serve",
-    "serve_start": "launch: Serve is up",
-}
+CellRows: TypeAlias = tuple[Cell, tuple[PlannedTrial, ...]]
 
 
 @dataclass
-class Runner:
-    """One sitting of a run: works off the agenda and appends every record to `folder`."""
+class ServedPlan:
+    """What is measured on clusters of ours. `folder`: of the run; `port` 0: a free one.
+
+    `after_cell` gets each cluster and the trials of a cell, once they are measured. `inside` None:
+    nothing is looked at beside the load. `place`: where the load comes from.
+    """
 
     agenda: Agenda
-    folder: RunFolder
     run_id: str
-    observer: Observer
-    first_launch: int = 1  # number of the first launch; above 1 when a run is resumed
+    folder: Path
     host: str = "127.0.0.1"
-    port: int = 0  # 0: a free one
+    port: int = 0
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
-    inside: Inside | None = None  # None: nothing is looked at beside the load
-    requests: RequestsFile | None = None  # gets every request of every measured row
-    place: Here | FromNodes = field(default_factory=Here)  # where the load comes from
-    failed: bool = False
-    _done: int = 0
-    _to_come: int = 0
-    _left_s: float = 0.0
-    _hurt: bool = False  # a process of the cluster ended during the last load
-    _settling: Settling | None = None  # of the cell at hand, where its rows have no warm-up
-    _unsettled: bool = False  # what the last row left behind is not worked off
-    _without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
-    _slots: Mapping[str, int] = field(default_factory=dict)  # of the cell at hand, of an own app
-    _limits: JsonObject = field(default_factory=dict)
+    inside: Inside | None = None
+    place: Here | FromNodes = field(default_factory=Here)
+    width: int = 1
+    without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     @property
-    def planned(self) -> int:
-        """How many loads this sitting has to drive; of a growing load as far as is known now."""
-        return self._done + self._to_come
+    def about(self) -> bool:
+        """A ladder grows until it has had enough."""
+        return self.agenda.suite.ladder is not None
 
-    def run(self) -> bool:
-        """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
-        self._to_come = len(self.agenda.loads())
-        for offset, launch in enumerate(self.agenda.launches):
-            self._left_s = self.agenda.expected_s(self.agenda.launches[offset:])
-            self._launch(launch, self.first_launch + offset)
-        return not self.failed
+    @property
+    def launches(self) -> Sequence[LaunchPlan]:
+        """What is missing of the plan."""
+        return self.agenda.launches
 
-    def _launch(self, launch: LaunchPlan, number: int) -> None:
-        if launch.variant.python in self._without_ray:
-            self._fail("launch", LaunchFailed(NOT_TRIED), launch, number)
-            return
-        self._hurt = self._unsettled = False  # whatever ended was of another cluster
-        app = self.agenda.suite.app
-        most = max(app.replicas(cell) for cell, _ in launch.cells)
-        log = f"logs/launch-{number}.log"
-        spec = LaunchSpec(
-            launch.variant,
-            self.run_id,
-            str(number),
-            self.folder.path / log,
-            most_replicas=most,
-            host=self.host,
-            port=self.port,
-            metrics=self.inside is not None and self.inside.metrics,
-            folders=app.folders,
-            cpus=max(app.cpus(cell) for cell, _ in launch.cells),
-        )
-        started_at = now_iso()
-        serving = Serving(spec)
-        try:
-            self._say(launch, None, None, "launch: loading Ray")
-            serving.start(lambda phase: self._say(launch, None, None, _NEXT_PHASE[phase]))
-            self._work_off(launch, number, serving, started_at, log)
-        except LaunchFailed as error:
-            if not serving.imported:  # nor will it be the next time
-                self._without_ray.add(launch.variant.python)
-            self._fail("launch", error, launch, number)
-        finally:  # Ctrl-C comes this way too
-            self._say(launch, None, None, "teardown")
-            self.place.close()
-            self._teardown(serving, str(number))
+    def cells(self, launch: LaunchPlan) -> Sequence[CellRows]:
+        """The cells of a launch, with their rows."""
+        return launch.cells
 
-    def _teardown(self, serving: Serving, launch: str) -> None:
-        record_teardown(self.folder, launch, serving.close(), self._append_failure)
+    def work(self, launch: LaunchPlan, cell: CellRows) -> Listed[Load] | Climbing:
+        """The loads of a cell."""
+        return self.agenda.work(launch, *cell)
 
-    def _work_off(
-        self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
-    ) -> None:
-        """Deploys and measures cell after cell. Raises LaunchFailed when the launch is no good."""
-        proven = False
-        for place, (cell, trials) in enumerate(launch.cells):
-            rest = replace(launch, cells=launch.cells[place:])
-            later = self.agenda.launches[self.agenda.launches.index(launch) + 1 :]
-            self._left_s = self.agenda.expected_s([rest, *later]) - LAUNCH_S
-            after = len(self.agenda.loads([replace(rest, cells=rest.cells[1:]), *later]))
-            self._say(launch, cell, None, "deploy")
-            try:
-                deployed = serving.deploy(self.agenda.suite.app, cell)
-            except LaunchFailed as error:
-                if not proven or not serving.alive():
-                    raise
-                self._fail("deploy", error, launch, number, cell)
-                continue
-            if not proven:
-                self._prove(launch, number, serving, started_at, log)
-                proven = True
-            settled: JsonObject = {}
-            try:
-                settled = self._settle(launch, serving, cell)
-            finally:  # after a Ctrl-C too: the deploy is in force
-                self.folder.append(_deploy_record(str(number), cell, deployed, settled))
-            if self.agenda.suite.app.own is not None:
-                self._slots = slots_of(deployed.proof["replicas"])
-            self._limits = limits_of(deployed.proof["replicas"])
-            if self.inside is not None:
-                self.inside.deployed(serving)
-            measured = self._cell(launch, number, serving, cell, trials, after)
-            if self.after_cell is not None:
-                self.after_cell(serving, measured)
+    def expected_s(self, place: int, at: int | None = None) -> float:
+        """About how long the launches from this place on take."""
+        launch, *later = self.launches[place:]
+        if at is None:
+            return self.agenda.expected_s([launch, *later])
+        rest = replace(launch, cells=launch.cells[at:])
+        return self.agenda.expected_s([rest, *later]) - LAUNCH_S
 
-    def _cell(
-        self,
-        launch: LaunchPlan,
-        number: int,
-        serving: Serving,
-        cell: Cell,
-        trials: Sequence[PlannedTrial],
-        after: int,
-    ) -> list[Trial]:
-        """The loads of a deployed cell, those that were profiled left out; `after` loads of other
-        cells are to come. Raises LaunchFailed when the cluster is done for."""
-        measured = []
-        work = self.agenda.work(launch, cell, trials)
-        others_s = self._left_s - work.left_s()
-        while (todo := work.next()) is not None:
-            self._to_come, self._left_s = after + len(work.left()), others_s + work.left_s()
-            planned, profiled = todo
-            trial = self._trial(launch, number, serving, cell, planned, profiled)
-            measured += [] if trial is None or profiled else [trial]
-            work.add(planned, trial)
-            if not serving.alive():
-                raise LaunchFailed("the cluster process ended during a trial")
-            if (reason := serving.broken()) is not None:
-                raise LaunchFailed(f"{reason}: this cluster can do nothing more")
-            more = work.next() is not None or cell != launch.cells[-1][0]
-            shaken = self._hurt or (trial is not None and trial.flags.get("cut"))
-            if self._hurt and more and not self._healed(launch, number, serving, cell):
-                break
-            if shaken and more and self._settling is not None:
-                self._unsettled = not self._settling.recovered()
-        self._to_come, self._hurt = after, False
-        return measured
+    def name(self, launch: LaunchPlan) -> tuple[str, int]:
+        """The variant and its round."""
+        return launch.variant.name, launch.round
 
-    def _settle(self, launch: LaunchPlan, serving: Serving, cell: Cell) -> JsonObject:
-        """Where rows are of so many requests, without a warm-up: until one client is served
-        steadily. What came of it, for the record of the deploy."""
-        self._settling, self._unsettled = None, False
-        if self.agenda.suite.requests_per_client is None:
-            return {}
+    def bench(self, launch: LaunchPlan, number: int, journal: Journal) -> ServedBench:
+        """A cluster of the variant."""
+        return ServedBench(self, launch, number, journal)
 
-        def progress(now: LoadProgress) -> None:
-            self._say(launch, cell, None, "until one client is served steadily", now.rate)
 
-        load = load_of(self.agenda.suite, step_row(1), serving.url, cell)
-        self._settling = Settling(load, marks(self.run_id), progress)
-        return self._settling.first()
+class ServedBench(Bench[CellRows, Load]):
+    """One cluster of one variant."""
 
-    def _healed(self, launch: LaunchPlan, number: int, serving: Serving, cell: Cell) -> bool:
-        """Waits until what had ended has been replaced, and the cell is in force again."""
-        self._hurt = False
-        self._say(launch, cell, None, "wait for what ended to be replaced")
-        try:
-            deployed = serving.deploy(self.agenda.suite.app, cell)
-        except LaunchFailed as error:
-            if not serving.alive():
-                raise
-            self._fail("deploy", error, launch, number, cell)
-            return False
-        self.folder.append(_deploy_record(str(number), cell, deployed))
-        if self.inside is not None:
-            self.inside.deployed(serving)
-        return True
-
-    def _prove(
-        self, launch: LaunchPlan, number: int, serving: Serving, started_at: str, log: str
-    ) -> None:
-        began = time.monotonic()
-        proof = serving.prove()
-        seconds = {**serving.seconds, "proof": round(time.monotonic() - began, 4)}
-        self.folder.append(
-            Launch(
-                id=str(number),
-                variant=launch.variant,
-                round=launch.round,
-                started_at=started_at,
-                seconds=seconds,
-                proof=proof,
-                paths={"log": log},
+    def __init__(self, plan: ServedPlan, launch: LaunchPlan, number: int, journal: Journal) -> None:
+        self._plan, self._launch, self._journal = plan, launch, journal
+        self._suite, self._inside = plan.agenda.suite, plan.inside
+        self._part = Part(str(number), launch.variant, launch.round)
+        self.parts = (self._part,)
+        app, cells = self._suite.app, [cell for cell, _ in launch.cells]
+        self._serving = Serving(
+            LaunchSpec(
+                launch.variant,
+                plan.run_id,
+                self._part.number,
+                plan.folder / self._part.log,
+                most_replicas=max(map(app.replicas, cells)),
+                host=plan.host,
+                port=plan.port,
+                metrics=plan.inside is not None and plan.inside.metrics,
+                folders=app.folders,
+                cpus=max(map(app.cpus, cells)),
             )
         )
+        self._cell: Cell = {}
+        self._proven = False
+        self._hurt = False  # a process of the cluster ended during the last load
+        self._shaken = False  # the last load may have left requests behind
+        self._unsettled = False  # what the last row left behind is not worked off
+        self._settling: Settling | None = None  # of the cell, where its rows have no warm-up
+        self._slots: Mapping[str, int] = {}  # of the cell, of an own app
+        self._limits: JsonObject = {}
+        self._measured: list[Trial] = []
 
-    def _trial(
-        self,
-        launch: LaunchPlan,
-        number: int,
-        serving: Serving,
-        cell: Cell,
-        planned: PlannedTrial,
-        profiled: bool = False,
-    ) -> Trial | None:
-        left_s = self._left_s
-
-        def progress(now: LoadProgress) -> None:
-            self._left_s = left_s - now.elapsed_s
-            self._say(launch, cell, planned.row, now.phase_text, now.rate)
-
-        about = _about(launch, number, planned)
-        what = "trial"
-        if profiled:  # no trial of the plan: what fails here leaves the measured one as it is
-            what, about["key"] = "profile", None
-        self._say(launch, cell, planned.row, "profiled load" if profiled else "connect")
-        started_at, began = now_iso(), time.monotonic()
-        pressed: LoadInterrupted | None = None
-        log = None if self.requests is None or profiled else RequestLog()
+    def start(self) -> None:
+        """Starts Ray and Serve."""
+        if self._launch.variant.python in self._plan.without_ray:
+            raise LaunchFailed(NOT_TRIED)
+        self.begun = True
+        self._journal.say("launch: loading Ray")
         try:
-            with self._looking(serving, planned, profiled) as look:
+            self._serving.start(lambda phase: self._journal.say(NEXT_PHASE[phase]))
+        except LaunchFailed:
+            if not self._serving.imported:  # nor will it be the next time
+                self._plan.without_ray.add(self._launch.variant.python)
+            raise
+
+    def put(self, cell: CellRows) -> Sequence[tuple[Part, RunFailed]]:
+        """Deploys a cell; rows without a warm-up wait until one client is served steadily."""
+        self._cell, self._measured = cell[0], []
+        self._journal.say("deploy", cell=self._cell)
+        try:
+            deployed = self._serving.deploy(self._suite.app, self._cell)
+            if not self._proven:
+                seconds = self._serving.seconds
+                self._journal.append(self._part.proven(seconds, self._serving.prove))
+        except LaunchFailed as error:
+            return [(self._part, error)]
+        self._proven = True
+        settled: JsonObject = {}
+        try:
+            settled = self._settle()
+        finally:  # after a Ctrl-C too: the deploy is in force
+            self._record(deployed, settled)
+        if self._suite.app.own is not None:
+            self._slots = slots_of(deployed.proof["replicas"])
+        self._limits = limits_of(deployed.proof["replicas"])
+        if self._inside is not None:
+            self._inside.deployed(self._serving)
+        return []
+
+    def at(self, cell: CellRows) -> JsonObject:
+        """The cell as it is recorded."""
+        return label_of(cell[0])
+
+    def lost(self, part: Part) -> bool:
+        """A launch must be proven with its first cell."""
+        return not self._proven or not self._serving.alive()
+
+    def load(self, row: Load) -> Loaded:
+        """A row, or its profiled repetition."""
+        planned, profiled = row
+        self._recover()
+        what = "profile" if profiled else "trial"
+        self._journal.say(
+            "profiled load" if profiled else "connect", cell=self._cell, row=planned.row
+        )
+
+        def fault(message: str, what: str = what) -> Fault:
+            return Fault(what, message, self._part, planned, keyed=not profiled)
+
+        started_at, began = now_iso(), time.monotonic()
+        interrupted: KeyboardInterrupt | None = None
+        log = None if self._journal.requests is None or profiled else RequestLog()
+        looking = self._inside and self._inside.around(self._serving, planned, profiled=profiled)
+        try:
+            with looking or nullcontext() as look:
                 try:
-                    result = self.place.drive(serving)(
-                        load_of(self.agenda.suite, planned.row, serving.url, cell),
-                        timing_of(self.agenda.suite, planned.row),
-                        on_progress=progress,
-                        mark=marks(self.run_id),
+                    result = self._plan.place.drive(self._serving)(
+                        self._load(planned.row),
+                        timing_of(self._suite, planned.row),
+                        on_progress=self._progress(planned.row),
+                        mark=marks(self._plan.run_id),
                         log=log,
                     )
                 except LoadInterrupted as early:
-                    result, pressed = early.result, early
+                    result, interrupted = early.result, early
         except LoadError as error:
-            ended = serving.casualties()
-            self._hurt = bool(ended)
-            message = "; ".join([str(error), *ended])
-            self._append_failure(Failure(what, message, now_iso(), **about))
-            return None
-        finally:
-            self._left_s = left_s - self.agenda.expected_load_s(profiled)
-            self._done, self._to_come = self._done + 1, self._to_come - 1
-        if not serving.alive():
-            if pressed is not None:
-                raise pressed
-            return None  # the caller records why: this was no measure of a living cluster
-        trial = trial_of(planned, str(number), started_at, result, time.monotonic() - began)
+            ended = self._serving.casualties()
+            self._hurt = self._shaken = bool(ended)
+            return Loaded(faults=(fault("; ".join([str(error), *ended])),))
+        if not self._serving.alive():  # this was no measure of a living cluster
+            return Loaded(ended=interrupted)
+        trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)
         trial = replace(trial, slots=self._slots, limits=self._limits)
         if look is not None:
             trial = look.add_to(trial, result)
         if self._unsettled:
             trial = replace(trial, flags={**trial.flags, "unsettled": True})
             self._unsettled = False
-        if pressed is not None:
+        if interrupted is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
-        ended = serving.casualties() if pressed is None else []
-        stopped: KeyboardInterrupt | None = None
-        try:
-            if pressed is None and not profiled and not ended:
-                trial = self._waits(trial, launch, serving, cell)
-        except KeyboardInterrupt as early:  # what was measured is whole, and is kept
-            stopped = early
-        try:
-            self.folder.append(trial)
-        finally:  # where it cannot be kept, it is at least seen
-            self.observer.trial(trial, self._done, self.planned)
-        if self.requests is not None and log is not None:
-            self.requests.append(planned.key, log)
-        if stopped is not None:
-            raise stopped
-        if pressed is not None:
-            done = f"{len(result.windows)} of {self.agenda.suite.windows} windows"
-            if planned.row.requests is not None:
-                done = f"{trial.counts.completed:,} of {planned.row.requests:,} requests"
-            message = f"interrupted after {done}"
-            self._append_failure(Failure(what, message, now_iso(), **about))
-            raise pressed
-        for one in ended:
-            self._hurt = True
-            message = f"{one} during the trial: the figures are of a broken cluster"
-            self._append_failure(Failure(what, message, now_iso(), **about))
-        for lost in result.failures:
-            message = f"{lost.who} failed: {lost.reason}"
-            self._append_failure(Failure("worker", message, now_iso(), **about))
+            done = self._done(trial, result)
+            return Loaded((trial,), (fault(f"interrupted after {done}"),), interrupted, log)
+        ended = self._serving.casualties()
+        self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.get("cut"))
+        if not profiled and not ended:
+            try:
+                trial = self._waits(trial)
+            except KeyboardInterrupt as early:  # what was measured is whole, and is kept
+                interrupted = early
+        faults = [
+            *(
+                fault(f"{one} during the trial: the figures are of a broken cluster")
+                for one in ended
+            ),
+            *(fault(f"{lost.who} failed: {lost.reason}", "worker") for lost in result.failures),
+        ]
         if trial.counts.completed == 0:
-            self._append_failure(Failure(what, none_succeeded(trial), now_iso(), **about))
-        return trial
+            faults.append(fault(none_succeeded(trial)))
+        self._measured += [] if profiled else [trial]
+        return Loaded((trial,), tuple(faults), interrupted, log)
 
-    def _waits(self, trial: Trial, launch: LaunchPlan, serving: Serving, cell: Cell) -> Trial:
+    def check(self) -> None:
+        """Nothing more can be done without the cluster, or a process that it does not replace."""
+        if not self._serving.alive():
+            raise LaunchFailed("the cluster process ended during a trial")
+        if (reason := self._serving.broken()) is not None:
+            raise LaunchFailed(f"{reason}: this cluster can do nothing more")
+
+    def leave(self, cell: CellRows, whole: bool) -> Fault | None:
+        """Hands on what was measured, once the next cell may come."""
+        if not whole:
+            return None
+        fault = None
+        try:
+            if cell[0] != self._launch.cells[-1][0]:
+                self._recover()
+        except CellFailed as error:
+            fault = Fault("deploy", error.cause, self._part, self.at(cell))
+        if self._plan.after_cell is not None:
+            self._plan.after_cell(self._serving, self._measured)
+        return fault
+
+    def close(self, part: Part) -> Reaped:
+        """Ends the load actors, and the cluster."""
+        self._plan.place.close()
+        return self._serving.close()
+
+    # ------------------------------------------------------------------------ beside the loads
+
+    def _load(self, row: Row) -> LoadSpec:
+        return load_of(self._suite, row, self._serving.url, self._cell)
+
+    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+        def progress(now: Progress) -> None:
+            self._journal.say(phase or now.phase_text, cell=self._cell, row=row, rate=now.rate)
+
+        return progress
+
+    def _done(self, trial: Trial, result: LoadResult) -> str:
+        """How far an interrupted row came."""
+        requests = trial.row.requests
+        if requests is not None:
+            return f"{trial.counts.completed:,} of {requests:,} requests"
+        return f"{len(result.windows)} of {self._suite.windows} windows"
+
+    def _record(self, deployed: Deployed, settled: JsonObject) -> None:
+        seconds, label = round(deployed.seconds, 4), label_of(self._cell)
+        self._journal.append(
+            Deploy(self._part.number, label, seconds, deployed.in_place, deployed.proof, settled)
+        )
+
+    def _settle(self) -> JsonObject:
+        """Where rows are of so many requests, without a warm-up: until one client is served
+        steadily. What came of it, for the record of the deploy."""
+        self._settling, self._unsettled = None, False
+        if self._suite.requests_per_client is None:
+            return {}
+        progress = self._progress(None, "until one client is served steadily")
+        load = self._load(step_row(1))
+        self._settling = Settling(load, marks(self._plan.run_id), progress)
+        return self._settling.first()
+
+    def _recover(self) -> None:
+        """After a row that hurt the cluster: waits until what had ended is replaced and the cell is
+        in force again, and until one client is served as at first. Raises CellFailed."""
+        hurt, shaken = self._hurt, self._shaken
+        self._hurt = self._shaken = False
+        if hurt:
+            self._journal.say("wait for what ended to be replaced", cell=self._cell)
+            try:
+                deployed = self._serving.deploy(self._suite.app, self._cell)
+            except LaunchFailed as error:
+                if not self._serving.alive():
+                    raise
+                raise CellFailed(error) from None
+            self._record(deployed, {})
+            if self._inside is not None:
+                self._inside.deployed(self._serving)
+        if shaken and self._settling is not None:
+            self._unsettled = not self._settling.recovered()
+
+    def _waits(self, trial: Trial) -> Trial:
         """The trial with what requests wait in, where nothing full explains it: seen in a further
         load, of which nothing else is kept. Ctrl-C ends it."""
-        app = self.agenda.suite.app
+        app, inside, place = self._suite.app, self._inside, self._plan.place
         front = app.front if app.own is None else app.own.front
-        if self.inside is None or not self.inside.sample or not isinstance(self.place, Here):
+        if inside is None or not inside.sample or not isinstance(place, Here):
             return trial
         if trial.flags.get("cut") or not worth_a_look(trial, front):
             return trial
-        self._say(launch, cell, trial.row, "look at what requests wait in")
-        load = load_of(self.agenda.suite, trial.row, serving.url, cell)
-        seen = look_at_waits(serving, trial, load, self.place.drive(serving), marks(self.run_id))
-        self.inside.loaded_between()
+        self._journal.say("look at what requests wait in", cell=self._cell, row=trial.row)
+        load, mark = self._load(trial.row), marks(self._plan.run_id)
+        seen = look_at_waits(self._serving, trial, load, place.drive(self._serving), mark)
+        inside.loaded_between()
         return replace(trial, waits=seen)
-
-    def _looking(
-        self, serving: Serving, planned: PlannedTrial, profiled: bool
-    ) -> AbstractContextManager[Look | None]:
-        if self.inside is None:
-            return nullcontext()
-        return self.inside.around(serving, planned, profiled=profiled)
-
-    def _fail(
-        self,
-        what: str,
-        error: LaunchFailed,
-        launch: LaunchPlan,
-        number: int | None = None,
-        cell: Cell | None = None,
-    ) -> None:
-        log = (f"log: {error.log}",) if error.log else ()
-        self._append_failure(
-            Failure(
-                what,
-                str(error),
-                now_iso(),
-                launch=None if number is None else str(number),
-                variant=launch.variant.name,
-                round=launch.round,
-                cell=None if cell is None else label_of(cell),
-                detail=(*error.detail, *log),
-            )
-        )
-
-    def _append_failure(self, failure: Failure) -> None:
-        self.failed = True
-        self.folder.append(failure)
-        self.observer.failure(failure)
-
-    def _say(
-        self,
-        launch: LaunchPlan,
-        cell: Cell | None,
-        row: Row | None,
-        phase: str,
-        rate: float | None = None,
-    ) -> None:
-        number = min(self._done + 1, self.planned)
-        left_s = max(0.0, self._left_s)
-        about = self.agenda.suite.ladder is not None
-        self.observer.step(
-            Step(number, self.planned, launch, cell, row, phase, rate, left_s, about)
-        )
-
-
-def _deploy_record(
-    launch: str, cell: Cell, deployed: Deployed, settled: JsonObject | None = None
-) -> Deploy:
-    seconds = round(deployed.seconds, 4)
-    return Deploy(launch, label_of(cell), seconds, deployed.in_place, deployed.proof, settled or {})
-
-
-def _about(launch: LaunchPlan, number: int, planned: PlannedTrial) -> dict[str, Any]:
-    return {
-        "key": planned.key,
-        "launch": str(number),
-        "variant": launch.variant.name,
-        "round": launch.round,
-        "cell": planned.cell,
-        "row": planned.row,
-    }

@@ -1,38 +1,39 @@
 """Loads against servers that are already there: drive, and make the record. Starts no server.
 
 Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
-works on it. What a load is belongs to load/, whole runs to served.py.
+works on it. What a load is belongs to load/, runs on clusters of ours to served.py.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from serve_bench.analysis.climb import Climb, throughput_of
+from serve_bench.analysis.climb import Climb
+from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.load_result import Progress as LoadProgress
+from serve_bench.core.load_result import Counts, Progress, Warmup
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import A_RATE, LaunchPlan, trial_of
+from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Failure, Metric, PlannedTrial, Trial, VariantUsed
+from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
+from serve_bench.runner.agenda import Climbing
+from serve_bench.runner.agenda import Load as Step
 from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.load_place import Drive, FromNodes, Here
-from serve_bench.runner.observer import Observer, Step
-from serve_bench.runner.requests_file import RequestsFile
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Part
 from serve_bench.serving.strays import marks, run_directory
-from serve_bench.store import RunFolder, StoreError, now_iso
+from serve_bench.store import StoreError, now_iso
 
 
 @dataclass(frozen=True)
@@ -53,133 +54,111 @@ class Service:
 
 
 @dataclass
-class UrlLadders:
+class UrlPlan:
     """A ladder of closed-loop users against each service, one service after the other.
 
-    Every record goes to `folder`. A step that fails counts as served nothing, and the rest goes on.
+    `each`: requests of each client, where they end a step; `timeout_s`: of a request. `folder`: of
+    the run; `place`: where the load comes from. A step that fails counts as served nothing, and the
+    rest goes on.
     """
 
-    services: tuple[Service, ...]
+    launches: tuple[Service, ...]
     ladder: Ladder
     timing: Timing
-    folder: RunFolder
+    folder: Path
     run_id: str
-    observer: Observer
     sample: bool = True
-    failed: bool = False
-    each: int | None = None  # requests of each client, where they end a step
+    each: int | None = None
     timeout_s: float = 30.0
-    requests: RequestsFile | None = None
-    place: Here | FromNodes = field(default_factory=Here)  # where the load comes from
-    _done: int = 0
+    place: Here | FromNodes = field(default_factory=Here)
+    about: bool = True
+    width: int = 1
 
-    def run(self) -> bool:
-        """Climbs all. True if nothing failed. KeyboardInterrupt ends it."""
-        for at, service in enumerate(self.services):
-            later = (len(self.services) - at - 1) * self.ladder.expected_steps
-            climb = Climb(self.ladder, service.name, 1, {}, self.each)
-            flags = {}
-            settling = self._settling(service, climb, later)
-            if self.each is not None and not is_settled(settling.first()):
-                flags["unsettled"] = True
-            while (planned := climb.next()) is not None:
-                of, left_s = self._done + climb.expected_left + later, self._left_s(climb, later)
-                trial = self._step(service, planned, of, left_s, flags)
-                climb.add(planned.row, throughput_of(trial))
-                cut_off = trial is not None and trial.flags.get("cut")
-                waits = cut_off and climb.next() is not None
-                flags = {"unsettled": True} if waits and not settling.recovered() else {}
-        return not self.failed
+    def cells(self, launch: Service) -> Sequence[Service]:
+        """A service is its only cell."""
+        return (launch,)
 
-    def _settling(self, service: Service, climb: Climb, later: int) -> Settling:
-        launch = LaunchPlan(VariantUsed(service.name), 1, ())
+    def work(self, launch: Service, cell: Service) -> Climbing:
+        """The steps of the ladder."""
+        timing = self.timing
 
-        def progress(now: LoadProgress) -> None:
-            phase, of = "until one client is served steadily", climb.expected_left + later
-            left_s = self._left_s(climb, later)
-            step = Step(
-                self._done + 1, self._done + of, launch, None, None, phase, now.rate, left_s
-            )
-            self.observer.step(replace(step, about=True))
+        def cost(row: Row | None, rate: float) -> float:
+            if row is None:
+                return timing.warmup_min_s + timing.measured_s
+            return min(timing.measured_s, (row.requests or 0) / rate)
 
-        load = Load(service.request, timeout_s=self.timeout_s)
-        return Settling(load, marks(self.run_id), progress)
+        return Climbing(Climb(self.ladder, launch.name, 1, {}, self.each), cost)
 
-    def _left_s(self, climb: Climb, later: int) -> float:
-        """About how long this ladder and `later` steps of others take."""
-        a_step_s = self.timing.warmup_min_s + self.timing.measured_s
-        if self.each is None:
-            return (climb.expected_left + later) * a_step_s
-        rate = max((one.throughput for one in climb.steps), default=0.0) or A_RATE
-        most_s = self.timing.measured_s
-        each = [min(most_s, (row.requests or 0) / rate) for row in climb.rows_left]
-        return sum(each) + later * sum(each) / max(1, len(each))
+    def expected_s(self, place: int, at: int | None = None) -> float:
+        """About how long the ladders from this place on take."""
+        return sum(self.work(one, one).left_s() for one in self.launches[place:])
 
-    def _step(
-        self,
-        service: Service,
-        planned: PlannedTrial,
-        of: int,
-        left_s: float,
-        flags: Mapping[str, bool],
-    ) -> Trial | None:
-        launch = LaunchPlan(VariantUsed(service.name), 1, ())
+    def name(self, launch: Service) -> tuple[str, int]:
+        """The service."""
+        return launch.name, 1
 
-        def progress(now: LoadProgress) -> None:
-            left = max(0.0, left_s - now.elapsed_s)
-            step = Step(
-                self._done + 1, of, launch, None, planned.row, now.phase_text, now.rate, left
-            )
-            self.observer.step(replace(step, about=True))
+    def bench(self, launch: Service, number: int, journal: Journal) -> UrlBench:
+        """The service as it is."""
+        return UrlBench(self, launch, journal)
 
+
+class UrlBench(Bench[Service, Step]):
+    """A service that is there already: nothing is launched, and nothing ended."""
+
+    def __init__(self, plan: UrlPlan, service: Service, journal: Journal) -> None:
+        self._plan, self._service, self._journal = plan, service, journal
+        self._flags: dict[str, bool] = {}  # of the next trial
+        self._cut = False  # the last row left requests behind
+        load = Load(service.request, timeout_s=plan.timeout_s)
+        progress = self._progress(None, "until one client is served steadily")
+        self._settling = Settling(load, marks(plan.run_id), progress)
+
+    def put(self, cell: Service) -> Sequence[tuple[Part, RunFailed]]:
+        """Rows without a warm-up wait until one client is served steadily."""
+        if self._plan.each is not None and not is_settled(self._settling.first()):
+            self._flags = {"unsettled": True}
+        return ()
+
+    def load(self, row: Step) -> Loaded:
+        """A step of the ladder."""
+        plan, planned = self._plan, row[0]
+        if self._cut and not self._settling.recovered():
+            self._flags = {"unsettled": True}
+        flags, self._flags, self._cut = self._flags, {}, False
         load = Load(
-            service.request,
+            self._service.request,
             connections=planned.row.connections,
-            each=self.each,
-            timeout_s=self.timeout_s,
+            each=plan.each,
+            timeout_s=plan.timeout_s,
         )
-        samples = self.folder.path if self.sample else None
-        log = None if self.requests is None else RequestLog()
+        log = None if self._journal.requests is None else RequestLog()
         try:
             driven = drive_url(
-                load, self.timing, planned, self.run_id, progress, samples, log, self.place.drive()
+                load,
+                plan.timing,
+                planned,
+                plan.run_id,
+                self._progress(planned.row),
+                plan.folder if plan.sample else None,
+                log,
+                plan.place.drive(),
             )
         except LoadError as error:
-            self._fail("trial", planned, str(error))
-            return None
-        finally:
-            self._done += 1
-        driven = replace(driven, trial=replace(driven.trial, flags={**driven.trial.flags, **flags}))
-        try:
-            self.folder.append(driven.trial)
-        finally:  # where it cannot be kept, it is at least seen
-            self.observer.trial(driven.trial, self._done, of)
-        if self.requests is not None and log is not None:
-            self.requests.append(planned.key, log)
-        for what, messages in (("worker", driven.lost), ("samples", driven.not_kept)):
-            for message in messages:
-                self._fail(what, planned, message)
-        if driven.trial.flags.get("interrupted"):
-            self._fail("trial", planned, "interrupted")
-            raise KeyboardInterrupt
-        if driven.trial.counts.completed == 0:
-            self._fail("trial", planned, none_succeeded(driven.trial))
-        return driven.trial
+            return Loaded(faults=(Fault("trial", str(error), at=planned),))
+        trial = replace(driven.trial, flags={**driven.trial.flags, **flags})
+        self._cut = bool(trial.flags.get("cut"))
+        told = [*(("worker", one) for one in driven.lost)]
+        told += [("samples", one) for one in driven.not_kept]
+        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
+        if interrupted is not None:
+            told.append(("trial", "interrupted"))
+        elif trial.counts.completed == 0:
+            told.append(("trial", none_succeeded(trial)))
+        faults = tuple(Fault(what, message, at=planned) for what, message in told)
+        return Loaded((trial,), faults, interrupted, log)
 
-    def _fail(self, what: str, planned: PlannedTrial, message: str) -> None:
-        self.failed = True
-        failure = Failure(
-            what,
-            message,
-            now_iso(),
-            key=planned.key,
-            variant=planned.variant,
-            round=1,
-            cell=planned.cell,
-            row=planned.row,
-        )
-        self.folder.append(failure)
-        self.observer.failure(failure)
+    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+        return lambda now: self._journal.say(phase or now.phase_text, row=row, rate=now.rate)
 
 
 def drive_url(
@@ -187,7 +166,7 @@ def drive_url(
     timing: Timing,
     planned: PlannedTrial,
     run_id: str,
-    progress: Callable[[LoadProgress], None],
+    progress: Callable[[Progress], None],
     samples: Path | None = None,
     log: RequestLog | None = None,
     drive: Drive = drive_load,
@@ -265,7 +244,7 @@ def drive_profiled(
     timing: Timing,
     planned: PlannedTrial,
     run_id: str,
-    progress: Callable[[LoadProgress], None],
+    progress: Callable[[Progress], None],
     profiling: Profiling,
     processes: Sequence[Profilable],
 ) -> Driven:

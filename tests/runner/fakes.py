@@ -133,7 +133,7 @@ class Script:
     def step(self, step: Any) -> None:
         """A step of progress as one line."""
         about = "~" if step.about else ""
-        who = f"{step.launch.variant.name} r{step.launch.round}"
+        who = f"{step.who} r{step.round}"
         cell = "" if step.cell is None else json.dumps(dict(step.cell), sort_keys=True)
         row = "" if step.row is None else step.row.label
         rate = "" if step.rate is None else f" {step.rate:g}"
@@ -352,6 +352,8 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {"1": threading.Event()}
 
     def begin(self: Serving, apart_from: range = range(0)) -> None:
+        if apart_from == range(0):  # a new launch
+            script.dead, script.broken = False, None
         self.port, ended[self.spec.name] = 1000 * int(self.spec.name), threading.Event()
         script.call("begin", self.spec.name)
 
@@ -427,6 +429,7 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: RpcBackend) -> None:
+        script.dead = False
         script.call("start", f"{self.name} {self.backend}")
         self.start_s, self.versions, self.port = 1.5, {"torch": "2"}, 29500
 

@@ -14,14 +14,13 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench.benchmarks.rpc.backend import RpcFailed
+from serve_bench.benchmarks.rpc.bench import RpcPlan
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
-from serve_bench.benchmarks.rpc.runner import RpcRunner
+from serve_bench.benchmarks.scale.bench import ScalePlan
 from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
-from serve_bench.benchmarks.scale.runner import ScaleRunner
+from serve_bench.benchmarks.versus.bench import PairPlan
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
-from serve_bench.benchmarks.versus.runner import VersusRunner
 from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.ladder import Ladder
@@ -32,8 +31,9 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.runner.agenda import Agenda, rest_of
-from serve_bench.runner.served import Runner
-from serve_bench.runner.url import Service, UrlLadders
+from serve_bench.runner.runner import Runner
+from serve_bench.runner.served import ServedPlan
+from serve_bench.runner.url import Service, UrlPlan
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.store import RunFolder, StoreError, read
 from tests.records import run as run_record
@@ -70,10 +70,7 @@ def launch_failed(words: str = "it did not come up") -> LaunchFailed:
     return LaunchFailed(words, ("a line",), Path("logs/launch.log"))
 
 
-def rpc_failed(words: str = "observer 22 ended") -> RpcFailed:
-    return RpcFailed(words, ("a line",), Path("logs/launch.log"))
-
-
+ENDED = launch_failed("observer 22 ended")
 REFUSED = LoadError("connect", "127.0.0.1", 1000, "refused")
 
 
@@ -106,7 +103,7 @@ def served(
 ) -> Make:
     ladder = None if each is None else Ladder((1, 2, 4))
 
-    def make(script: Script, folder: RunFolder, again: bool) -> Runner:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
         matrix: Any = {"num_replicas": (1, 2)} if each is None else {}
         flags = Overrides(
             variants=variants,
@@ -131,25 +128,19 @@ def served(
             script.note(f"after cell, {len(trials)} trials")
 
         looking: Any = Looking(script) if inside or profile else None
-        return Runner(
-            agenda,
-            folder,
-            "abc123",
-            script,
-            first_launch=5 if again else 1,
-            after_cell=after_cell,
-            inside=looking,
-        )
+        served = ServedPlan(agenda, "abc123", folder.path, after_cell=after_cell, inside=looking)
+        return Runner(served, folder, script, first_launch=5 if again else 1)
 
     return make
 
 
 def url(each: int | None = None) -> Make:
-    def make(script: Script, folder: RunFolder, again: bool) -> UrlLadders:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
         services = tuple(Service(one, Request(f"http://{one}:1/")) for one in ("a", "b"))
         folder.append(run_record())
         timing = Timing(1.0, 5.0, 3, 1.0)
-        return UrlLadders(services, Ladder((1, 2, 4)), timing, folder, "abc123", script, each=each)
+        ladders = UrlPlan(services, Ladder((1, 2, 4)), timing, folder.path, "abc123", each=each)
+        return Runner(ladders, folder, script)
 
     return make
 
@@ -159,7 +150,7 @@ OTHER = Side("optimized", replace(BUILT_IN_VARIANTS["optimized"], python="other/
 
 
 def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, Side] = SIDES) -> Make:
-    def make(script: Script, folder: RunFolder, again: bool) -> VersusRunner:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
         suite = VersusSuite(
             "mine",
             sides,
@@ -179,22 +170,21 @@ def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, Side] = SIDES)
         else:
             folder.append(run_record(*(one for at in every for one in at.planned)))
         services = tuple(Service(one, Request(f"http://{one}:1/")) for one in ("a", "b"))
-        return VersusRunner(
+        pairs = PairPlan(
             suite,
             versus_plan(suite, done),
-            folder,
+            folder.path,
             "abc123",
-            script,
-            services=(services[0], services[1]) if urls else None,
-            first_launch=5 if again else 1,
-            chosen=chosen,
+            (services[0], services[1]) if urls else None,
+            chosen,
         )
+        return Runner(pairs, folder, script, first_launch=5 if again else 1)
 
     return make
 
 
 def rpc(sample: bool = False) -> Make:
-    def make(script: Script, folder: RunFolder, again: bool) -> RpcRunner:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
         worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
         suite = RpcSuite(
             ("torch", "ray"), worlds, "world_size", "localhost", 29500, episodes=2, sample=sample
@@ -207,13 +197,14 @@ def rpc(sample: bool = False) -> Make:
         else:
             folder.append(run_record(*(at for one in rpc_plan(suite) for _, at in one.worlds)))
         first = 5 if again else 1
-        return RpcRunner(suite, rpc_plan(suite, done), folder, "abc123", script, first_launch=first)
+        launches = RpcPlan(suite, rpc_plan(suite, done), folder.path, "abc123")
+        return Runner(launches, folder, script, first_launch=first)
 
     return make
 
 
 def scale(workload: Any = "single", **other: Any) -> Make:
-    def make(script: Script, folder: RunFolder, again: bool) -> ScaleRunner:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
         suite: ScaleSuite = scale_suite(workload, **{"launches": 2, "size": 2, **other})
         done: list[str] = []
         if again:
@@ -222,9 +213,8 @@ def scale(workload: Any = "single", **other: Any) -> Make:
             every = [at for one in scale_plan(suite) for cell in one.cells for at in cell.rows]
             folder.append(run_record(*every))
         first = 5 if again else 1
-        return ScaleRunner(
-            suite, scale_plan(suite, done), folder, "abc123", script, first_launch=first
-        )
+        sizes = ScalePlan(suite, scale_plan(suite, done), folder.path, "abc123")
+        return Runner(sizes, folder, script, first_launch=first)
 
     return make
 
@@ -338,17 +328,17 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         versus(urls=True), lambda _: {"slices 2": KeyboardInterrupt()}
     ),
     "rpc": Scenario(rpc(sample=True)),
-    "rpc, a launch fails": Scenario(rpc(), lambda _: {"start 1": rpc_failed()}),
-    "rpc, a world fails": Scenario(rpc(), lambda _: {"world 1": rpc_failed()}),
+    "rpc, a launch fails": Scenario(rpc(), lambda _: {"start 1": ENDED}),
+    "rpc, a world fails": Scenario(rpc(), lambda _: {"world 1": ENDED}),
     "rpc, a world kills": Scenario(
-        rpc(), lambda script: {"world 1": lambda _: _raise(rpc_failed(), script)}
+        rpc(), lambda script: {"world 1": lambda _: _raise(ENDED, script)}
     ),
-    "rpc, a warm-up fails": Scenario(rpc(), lambda _: {"episode 2": rpc_failed()}),
-    "rpc, an episode fails": Scenario(rpc(), lambda _: {"episode 4": rpc_failed()}),
+    "rpc, a warm-up fails": Scenario(rpc(), lambda _: {"episode 2": ENDED}),
+    "rpc, an episode fails": Scenario(rpc(), lambda _: {"episode 4": ENDED}),
     "rpc, the program ends": Scenario(
-        rpc(), lambda script: {"episode 4": lambda _: _raise(rpc_failed(), script)}
+        rpc(), lambda script: {"episode 4": lambda _: _raise(ENDED, script)}
     ),
-    "rpc, a world does not end": Scenario(rpc(), lambda _: {"end 1": rpc_failed()}),
+    "rpc, a world does not end": Scenario(rpc(), lambda _: {"end 1": ENDED}),
     "rpc, Ctrl-C in a warm-up": Scenario(rpc(), lambda _: {"episode 1": KeyboardInterrupt()}),
     "rpc, Ctrl-C in an episode": Scenario(
         rpc(), lambda _: {"episode 4": KeyboardInterrupt()}, resumed=True

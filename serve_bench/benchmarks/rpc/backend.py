@@ -22,7 +22,7 @@ import psutil
 
 from serve_bench.benchmarks.rpc.request import RpcSuite, World
 from serve_bench.core.app_spec import APPS_PACKAGE
-from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.errors import BadInput
 from serve_bench.core.proof import role_of
 from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import memory_limit_bytes, pss_bytes
@@ -38,6 +38,7 @@ from serve_bench.serving.launch_spec import (
     open_to_network,
     own_ray_version,
 )
+from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
 # --------------------------------------------------------------------------------------------------
@@ -164,14 +165,6 @@ _CHATTER: Final = (
 _SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
 
 
-class RpcFailed(RunFailed):
-    """A backend or a world did not come up, or broke. `log`: where the rest can be read."""
-
-    def __init__(self, message: str, detail: tuple[str, ...], log: Path) -> None:
-        super().__init__(message, detail)
-        self.log = log
-
-
 @dataclass(frozen=True)
 class People:
     """The pids of a world that is up, and the seconds that it took."""
@@ -202,7 +195,7 @@ class RpcBackend:
         return run_directory(self.run_id) / self.name
 
     def start(self) -> None:
-        """Starts the program, and Ray or Serve with it. Raises RpcFailed."""
+        """Starts the program, and Ray or Serve with it. Raises LaunchFailed."""
         for part in ("r", "p"):
             (self.directory / part).mkdir(parents=True)
         make_token(self.directory)
@@ -229,7 +222,7 @@ class RpcBackend:
         )
 
     def world(self, world: World) -> People:
-        """Makes the processes of a world, in place of the former one. Raises RpcFailed."""
+        """Makes the processes of a world, in place of the former one. Raises LaunchFailed."""
         self._people = None
         body = {
             **asdict(world),
@@ -248,12 +241,12 @@ class RpcBackend:
 
     def episode(self) -> Mapping[str, Any]:
         """One episode as it was measured: `agent_ns`, `observer_ns` of each, `began_ns`,
-        `ended_ns`. Raises RpcFailed, which names the process that broke it."""
+        `ended_ns`. Raises LaunchFailed, which names the process that broke it."""
         patience_s = WORLD_TIMEOUT_S + self.suite.steps * self.suite.timeout_s
         return self._ask("episode", {"steps": self.suite.steps}, patience_s)
 
     def end_world(self) -> None:
-        """Ends the processes of the world. Raises RpcFailed."""
+        """Ends the processes of the world. Raises LaunchFailed."""
         self._people = None
         self._ask("end", {}, WORLD_TIMEOUT_S)
 
@@ -310,7 +303,7 @@ class RpcBackend:
             detail = [line for line in error.detail if line.strip()]
             if not self._child.alive():
                 detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
-            raise RpcFailed(str(error), tuple(detail[-_DETAIL_LINES:]), self.log) from None
+            raise LaunchFailed(str(error), tuple(detail[-_DETAIL_LINES:]), self.log) from None
 
     def _stopped(self) -> str | None:
         """Why the program can give no answer: a signal has stopped it; None while it runs."""

@@ -1,8 +1,7 @@
 """The rows of a size of `serve-bench scale`: the load is driven, and becomes the record of a trial.
 
 Rule: where a load comes from, what it is asked with and how it is recorded stand here; how nodes
-load is nodes/, how a handle is called the cluster's program. What broke a row is kept until its
-record is written.
+load is nodes/, how a handle is called the cluster's program.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -46,33 +46,50 @@ from serve_bench.nodes import NodeCrew, NodesInterrupted, NodesResult
 from serve_bench.observing.host import pss_bytes
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, sampler_of
+from serve_bench.runner.runner import Fault, Journal, Loaded, Part
 from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder, StoreError, now_iso
+from serve_bench.store import StoreError, now_iso
 
 DRAIN_S = 5.0
-
-Say = Callable[..., None]
-Note = Callable[[str, str, int, PlannedTrial], None]
 
 
 @dataclass
 class Rows:
-    """Measures rows on one cluster. `launch` is its number; `say` is told what goes on, `note` what
-    went wrong with a row."""
+    """Measures rows on one cluster, whose launch is `part`. `folder`: of the run."""
 
     suite: ScaleSuite
     cluster: OwnCluster | AttachedCluster
-    folder: RunFolder
+    folder: Path
     run_id: str
-    launch: int
-    say: Say
-    note: Note
+    part: Part
+    journal: Journal
     _crew: NodeCrew | None = None
-    _ended: BaseException | None = field(default=None)
+    _faults: list[Fault] = field(default_factory=list)  # of the row
+    _ended: BaseException | None = field(default=None)  # what ended the row early
 
-    def measure(self, cell: ScaleCell, put: Put, planned: PlannedTrial) -> Trial | None:
-        """One row; None where nothing was measured, which is recorded. KeyboardInterrupt and
-        RunFailed that ended it early are kept for `raise_what_ended_it`."""
+    def measure(self, cell: ScaleCell, put: Put, planned: PlannedTrial) -> Loaded:
+        """One row."""
+        self._faults, self._ended = [], None
+        trial = self._trial(cell, put, planned)
+        trials = () if trial is None else (trial,)
+        return Loaded(trials, tuple(self._faults), self._ended)
+
+    def say(
+        self,
+        cell: ScaleCell,
+        phase: str,
+        planned: PlannedTrial | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """What goes on, told with the size where there are several."""
+        if len(self.suite.replicas) > 1:
+            phase = f"{cell.replicas:,} replicas: {phase}"
+        self.journal.say(phase, row=None if planned is None else planned.row, rate=rate)
+
+    def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
+        self._faults.append(Fault(what, message, self.part, planned))
+
+    def _trial(self, cell: ScaleCell, put: Put, planned: PlannedTrial) -> Trial | None:
         self.say(cell, "connect", planned)
         try:
             if planned.row.client == HANDLE:
@@ -82,7 +99,7 @@ class Rows:
             else:
                 trial = self._from_nodes(cell, put, planned)
         except (LoadError, RunFailed) as error:
-            self.note("trial", str(error), self.launch, planned)
+            self._note("trial", str(error), planned)
             why = self.cluster.broken() if self.cluster.alive() else "the cluster ended"
             if why is not None:
                 self._ended = RunFailed(f"{why}: it can do nothing more")
@@ -90,19 +107,13 @@ class Rows:
         if isinstance(self.cluster, OwnCluster):
             for one in self.cluster.casualties():
                 message = f"{one} during the trial: the figures are of a broken cluster"
-                self.note("trial", message, self.launch, planned)
+                self._note("trial", message, planned)
             if (why := self.cluster.broken()) is not None and self._ended is None:
                 self._ended = RunFailed(f"{why}: the cluster can do nothing more")
         trial = judged(trial)
         if (told := why_invalid(trial)) is not None:
-            self.note("trial", told, self.launch, planned)
+            self._note("trial", told, planned)
         return trial
-
-    def raise_what_ended_it(self) -> None:
-        """Raises what ended the last row early, if anything did."""
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            raise ended
 
     def close(self) -> None:
         """Ends the load actors."""
@@ -133,7 +144,7 @@ class Rows:
             ended_ns = time.time_ns()
         trial = handle_trial(
             planned,
-            str(self.launch),
+            self.part.number,
             started_at,
             told,
             suite.warmup_s,
@@ -162,9 +173,9 @@ class Rows:
                 result = self._driven(cell, planned, load)
             except LoadInterrupted as early:
                 result, self._ended = early.result, early
-                self.note("trial", "interrupted", self.launch, planned)
+                self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
-        trial = trial_of(planned, str(self.launch), started_at, result, total_s)
+        trial = trial_of(planned, self.part.number, started_at, result, total_s)
         if self._ended is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
         return self._with_usage(trial, sampler, result.started_at_ns)
@@ -213,13 +224,13 @@ class Rows:
                 )
             except NodesInterrupted as early:
                 result, self._ended = early.result, early
-                self.note("trial", "interrupted", self.launch, planned)
+                self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
         trial, at_ns = self._nodes_trial(crew, planned, started_at, loads, result, warmup, total_s)
         for node in trial.client["nodes"]:
             if node.get("lost"):
                 who = node.get("hostname") or node.get("ip") or node["node"]
-                self.note("node", f"node {who}: {node['lost']}", self.launch, planned)
+                self._note("node", f"node {who}: {node['lost']}", planned)
         trial = self._with_usage(trial, sampler, at_ns)
         if suite.workload == "curve":
             trial = self._with_costs(trial, put)
@@ -240,7 +251,7 @@ class Rows:
         if planned.row.client == "wrk":
             trial = external_trial(
                 planned,
-                str(self.launch),
+                self.part.number,
                 started_at,
                 nodes,
                 warmup or Warmup(0.0, False, 0),
@@ -250,7 +261,7 @@ class Rows:
             load = replace(next(iter(loads.values())), connections=planned.row.connections)
             combined = result.combined(load)
             assert combined is not None, "where all nodes are lost, the crew has raised"
-            trial = nodes_trial(planned, str(self.launch), started_at, combined, nodes, total_s)
+            trial = nodes_trial(planned, self.part.number, started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
         if self._ended is not None:
             trial = replace(trial, flags={**trial.flags, "interrupted": True})
@@ -261,7 +272,7 @@ class Rows:
     def _nodes(self, cell: ScaleCell) -> NodeCrew:
         if self._crew is None:
             self.say(cell, "starting a load actor on each node")
-            log = self.folder.path / f"logs/nodes-{self.launch}.log"
+            log = self.folder / f"logs/nodes-{self.part.number}.log"
             address = self.cluster.address
             env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
             if self.suite.address is not None:  # it is joined as the shell would
@@ -274,7 +285,7 @@ class Rows:
         """The load of each node with a healthy proxy of its own. RunFailed without any."""
         suite = self.suite
         apps = apps_of(suite, cell.replicas)
-        draw = random.Random(f"{suite.seed} {self.launch} {cell.replicas}")
+        draw = random.Random(f"{suite.seed} {self.part.number} {cell.replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
         loads: dict[str, Load] = {}
         proxies = sorted(self.cluster.proxies(), key=lambda one: one.node_id)
@@ -328,7 +339,7 @@ class Rows:
             return trial
         usage = sampler.summary(began_ns, trial.seconds["measured"])
         try:
-            keep_samples(self.folder.path, sampler.samples(trial.key))
+            keep_samples(self.folder, sampler.samples(trial.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
             self._ended = self._ended or error
         return replace(trial, usage=usage)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -40,7 +41,7 @@ from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
-from serve_bench.store import RunFolder, now_iso
+from serve_bench.store import now_iso
 
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles whose CPU a request costs."""
@@ -78,12 +79,13 @@ class Target:
 
 @dataclass
 class PairRows:
-    """Measures rows, round after round. `chosen`: how each row is loaded in turn, by its place."""
+    """Measures rows, round after round. `folder`: of the run. `chosen`: how each row is loaded in
+    turn, by its place."""
 
     suite: VersusSuite
-    folder: RunFolder
+    folder: Path
     run_id: str
-    say: Say
+    say: Say = lambda at, phase, rate: None
     chosen: dict[str, Slicing] = field(default_factory=dict)
     _gpus: Gpus | None = None
 
@@ -228,7 +230,7 @@ class PairRows:
         usage = sampler.summary(began_ns, span_s)
         usage["processes"] = [one for one in usage["processes"] if one["pid"] not in others]
         samples = [one for one in sampler.samples(trial.key) if one.get("pid") not in others]
-        keep_samples(self.folder.path, samples)
+        keep_samples(self.folder, samples)
         return replace(trial, usage=usage)
 
 

@@ -1,0 +1,287 @@
+"""What `serve-bench rpc` measures on: a backend, with one world after the other on it.
+
+A world is a cell with one row: warm-up, then episodes. Rule: an episode that broke off is no part
+of the trial; the whole ones before it are, marked. Every latency stands in a file beside. What runs
+in the processes is in apps/rpc.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from serve_bench.benchmarks.rpc.backend import RpcBackend
+from serve_bench.benchmarks.rpc.request import RpcLaunch, RpcSuite, World, expected_s, x_of
+from serve_bench.benchmarks.rpc.summary import Episodes
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial, VariantUsed
+from serve_bench.observing.inside import keep_samples
+from serve_bench.observing.sampler import Sampler
+from serve_bench.runner.agenda import Listed
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Part
+from serve_bench.serving.server import LaunchFailed
+from serve_bench.serving.strays import Reaped
+from serve_bench.store import StoreError, now_iso
+
+RAW_FOLDER: Final = "rpc"
+
+STEADY: Final = 0.15
+"""A warm-up has settled when its last two episodes differ by no more in their rate."""
+
+Cell: TypeAlias = tuple[World, PlannedTrial]
+
+Broke: TypeAlias = LaunchFailed | StoreError | KeyboardInterrupt
+"""What ends the episodes of a world before their time."""
+
+
+@dataclass
+class RpcPlan:
+    """The launches that are to be measured. `folder`: of the run."""
+
+    suite: RpcSuite
+    launches: tuple[RpcLaunch, ...]
+    folder: Path
+    run_id: str
+    about: bool = True
+    width: int = 1
+
+    def cells(self, launch: RpcLaunch) -> Sequence[Cell]:
+        """The worlds of a launch."""
+        return launch.worlds
+
+    def work(self, launch: RpcLaunch, cell: Cell) -> Listed[PlannedTrial]:
+        """A world is one row."""
+        return Listed([cell[1]])
+
+    def expected_s(self, place: int, at: int | None = None) -> float:
+        """About how long the launches from this place on take, from world `at` on."""
+        return expected_s(self.suite, self.launches[place:], at or 0)
+
+    def name(self, launch: RpcLaunch) -> tuple[str, int]:
+        """The backend and its round."""
+        return launch.backend, launch.round
+
+    def bench(self, launch: RpcLaunch, number: int, journal: Journal) -> RpcBench:
+        """The backend."""
+        return RpcBench(self, launch, number, journal)
+
+
+class RpcBench(Bench[Cell, PlannedTrial]):
+    """One launch of a backend."""
+
+    begun = True
+
+    def __init__(self, plan: RpcPlan, launch: RpcLaunch, number: int, journal: Journal) -> None:
+        self._suite, self._journal, self._folder = plan.suite, journal, plan.folder
+        self._part = Part(str(number), VariantUsed(launch.backend), launch.round)
+        self.parts = (self._part,)
+        log = plan.folder / self._part.log
+        self._backend = RpcBackend(launch.backend, plan.suite, plan.run_id, self._part.number, log)
+
+    def start(self) -> None:
+        """Starts the program, which is proven at once."""
+        backend = self._backend
+        self._journal.say(f"starting {backend.backend}")
+        backend.start()
+        proof = {"versions": backend.versions, "master_port": backend.port}
+        self._journal.append(self._part.record({"start": backend.start_s}, proof))
+
+    def put(self, cell: Cell) -> Sequence[tuple[Part, RunFailed]]:
+        """Makes the processes of a world."""
+        self._world, self._planned = cell
+        self._say(f"starting {self._world.world_size} processes")
+        try:
+            people = self._people = self._backend.world(self._world)
+        except LaunchFailed as error:
+            return [(self._part, error)]
+        proof = {
+            "agent": people.agent,
+            "observers": list(people.observers),
+            "open_to_network": self._backend.open_to_network(),
+        }
+        number, label = self._part.number, self._planned.cell
+        self._journal.append(Deploy(number, label, people.seconds, False, proof))
+        self._say(f"agent is pid {people.agent}")
+        return ()
+
+    def at(self, cell: Cell) -> PlannedTrial:
+        """The one row of the world."""
+        return cell[1]
+
+    def load(self, row: PlannedTrial) -> Loaded:
+        """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""
+        self._episodes, self._raw = (
+            Episodes(self._world.batch_size),
+            _raw_file(self._folder, row.key),
+        )
+        broken: Broke | None = None
+        trial = None
+        try:
+            trial, broken = self._measure(row)
+        except LaunchFailed as error:  # in the warm-up
+            return Loaded(faults=(Fault("trial", error, self._part, row),))
+        trials = () if trial is None else (trial,)
+        if broken is None:
+            return Loaded(trials)
+        why: str | RunFailed = f"interrupted {self._done}"
+        if isinstance(broken, LaunchFailed):
+            why = LaunchFailed(f"{broken}, {self._done}", broken.detail, broken.log)
+        faults = () if isinstance(broken, StoreError) else (Fault("trial", why, self._part, row),)
+        return Loaded(trials, faults, None if isinstance(broken, LaunchFailed) else broken)
+
+    def check(self) -> None:
+        """Nothing can be done without the program."""
+        if not self._backend.alive():
+            raise LaunchFailed("the rpc program ended", (), self._backend.log)
+
+    def leave(self, cell: Cell, whole: bool) -> Fault | None:
+        """Ends the processes of the world."""
+        try:
+            if whole:
+                self._backend.end_world()
+        except LaunchFailed as error:
+            return Fault("deploy", error, self._part, cell[1])
+        return None
+
+    def close(self, part: Part) -> Reaped:
+        """Ends the backend."""
+        return self._backend.close()
+
+    # -------------------------------------------------------------------------------- episodes
+
+    def _measure(self, planned: PlannedTrial) -> tuple[Trial | None, Broke | None]:
+        """The trial of the whole episodes, None without any, and what broke the rest. What breaks
+        the warm-up is raised."""
+        warmup = self._warm_up()
+        started_at, began_ns, began_s = now_iso(), time.time_ns(), time.monotonic()
+        broken: Broke | None = None
+        sampler = Sampler(self._backend.processes()) if self._suite.sample else None
+        with sampler or nullcontext():
+            try:
+                while not self._enough(time.monotonic() - began_s):
+                    self._episode()
+            except (LaunchFailed, StoreError, KeyboardInterrupt) as error:
+                broken = error
+            taken_s = time.monotonic() - began_s
+            memory = self._backend.memory_bytes() if broken is None else None
+        if not self._episodes.rates:
+            return None, broken
+        trial = self._trial(started_at, warmup, taken_s, memory, broken is not None)
+        if sampler is not None:
+            trial = replace(trial, usage=sampler.summary(began_ns, taken_s))
+            try:
+                keep_samples(self._folder, sampler.samples(planned.key))
+            except StoreError as error:
+                broken = broken or error
+        return trial, broken
+
+    def _warm_up(self) -> Warmup:
+        """Episodes that are not counted, until two in a row are of about one rate."""
+        began_s, calls, steady = time.monotonic(), 0, False
+        rates: list[float] = []
+        while len(rates) < 2 or not (steady or time.monotonic() - began_s > self._suite.warmup_s):
+            self._tell("warm-up", rates)
+            one = Episodes(self._world.batch_size)
+            one.add(self._backend.episode())
+            calls += one.calls
+            rates += one.rates
+            steady = len(rates) > 1 and abs(rates[-1] / rates[-2] - 1) <= STEADY
+        return Warmup(round(time.monotonic() - began_s, 4), steady, calls)
+
+    def _enough(self, spent_s: float) -> bool:
+        suite, done = self._suite, len(self._episodes.rates)
+        if done >= suite.episodes:
+            return True
+        return done > 0 and suite.seconds is not None and spent_s >= suite.seconds
+
+    def _episode(self) -> None:
+        number, suite = len(self._episodes.rates) + 1, self._suite
+        of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
+        self._tell(f"episode {number}{of}", self._episodes.rates)
+        told = self._backend.episode()
+        line = {
+            "trial": self._planned.key,
+            "episode": number,
+            "batch_size": self._world.batch_size,
+            "began_ns": told["began_ns"],
+            "ended_ns": told["ended_ns"],
+            "agent_latency_ns": told["agent_ns"],
+            "observer_latency_ns": told["observer_ns"],
+        }
+        try:
+            with self._raw.open("a", encoding="ascii") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise StoreError(f"{self._raw}: cannot write: {why}") from None
+        self._episodes.add(told)
+
+    def _trial(
+        self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
+    ) -> Trial:
+        episodes, planned, people = self._episodes, self._planned, self._people
+        fixed = self._suite.policy_ms
+        return Trial(
+            key=planned.key,
+            launch=self._part.number,
+            round=planned.round,
+            variant=planned.variant,
+            cell=planned.cell,
+            row=planned.row,
+            started_at=started_at,
+            window_s=sum(episodes.spans_s) / len(episodes.spans_s),
+            warmup=warmup,
+            metrics=episodes.metrics(),
+            counts=Counts(sent=episodes.calls, completed=episodes.calls, failed={}, in_flight=0),
+            client={
+                "batch_size": self._world.batch_size,
+                "agent_pid": people.agent,
+                "observer_pids": list(people.observers),
+                "processes": self._world.world_size,
+                "memory_bytes": memory,
+                "policy": "network" if fixed is None else f"fixed {fixed:g} ms",
+                "versions": self._backend.versions,
+                "raw": str(self._raw.relative_to(self._folder)),
+            },
+            seconds={
+                "total": round(taken_s + warmup.seconds, 4),
+                "world": people.seconds,
+                "warmup": warmup.seconds,
+                "measured": round(sum(episodes.spans_s), 6),
+            },
+            flags={"interrupted": True} if broken else {},
+        )
+
+    @property
+    def _done(self) -> str:
+        """How far it came, in words."""
+        suite = self._suite
+        of = f"{suite.episodes} episode{'' if suite.episodes == 1 else 's'}"
+        if suite.seconds is not None:
+            of = f"as many episodes as {suite.seconds:g} s hold"
+        return f"after {len(self._episodes.rates)} of {of}"
+
+    def _tell(self, phase: str, rates: Sequence[float]) -> None:
+        text = f"agent pid {self._people.agent}, {phase}"  # for whoever wants to profile it
+        self._say(text, self._planned.row, rates[-1] if rates else None)
+
+    def _say(self, phase: str, row: Row | None = None, rate: float | None = None) -> None:
+        axis = self._suite.x_axis
+        self._journal.say(f"{axis} {x_of(self._planned.cell, axis)}: {phase}", row=row, rate=rate)
+
+
+def _raw_file(folder: Path, key: str) -> Path:
+    """A new file for every latency of a trial; one of an earlier sitting stays."""
+    place = folder / RAW_FOLDER
+    place.mkdir(exist_ok=True)
+    stem, number = re.sub(r"[^A-Za-z0-9=.-]+", "_", key), 1
+    while (file := place / f"{stem}{'' if number == 1 else f'-{number}'}.jsonl").exists():
+        number += 1
+    return file

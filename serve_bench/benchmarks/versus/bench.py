@@ -1,0 +1,344 @@
+"""What `serve-bench versus` measures on: both sides of a round up at once, or two services.
+
+How a row is measured is measure.py, what the figures mean analysis/comparison.py. Rule: whatever
+fails on a side ends its round, on both sides, and the next round goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from serve_bench.benchmarks.versus.duet import at_once
+from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
+from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
+from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
+from serve_bench.core.result import Deploy, JsonObject, Launch, Trial
+from serve_bench.load import LoadError
+from serve_bench.runner.agenda import Listed
+from serve_bench.runner.runner import (
+    NEXT_PHASE,
+    Bench,
+    Fault,
+    Journal,
+    LaunchesFailed,
+    LaunchOver,
+    Loaded,
+    Part,
+)
+from serve_bench.runner.url import Service
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
+from serve_bench.serving.strays import Reaped
+
+# --------------------------------------------------------------------------------------------------
+# Both sides of a round: started and deployed on at the same time.
+#
+# So they are treated alike, and up sooner: `default` and `optimized` in 11 to 12 s on a host with 2
+# cores (two rounds), where one after the other took 7.5 and 11.5 s. Rule: whatever happens, nothing
+# is up that is not in an `Up` which the bench closes.
+
+Say: TypeAlias = Callable[["Up", str], None]
+
+
+@dataclass
+class Up:
+    """A side of a round that was started, or is being. `beside`: the one that began before it."""
+
+    side: Side
+    part: Part
+    serving: Serving
+    beside: Up | None = None
+    proven: bool = False
+
+
+def start_both(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
+    """Starts the sides, at once, in this order. Returns those that failed, and why: where one does,
+    the other is ended too, since there is nothing to compare."""
+    for up in ups:
+        say(up, "launch: loading Ray")
+        taken = range(0) if up.beside is None else up.beside.serving.ports
+        up.serving.begin(apart_from=taken)
+    outcomes = at_once(
+        [up.serving.await_up for up in ups],
+        lambda place, phase: say(ups[place], NEXT_PHASE[phase]),
+        lambda: _end(ups),
+        LaunchFailed,
+        all_or_none=True,
+    )
+    pairs = zip(ups, outcomes, strict=True)
+    return [(up, error) for up, error in pairs if isinstance(error, LaunchFailed)]
+
+
+def deploy_both(
+    ups: Sequence[Up], apps: Sequence[tuple[Suite, Cell]], label: Cell, say: Say
+) -> list[list[Launch | Deploy] | LaunchFailed]:
+    """Puts a cell on each side, at once: for each its records, or why it is not in force. `apps`:
+    what each is to deploy; `label`: the cell as it is recorded."""
+    for up in ups:
+        say(up, "deploy")
+
+    def work(
+        up: Up, suite: Suite, cell: Cell
+    ) -> Callable[[Callable[[str], None]], list[Launch | Deploy]]:
+        return lambda _: _deployed(up, suite, cell, label)
+
+    outcomes = at_once(
+        [work(up, suite, cell) for up, (suite, cell) in zip(ups, apps, strict=True)],
+        lambda place, words: None,
+        lambda: _end(ups),
+        LaunchFailed,
+    )
+    return [one for one in outcomes if isinstance(one, list | LaunchFailed)]
+
+
+def _deployed(up: Up, suite: Suite, cell: Cell, label: Cell) -> list[Launch | Deploy]:
+    done = up.serving.deploy(suite.app, cell)
+    launches = [] if up.proven else [up.part.proven(up.serving.seconds, up.serving.prove)]
+    up.proven = True
+    seconds = round(done.seconds, 4)
+    return [*launches, Deploy(up.part.number, label, seconds, done.in_place, done.proof)]
+
+
+def _end(ups: Sequence[Up]) -> None:
+    """Ends all, so that whoever waits for one is told."""
+    for up in ups:
+        up.serving.close()
+
+
+# --------------------------------------------------------------------------------------------------
+
+CellRows: TypeAlias = tuple[Cell, tuple[Pairing, ...]]
+
+
+@dataclass
+class PairPlan:
+    """The rounds that are to be measured. `folder`: of the run. `services`: those of `--url`, in
+    place of launches. `chosen`: how rows are loaded, by an earlier sitting."""
+
+    suite: VersusSuite
+    launches: tuple[RoundPlan, ...]
+    folder: Path
+    run_id: str
+    services: tuple[Service, Service] | None = None
+    chosen: dict[str, Slicing] = field(default_factory=dict)
+    about: bool = False
+    width: int = 2
+    without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
+    _began_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = PairRows(self.suite, self.folder, self.run_id, chosen=self.chosen)
+
+    def cells(self, launch: RoundPlan) -> Sequence[CellRows]:
+        """The cells of a round, with their rows."""
+        return launch.cells
+
+    def work(self, launch: RoundPlan, cell: CellRows) -> Listed[Pairing]:
+        """The rows of a cell."""
+        return Listed(cell[1])
+
+    def expected_s(self, place: int, at: int | None = None) -> float | None:
+        """About how long the rounds from this place on take, at the pace of those before."""
+        if at is not None:
+            return None
+        now_s = time.monotonic()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        planned_s = expected_s(self.suite, self.launches[:place])
+        pace = max(1.0, (now_s - self._began_s) / planned_s) if planned_s else 1.0  # a busy host
+        return pace * expected_s(self.suite, self.launches[place:])
+
+    def name(self, launch: RoundPlan) -> tuple[str, int]:
+        """The round; each step says of which side."""
+        return f"round {launch.round}", launch.round
+
+    def bench(self, launch: RoundPlan, number: int, journal: Journal) -> PairBench:
+        """Both sides."""
+        return PairBench(self, launch, number, journal)
+
+
+class PairBench(Bench[CellRows, Pairing]):
+    """Both sides of a round. Its parts are in the order in which they are started."""
+
+    def __init__(self, plan: PairPlan, launch: RoundPlan, number: int, journal: Journal) -> None:
+        self._plan, self._suite, self._journal = plan, plan.suite, journal
+        self._round = launch.round
+        plan.rows.say = self._say_row
+        self._ups: dict[int, Up] = {}
+        if plan.services is not None:
+            return
+        for at, side in enumerate(launch.order):
+            beside = self._ups[launch.order[0]] if at else None
+            self._ups[side] = self._up(launch, self._suite.sides[side], number + at, beside)
+        self._both = self._ups[0], self._ups[1]
+        self.parts = [up.part for up in self._ups.values()]
+
+    def _up(self, launch: RoundPlan, side: Side, number: int, beside: Up | None) -> Up:
+        """A side that is to be started."""
+        who = f"round {launch.round}, {side.label}"
+        part = Part(str(number), side.launched, launch.round, who)
+        cells = [side.cell(cell) for cell, _ in launch.cells]
+        spec = LaunchSpec(
+            side.launched,
+            self._plan.run_id,
+            part.number,
+            self._plan.folder / part.log,
+            most_replicas=max(map(side.app.replicas, cells)),
+            folders=side.app.folders,
+            cpus=max(map(side.app.cpus, cells)),
+        )
+        return Up(side, part, Serving(spec), beside)
+
+    def start(self) -> None:
+        """Starts both sides."""
+        if self._plan.services is not None:
+            return
+        ups, without_ray = list(self._ups.values()), self._plan.without_ray
+        useless = [up for up in ups if up.side.launched.python in without_ray]
+        failed = [(up, LaunchFailed(NOT_TRIED)) for up in useless]
+        if not failed:
+            self.begun = True
+            failed = start_both(ups, self._say_side)
+        for up, _ in failed:
+            if not up.serving.imported:  # nor will it be the next time
+                without_ray.add(up.side.launched.python)
+        if failed:
+            raise LaunchesFailed([(up.part, error) for up, error in failed])
+
+    def put(self, cell: CellRows) -> Sequence[tuple[Part, RunFailed]]:
+        """Deploys a cell on both sides."""
+        if self._plan.services is not None:
+            return ()
+        apps = [self._suite.of_side(up.side, cell[0]) for up in self._both]
+        failed = []
+        placed = deploy_both(self._both, apps, self.at(cell), self._say_side)
+        for up, outcome in zip(self._both, placed, strict=True):
+            if isinstance(outcome, LaunchFailed):
+                failed.append((up.part, outcome))
+            else:
+                self._journal.append(*outcome)
+        return failed
+
+    def at(self, cell: CellRows) -> JsonObject:
+        """The cell as it is recorded."""
+        return self._suite.label(cell[0])
+
+    def lost(self, part: Part) -> bool:
+        """A launch must be proven with its first cell."""
+        (up,) = (up for up in self._both if up.part == part)
+        return not up.proven or not up.serving.alive()
+
+    def load(self, row: Pairing) -> Loaded:
+        """A row on both sides."""
+        rows = self._plan.rows
+        chosen_before = place_of(row) in rows.chosen
+        targets = self._target(row, 0), self._target(row, 1)
+        try:
+            trials = rows.measure(row, targets)
+        except LoadError as error:
+            return self._not_measured(row, str(error), _to_blame(targets, error))
+        except KeyboardInterrupt as early:
+            faults = [self._fault(row, side, "interrupted") for side in (0, 1)]
+            return Loaded(faults=tuple(faults), ended=early)
+        why = rows.chosen[place_of(row)].why
+        if why and not chosen_before:  # a line of its own where there is no terminal
+            self._say(row.row.label, why)
+        faults = [
+            self._fault(row, side, f"{one} during the trial ({_rate(trial)} until its end)")
+            for side, trial in enumerate(trials)
+            for one in self._casualties(side)
+        ]
+        if faults:  # the figures are of a broken cluster: they stand in the failure alone
+            return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
+        silent = [side for side, trial in enumerate(trials) if trial.counts.completed == 0]
+        return Loaded(
+            trials, tuple(self._fault(row, side, none_succeeded(trials[side])) for side in silent)
+        )
+
+    def close(self, part: Part) -> Reaped:
+        """Ends a side."""
+        (up,) = (up for up in self._both if up.part == part)
+        return up.serving.close()
+
+    # -------------------------------------------------------------------------------- rows
+
+    def _target(self, at: Pairing, side: int) -> Target:
+        if self._plan.services is not None:
+            load = Load(
+                self._plan.services[side].request,
+                client="aiohttp" if at.row.client == "aiohttp" else "raw",
+                connections=at.row.connections,
+                timeout_s=self._suite.timeout_s,
+                rate=at.row.rate_per_s,
+            )
+            return Target(load)
+        up = self._both[side]
+        suite, whole = self._suite.of_side(up.side, at.cell)
+        load = replace(load_of(suite, at.row, up.serving.url, whole), rate=at.row.rate_per_s)
+        return Target(load, up.part.number, up.serving.processes)
+
+    def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:
+        """Neither side of a row is measured; `guilty` is to blame, where that is known."""
+        faults, broken = [], False
+        for side in (0, 1):
+            ended = self._ups[side].serving.casualties() if self._ups else []
+            broken = broken or bool(ended)
+            own = message
+            if guilty is not None and side != guilty:
+                own = f"not measured without {at.planned[guilty].variant}"
+            faults.append(self._fault(at, side, "; ".join([own, *ended])))
+        return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
+
+    def _casualties(self, side: int) -> list[str]:
+        """What of a side ended while the row was measured."""
+        if not self._ups:
+            return []
+        serving = self._ups[side].serving
+        return serving.casualties() + ([] if serving.alive() else ["the cluster process ended"])
+
+    def _fault(self, at: Pairing, side: int, message: str) -> Fault:
+        part = self._ups[side].part if self._ups else None
+        return Fault("trial", message, part, at.planned[side])
+
+    # ---------------------------------------------------------------------------- progress
+
+    def _say_side(self, up: Up, phase: str) -> None:
+        self._journal.say(phase, who=up.part.who)
+
+    def _say_row(self, at: Pairing, phase: str, rate: float | None) -> None:
+        self._say(" : ".join(planned.variant for planned in at.planned), phase, at, rate)
+
+    def _say(
+        self, who: str, phase: str, at: Pairing | None = None, rate: float | None = None
+    ) -> None:
+        named = (
+            at is not None and len(self._suite.cells) > 1 and set(PUBLISHED_AXES) <= set(at.cell)
+        )
+        self._journal.say(
+            phase,
+            cell=at.cell if at is not None and named else None,
+            row=None if at is None else at.row,
+            rate=rate,
+            who=f"round {self._round}, {who}",
+        )
+
+
+def _rate(trial: Trial) -> str:
+    rates = trial.metrics["throughput"].windows or (0.0,)
+    return f"{sum(rates) / len(rates):,.1f} requests/s"
+
+
+def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
+    """The side that could not be loaded, by its address; None where that is of both or of none."""
+    urls = [urlsplit(target.load.request.url) for target in targets]
+    places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
+    found = [number for number, at in enumerate(places) if at == (error.host, error.port)]
+    return found[0] if len(found) == 1 else None
