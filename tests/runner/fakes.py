@@ -409,7 +409,12 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         ("alive", lambda self: not script.dead),
         ("broken", lambda self: script.broken),
         ("begin_look", lambda self: script.call("look", "")),
-        ("end_look", lambda self, from_ns, to_ns: [{"queued": 1.23456}]),
+        (
+            "end_look",
+            lambda self, from_ns, to_ns: [
+                {"app": "a", "deployment": "Echo", "looks": 3, "requests": 1.23456}
+            ],
+        ),
     ):
         monkeypatch.setattr(Serving, name, fake)
     for cluster in (OwnCluster, AttachedCluster):
