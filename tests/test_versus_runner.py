@@ -131,7 +131,6 @@ def trial_of(planned: PlannedTrial, launch: str, completed: int = 10) -> Trial:
         Warmup(0.5, True, 1),
         {"throughput": Metric("requests/s", "higher", windows=(100.0,))},
         Counts(completed, completed, {}, 0),
-        client={"slices": {}},
     )
 
 
