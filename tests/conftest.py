@@ -77,8 +77,9 @@ HERE: Final = Path(__file__).parent
 PROCESS_FILES: Final = frozenset(
     f"{name}.py"
     for name in """load/test_client_bound load/test_drive load/test_external load/test_in_turn
-    load/test_open load/test_transport observing/test_profiler observing/test_sampler test_cli_load
-    test_cli_profile test_cli_versus test_ports test_strays test_versus_rows test_wheel""".split()
+    load/test_open load/test_transport observing/test_profiler observing/test_sampler
+    serving/test_ports serving/test_strays test_cli_load test_cli_profile test_cli_versus
+    test_versus_rows test_wheel""".split()
 )
 
 #: Of those that start processes, files that look at how fast or how busy they are: a stage of their

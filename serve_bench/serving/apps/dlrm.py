@@ -11,10 +11,11 @@ import mmap
 import re
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, featur
 from .dlrm_shape import FLOAT_BYTES, LEAST_ROWS, CudaDevice, Device, GraphCache, Shape, padded
 
 # --------------------------------------------------------------------------------------------------
-# The seeded weights, and what is in force of torch.
+# The seeded weights.
 #
 # Rule: drawn on the CPU, each table and layer by a generator of its own, so that weights are the
 # same on every device and in whatever order they are asked for.
@@ -60,48 +61,49 @@ class Weights:
         return torch.Generator().manual_seed(self._seed * 10_000_000 + number)
 
 
-def facts(kind: str, device: Any) -> dict[str, Any]:
-    """What a ranker of this kind runs on, for a record."""
-    cuda = device.type == "cuda"
-    return {
-        "ranker": kind,
-        "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if cuda else None,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-
-
 # --------------------------------------------------------------------------------------------------
 # The rankers.
 
 
-class Ranker(Protocol):
+class Ranker(ABC):
     """What both rankers offer. Loaded inputs are valid until the next `load`."""
 
     kind: str
     device: Any
 
+    @abstractmethod
     def prepare(self, rows: int) -> None:
         """Makes ready for batches of up to so many rows."""
 
+    @abstractmethod
     def load(self, payloads: Sequence[Payload]) -> Any:
         """Features of several requests, in the ranker's own form, as input on the device."""
 
+    @abstractmethod
     def forward(self, loaded: Any) -> Any:
         """Scores of all rows, on the device."""
 
+    @abstractmethod
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
         """From requests to the scores of each."""
 
+    @abstractmethod
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
         """The same in the form in which it leaves the ranker."""
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""
+        cuda = self.device.type == "cuda"
+        return {
+            "ranker": self.kind,
+            "device": self.device.type,
+            "device_name": torch.cuda.get_device_name(self.device) if cuda else None,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        }
 
 
-class PlainRanker:
+class PlainRanker(Ranker):
     """As published: an embedding module for each feature, stacked, all products, the upper
     triangle picked by index, eager. Features come as Python lists, scores leave request by
     request."""
@@ -148,7 +150,6 @@ class PlainRanker:
         )
 
     def forward(self, loaded: Any) -> Any:
-        """Scores of all rows, on the device."""
         dense, sparse = loaded
         with torch.inference_mode():
             embedded = [table(sparse[:, number]) for number, table in enumerate(self._tables)]
@@ -161,7 +162,6 @@ class PlainRanker:
             return torch.sigmoid(self._top(joined)).squeeze(-1)
 
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
-        """From requests to the scores of each."""
         sizes = [len(payload["dense"]) for payload in payloads]
         parts = self.forward(self.load(payloads)).split(sizes, dim=0)
         return [part.detach().cpu().tolist() for part in parts]
@@ -169,10 +169,6 @@ class PlainRanker:
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
         """Lists, as published."""
         return self.score(payloads)
-
-    def facts(self) -> dict[str, Any]:
-        """What is in force, for a record."""
-        return facts(self.kind, self.device)
 
 
 CHUNK_ROWS = 128
@@ -189,7 +185,7 @@ PLACES_MULTIPLE = 4
 took 54 us for 32 rows where 27 x 27 took 71 (2 cores AMD EPYC, one thread, MKL)."""
 
 
-class TunedRanker:
+class TunedRanker(Ranker):
     """One fused table, packed features, memory made once; CUDA graphs on CUDA, chunks on a CPU.
 
     `graphs_on` puts a device object in place of CUDA's: then everything goes the way of CUDA
@@ -235,7 +231,6 @@ class TunedRanker:
         return _read_only(matrix)
 
     def forward(self, loaded: Any) -> Any:
-        """Scores of all rows, on the device."""
         if self.graphs is not None:
             slot, rows = loaded
             slot.replay()
@@ -284,12 +279,9 @@ class TunedRanker:
             at += rows
 
     def facts(self) -> dict[str, Any]:
-        """What is in force, for a record."""
         graphs = None if self.graphs is None else self.graphs.captured
-        return facts(self.kind, self.device) | {
-            "graphs": graphs,
-            "huge_pages_mb": _huge_pages_mb(self._model.table),
-        }
+        pages_mb = _huge_pages_mb(self._model.table)
+        return super().facts() | {"graphs": graphs, "huge_pages_mb": pages_mb}
 
 
 class _Model:

@@ -23,7 +23,7 @@ import yaml  # type: ignore[import-untyped]  # comes with Ray
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.axes import BUILT_IN_VARIANTS
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
 FILES: Final = sorted(file.name for file in DEPLOY.iterdir() if file.is_file())
 OPTIMIZED: Final = BUILT_IN_VARIANTS["optimized"].env

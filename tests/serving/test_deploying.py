@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-CLUSTER = Path(__file__).parent.parent / "serve_bench" / "serving" / "cluster"
+CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
 FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": {"/a": {}, "/b": {}}})}

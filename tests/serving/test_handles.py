@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-CLUSTER = Path(__file__).parent.parent / "serve_bench" / "serving" / "cluster"
+CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 TIMEOUT_S = 0.2
 SPEC = {"expect": "1", "timeout_s": TIMEOUT_S}
 WINDOW_S = 0.05
