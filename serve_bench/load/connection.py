@@ -140,8 +140,8 @@ def allow_descriptors(connections: int) -> str | None:
 #
 # Rule: masks are epoll's numbers on every system, so that the clients know one set of names.
 
-READ, WRITE, ERROR = 0x001, 0x004, 0x018
-"""EPOLLIN, EPOLLOUT, and EPOLLERR with EPOLLHUP."""
+READ, WRITE = 0x001, 0x004
+"""EPOLLIN and EPOLLOUT."""
 
 
 class Poller(Protocol):

@@ -227,8 +227,10 @@ class _Drive:
         """Connect, warm up, measure, drain, merge."""
         notes = self.crew.connect(lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
-        if self.load.total is not None:
-            self._wait_at_gate()
+        if self.load.total is not None:  # no warm-up: its connections are open, its start waits
+            while self.crew.alive and not self._may_measure():
+                self.crew.listen(SAMPLE_S)
+                self.watch.look("warmup")
         start = perf() + START_AHEAD_NS
         if self.load.total is not None:
             self.shared.words[MEASURE] = start
@@ -285,12 +287,6 @@ class _Drive:
 
     def _may_measure(self) -> bool:
         return self.may_measure is None or self.may_measure()
-
-    def _wait_at_gate(self) -> None:
-        """A load without a warm-up: its connections are open, and its start waits."""
-        while self.crew.alive and not self._may_measure():
-            self.crew.listen(SAMPLE_S)
-            self.watch.look("warmup")
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` says yes; returns the warm-up and the

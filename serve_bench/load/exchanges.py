@@ -59,7 +59,6 @@ class Exchanges(Engine):
         stamped = sys.platform == "linux" and address.family != socket.AF_UNIX
         self.timestamps = stamped and load.pickup_every > 0
         self._every = load.pickup_every if self.timestamps else NEVER
-        self._countdown = self._every
         self.connections: list[Connection] = []
         self._by_fd: dict[int, Connection] = {}
         self._watched: dict[int, Callable[[], None]] = {}

@@ -1,6 +1,6 @@
 """The program of NodeCrew: a driver of a Ray cluster that holds the actors on its nodes.
 
-Protocol: JSON lines in on stdin (each names a method of Program), JSON lines out on the descriptor
+Protocol: JSON lines in on stdin (each names a command), JSON lines out on the descriptor
 that stdout was; each answer carries the number of its command. End of stdin means stop: Ray ends
 the actors of a driver that is gone. The package serve_bench travels with it (`py_modules`), so that
 it need not be installed on the other hosts: there it needs Ray alone and what comes with
@@ -94,77 +94,35 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
-class Program:
-    """The commands. Each method takes the body of a command and returns its answer."""
+def commands_of(conductor: Conductor, lookout: Lookout) -> dict[str, Callable[..., Any]]:
+    """The commands by name: each takes the body of a command and returns its answer, if any."""
 
-    def __init__(self) -> None:
-        self._conductor = Conductor()
-        self._lookout = Lookout()
+    def stop() -> None:
+        conductor.stop()
+        lookout.stop()
 
-    def join(self, address: str, namespace: str) -> dict[str, Any]:
-        """Connect to the cluster."""
-        versions = join(address, namespace)
-        return {"versions": versions, **self.nodes()}
-
-    def nodes(self) -> dict[str, Any]:
-        """All nodes as they are now."""
-        return {"nodes": nodes()}
-
-    def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
-        """An actor on each node."""
-        return {"hands": self._conductor.hire(nodes, program, timeout_s)}
-
-    def drive(self, **orders: Any) -> dict[str, Any]:
-        """Start a load; `status` tells how it stands."""
-        self._conductor.begin(**orders)
-        return {}
-
-    def status(self) -> dict[str, Any]:
-        """How the load stands."""
-        return self._conductor.status()
-
-    def collect(self) -> dict[str, Any]:
-        """What came of it."""
-        return self._conductor.collect()
-
-    def call_off(self) -> dict[str, Any]:
-        """End it early."""
-        self._conductor.call_off()
-        return {}
-
-    def watch(self, nodes: list[str], timeout_s: float) -> dict[str, Any]:
-        """A watching actor on each node."""
-        return {"hands": self._lookout.hire(nodes, None, timeout_s)}
-
-    def each(
-        self, method: str, bodies: dict[str, dict[str, Any]], timeout_s: float
-    ) -> dict[str, Any]:
-        """Have each of these watching actors do something short."""
-        return {"nodes": self._lookout.each(method, bodies, timeout_s)}
-
-    def record(self, **orders: Any) -> dict[str, Any]:
-        """Start recording; `recording` tells how it stands."""
-        self._lookout.record(**orders)
-        return {}
-
-    def recording(self) -> dict[str, Any]:
-        """How the recording stands."""
-        return self._lookout.status()
-
-    def end_recording(self) -> dict[str, Any]:
-        """End it early: what was sampled is kept."""
-        self._lookout.call_off()
-        return {}
-
-    def bring(self, folder: str) -> dict[str, Any]:
-        """What was recorded, its files in this folder."""
-        return {"outcomes": self._lookout.bring(Path(folder))}
-
-    def stop(self) -> dict[str, Any]:
-        """Dismiss the actors."""
-        self._conductor.stop()
-        self._lookout.stop()
-        return {}
+    return {
+        "join": lambda address, namespace: {
+            "versions": join(address, namespace),
+            "nodes": nodes(),
+        },
+        "nodes": lambda: {"nodes": nodes()},
+        # A load from an actor on each node: `status` says how it stands, `collect` what came of it.
+        "hire": lambda **body: {"hands": conductor.hire(**body)},
+        "drive": conductor.begin,
+        "status": conductor.status,
+        "collect": conductor.collect,
+        "call_off": conductor.call_off,
+        # Watching actors: something short on each (`each`), or a recording, whose files `bring`
+        # puts into a folder.
+        "watch": lambda **body: {"hands": lookout.hire(program=None, **body)},
+        "each": lambda **body: {"nodes": lookout.each(**body)},
+        "record": lookout.record,
+        "recording": lookout.status,
+        "end_recording": lookout.call_off,
+        "bring": lambda folder: {"outcomes": lookout.bring(Path(folder))},
+        "stop": stop,
+    }
 
 
 def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
@@ -184,16 +142,13 @@ def main() -> None:
 
     commands: Queue[dict[str, Any]] = Queue()
     threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
-    program = Program()
-    actions: dict[str, Callable[..., dict[str, Any]]] = {
-        name: getattr(program, name) for name in vars(Program) if not name.startswith("_")
-    }
+    actions = commands_of(Conductor(), Lookout())
     while True:
         command = commands.get()
         number = command.pop("number")
         action = actions[command.pop("command")]
         try:
-            answer = {"event": "done", **action(**command)}
+            answer = {"event": "done", **(action(**command) or {})}
         except Refused as refused:
             answer = {"event": "refused", "message": str(refused), "detail": []}
         except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent

@@ -221,14 +221,12 @@ def processes_here() -> list[ServeProcess]:
     above = [
         p.pid for p in psutil.Process().parents() if role_of(" ".join(p.cmdline())) == "raylet"
     ]
-    return [one for one in serve_processes() if above and above[0] in _parents(one.pid)]
-
-
-def _parents(pid: int) -> set[int]:
-    try:
-        return {one.pid for one in psutil.Process(pid).parents()}
-    except psutil.NoSuchProcess:
-        return set()
+    mine = []
+    for one in serve_processes() if above else ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if above[0] in {parent.pid for parent in psutil.Process(one.pid).parents()}:
+                mine.append(one)
+    return mine
 
 
 # --------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ process (stdin), and with it Ray ends the actors, and the load workers with thos
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import sys
@@ -378,18 +377,10 @@ def reach(address: str) -> None:
     if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise NodesFailed(f"the address of a Ray cluster is HOST:PORT or auto, got {address!r}")
     try:
-        socket.create_connection((_bare(host), int(port)), REACH_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except OSError as error:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise NodesFailed(f"no Ray cluster at {address}: {reason.lower()}") from None
-
-
-def _bare(host: str) -> str:
-    """An IPv6 address without its brackets."""
-    inner = host.removeprefix("[").removesuffix("]")
-    with contextlib.suppress(ValueError):
-        return str(ipaddress.ip_address(inner))
-    return host
 
 
 # --------------------------------------------------------------------------------------------------

@@ -90,19 +90,18 @@ def why_not_allowed(pid: int) -> str | None:
     return None
 
 
+def _has_ptrace() -> bool:
+    status = Path("/proc/self/status").read_text()
+    rights = re.search(r"^CapEff:\s*(\w+)", status, re.MULTILINE)
+    return rights is not None and bool(int(rights[1], 16) >> _CAP_SYS_PTRACE & 1)
+
+
 def ptrace_scope(file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> int:
     """The kernel's setting: 0 own processes, 1 own children, 2 administrators, 3 nobody."""
     try:
         return int(file.read_text())
     except OSError:
         return 0  # a kernel without Yama does not restrict
-
-
-def _has_ptrace() -> bool:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_PTRACE & 1)
-    return False
 
 
 def is_python(pid: int) -> bool | None:

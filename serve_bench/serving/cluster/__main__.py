@@ -1,6 +1,6 @@
 """The child process that holds one cluster: it starts Ray and Serve, deploys, and tells the proof.
 
-Protocol: JSON lines in on stdin (`launch` or `attach` first, then those of `Cluster`), JSON lines
+Protocol: JSON lines in on stdin (`launch` or `attach` first; see `Cluster.commands`), JSON lines
 out on the descriptor that stdout was; end of stdin means stop. Ray's own chatter goes to stderr,
 which the parent points at a log. The folder is started by path under the interpreter of the
 variant: its modules know each other by their plain names, and import beside that only the standard
@@ -13,7 +13,6 @@ attached to it leaves as it was, whether it is told to or its stdin ends.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import sys
@@ -68,46 +67,38 @@ class Cluster:
         self._say(event="refused", message=message, detail=[])
         os._exit(1)
 
-    def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deploys, or changes in place what can be changed in place, and waits until it is true."""
-        return self._deployer.deploy(spec)
-
-    def proof(self) -> dict[str, Any]:
-        """The flags as the Serve actors resolved them: proxy, fallback proxy, replica."""
-        return asking.proof()
-
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys applications beside those that there are, and waits until they answer."""
         if self.attached is not None:
             self.attached.check([app["name"] for app in spec["apps"]])
         return self._graphs.put(spec)
 
-    def remove(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deletes applications that were put here, all without `apps`."""
-        return {"seconds": self._graphs.remove(spec.get("apps"))}
-
-    def proxies(self) -> dict[str, Any]:
-        """The HTTP proxy of every node."""
-        return {"proxies": graphs.proxies()}
-
-    def handle_load(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Requests through a handle; what came of them."""
-        return self._handles.load(spec)
-
-    def controller(self) -> dict[str, Any]:
-        """What Serve tells about its controller."""
-        return {"controller": asking.controller()}
-
     def look(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Without moments: starts to look at what replicas wait in. With them: what they saw."""
+        """Starts to look at what replicas wait in; with two moments: what they saw between."""
         if "from_ns" in spec:
             return {"replicas": waiting.end(spec["from_ns"], spec["to_ns"])}
         waiting.begin()
         return {}
 
-    def leave(self) -> dict[str, Any]:
+    def leave(self, _: dict[str, Any]) -> dict[str, Any]:
         """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
         return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
+
+    def commands(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """The commands by name: each takes the body of a command and returns its answer."""
+        return {
+            "launch": self.launch,
+            "attach": self.attach,
+            "deploy": self._deployer.deploy,
+            "proof": lambda _: asking.proof(),
+            "put": self.put,
+            "remove": lambda spec: {"seconds": self._graphs.remove(spec.get("apps"))},
+            "proxies": lambda _: {"proxies": graphs.proxies()},
+            "handle_load": self._handles.load,
+            "controller": lambda _: {"controller": asking.controller()},
+            "look": self.look,
+            "leave": self.leave,
+        }
 
 
 def _read_commands(commands: Queue[dict[str, Any]], source: TextIO, cluster: Cluster) -> None:
@@ -147,17 +138,12 @@ def main() -> None:
         target=_read_commands, args=(commands, sys.stdin, cluster), daemon=True
     )
     reader.start()
-    actions: dict[str, Callable[..., dict[str, Any]]] = {
-        name: getattr(cluster, name)
-        for name in """launch attach deploy proof put remove proxies handle_load controller
-        look leave""".split()
-    }
+    actions = cluster.commands()
     while True:
         command = commands.get()
         action = actions[command.pop("command")]
         try:
-            answer = action(command) if inspect.signature(action).parameters else action()
-            say(event="done", **answer)
+            say(event="done", **action(command))
         except Refused as refused:
             say(event="refused", message=str(refused), detail=refused.detail)
         except Exception as error:  # noqa: BLE001 - whatever Ray raises must reach the parent

@@ -110,7 +110,10 @@ class Attached:
         stale = []
         for name in sorted(set(names) & set(statuses())):
             if not self._is_ours(name):
-                raise Refused(_foreign(name))
+                raise Refused(
+                    f"an application named {name!r} is there already and is not of serve-bench: "
+                    "it is left alone, and nothing was started"
+                )
             if _stays_in_use(name):
                 raise Refused(
                     f"application {name!r} is being measured by another serve-bench, which still "
@@ -155,13 +158,6 @@ def _in_use(name: str) -> bool:
 def serve_runs() -> bool:
     """Whether this cluster has a Serve."""
     return any(name == CONTROLLER for name, _ in serve_actors())
-
-
-def _foreign(name: str) -> str:
-    return (
-        f"an application named {name!r} is there already and is not of serve-bench: "
-        "it is left alone, and nothing was started"
-    )
 
 
 def _connect(spec: dict[str, Any]) -> Any:

@@ -171,7 +171,8 @@ class Deployer:
             if first is not None and _wanted(status, ready["statuses"]):
                 return first
             polls += 1
-            routed = routed or (spec["own"] and status == 404 and self._routed(spec))
+            if spec["own"] and status == 404:  # does the proxy, or HAProxy, list the app's prefix?
+                routed = routed or spec["route_prefix"] in (self._json_at("/-/routes") or {})
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
@@ -184,10 +185,6 @@ class Deployer:
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
             raise Refused(f"{line}: {trace[-1].strip()}" if trace else line, trace)
         raise Refused(line + self._advice(status, ready))
-
-    def _routed(self, spec: dict[str, Any]) -> bool:
-        """Whether the proxy, or HAProxy, lists the app's prefix among its routes."""
-        return spec["route_prefix"] in (self._json_at("/-/routes") or {})
 
     def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""

@@ -119,20 +119,17 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
         needs["cpu"] = 1.0
     if bundles:  # the replica's own needs are part of the first
         needs = {name: sum(float(one.get(name.upper(), 0)) for one in bundles) for name in needs}
+    resources = list(actor.get("resources") or {})
+    if actor.get("accelerator_type"):  # by that resource Ray places who asks for a kind of GPU
+        resources.append(f"accelerator_type:{actor['accelerator_type']}")
     return {
         "name": deployment.name,
         "num_replicas": replicas,
         "num_cpus": needs["cpu"],
         "num_gpus": needs["gpu"],
-        "resources": sorted([*(actor.get("resources") or {}), *_accelerator(actor)]),
+        "resources": sorted(resources),
         "tables": {name: table for name, table in tables.items() if table},
     }
-
-
-def _accelerator(actor: dict[str, Any]) -> list[str]:
-    """The resource by which Ray places a replica that asks for a kind of GPU."""
-    kind = actor.get("accelerator_type")
-    return [f"accelerator_type:{kind}"] if kind else []
 
 
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:

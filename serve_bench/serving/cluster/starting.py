@@ -56,12 +56,14 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     except (TypeError, ValueError) as error:
         raise Refused(f"http_options: {one_line(error)}") from error
     phase_ended("serve_start")
+    info = context.address_info
+    node, port = info.get("node_ip_address"), info.get("metrics_export_port")
     return {
         "versions": versions(),
         "gcs_address": address,
         "environment": joining_environment(),
         "http_options": _http_in_force(spec),
-        "metrics_url": _metrics_url(context.address_info),
+        "metrics_url": f"http://{node}:{port}/metrics" if node and port else None,
         "open_files": open_files,
     }
 
@@ -125,12 +127,6 @@ def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
                 f"http_options.{name}: asked for {wanted!r}, Serve has {in_force[name]!r}"
             )
     return in_force
-
-
-def _metrics_url(address_info: dict[str, Any]) -> str | None:
-    """Where the node shows metrics; None where this Ray does not say."""
-    node, port = address_info.get("node_ip_address"), address_info.get("metrics_export_port")
-    return f"http://{node}:{port}/metrics" if node and port else None
 
 
 def versions() -> dict[str, str]:
