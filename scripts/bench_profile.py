@@ -17,9 +17,10 @@ from pathlib import Path
 
 from serve_bench.cli.sitting import run_mark
 from serve_bench.core.app_spec import app_named
-from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
+from serve_bench.core.axes import cell_defaults
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import drive_load
 from serve_bench.observing.profiler import Options, Recording
 from serve_bench.observing.sampler import Sampler, Watched

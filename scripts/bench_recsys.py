@@ -27,11 +27,11 @@ from urllib.parse import urlsplit
 import psutil
 
 from serve_bench.core.app_spec import APPS_PACKAGE
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.proof import role_of
 from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import drive_load
 from serve_bench.serving.launch_spec import (
     PORTS_PER_REPLICA,

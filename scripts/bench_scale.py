@@ -13,10 +13,10 @@ from pathlib import Path
 
 from serve_bench.benchmarks.scale.cluster import OwnCluster
 from serve_bench.benchmarks.scale.request import ScaleSuite, apps_of
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.external import ExternalResult
 from serve_bench.nodes import NodeCrew
 from serve_bench.serving.launch_spec import LaunchSpec

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from serve_bench.benchmarks.scale.cluster import HandleLoad, OwnCluster
 from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, apps_of
-from serve_bench.core.axes import BUILT_IN_VARIANTS, with_env
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.strays import new_run, reap
 

@@ -38,7 +38,9 @@ from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
 from serve_bench.benchmarks.versus.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
-from serve_bench.cli.versus_flags import Asked, planned
+from serve_bench.cli.gate import Gate
+from serve_bench.cli.versus import VersusOptions
+from serve_bench.cli.versus_flags import planned
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import SlicedResult
 from serve_bench.core.load_spec import Load, Slices
@@ -267,8 +269,8 @@ class Pair:
 def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
     """A fresh launch of both sides, warm."""
     a, b = words_of(case, asked)
-    sides = (a, None) if case == "same" else (a, b)
-    suite = planned(Asked(sides=sides, aa=case == "same", clients=f"raw:{CONNECTIONS}"))
+    same, clients = case == "same", f"raw:{CONNECTIONS}"
+    suite = planned(VersusOptions(a=a, b=None if same else b, aa=same, clients=clients), Gate())
     run_id, cell = new_run(), suite.cells[0]
     try:
         ups: list[Up] = []

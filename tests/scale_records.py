@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.benchmarks.scale.request import ScaleSuite, Workload, on_nodes, scale_plan
+from serve_bench.benchmarks.scale import Workload
+from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (

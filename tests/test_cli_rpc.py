@@ -15,7 +15,7 @@ import pytest
 from serve_bench.benchmarks.rpc import backend as rpc_needs
 from serve_bench.benchmarks.rpc.forms import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
-from serve_bench.cli import rpc_run, run
+from serve_bench.cli import rpc_run, run, sitting
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import records
 
@@ -91,7 +91,7 @@ BAD = [
 def _starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals and plans are the same where torch is not installed: it is not loaded here."""
     monkeypatch.setattr(rpc_needs, "_has", lambda module: True)
-    monkeypatch.setattr(rpc_run, "run_mark", lambda: pytest.fail("something would be started"))
+    monkeypatch.setattr(sitting, "run_mark", lambda: pytest.fail("something would be started"))
 
 
 @pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])

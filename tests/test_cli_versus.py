@@ -63,7 +63,7 @@ def test_a_side_that_fails_is_exit_code_1(
     with serving() as good:
         line = ["versus", "--url", f"a={good.url}", "--url", "b=http://127.0.0.1:1/"]
         assert run([*line, *SHORT, "--out", str(out)]) == 1
-    assert "incomplete" in capsys.readouterr().err
+    assert "nothing was measured" in capsys.readouterr().err
     result = read(out)
     assert not result.trials and len(result.failures) == 6
 

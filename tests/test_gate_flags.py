@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.cli.options import (
+from serve_bench.cli.gate import (
     GATE_BROKEN,
     Gate,
+    GateOptions,
     read_fail_on,
     read_flags,
     read_gate,
@@ -73,13 +74,13 @@ def test_what_to_fail_on_is_one_of_two_words() -> None:
 
 
 def test_nothing_given_is_nothing_asked() -> None:
-    assert read_flags(None, None, None, None) == Gate()
+    assert read_flags(GateOptions()) == Gate()
 
 
 def test_the_floor_is_read_from_an_a_a_run(tmp_path: Path) -> None:
     result = versus_result({ROWS[2]: rates(500.0, 500.0)}, labels=TWINS)
     assert read_noise(stored(tmp_path, result)).aa
-    assert read_flags("1%", None, None, tmp_path).noise is not None
+    assert read_flags(GateOptions(threshold="1%", noise=tmp_path)).noise is not None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from serve_bench.cli.progress import failure_text
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.sitting import next_launch
 from serve_bench.core import codec as jsonl
-from serve_bench.core.axes import BUILT_IN_VARIANTS, with_env
 from serve_bench.core.kept import (
     differs,
     hashed,
@@ -34,6 +33,7 @@ from serve_bench.core.kept import (
 )
 from serve_bench.core.plan import label_of
 from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.load.external import ExternalResult
 from serve_bench.store import read
 from tests import records

@@ -15,9 +15,9 @@ import pytest
 
 from serve_bench.benchmarks.own_app.facts import place_of
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import target as kept_cluster
 from serve_bench.pytest_plugin.target import KeptCluster, found
 from serve_bench.serving import strays

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.proof import (
     contradictions,
     expected_owner,
@@ -15,6 +14,7 @@ from serve_bench.core.proof import (
     without_method,
 )
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 OPTIMIZED = BUILT_IN_VARIANTS["optimized"]
 

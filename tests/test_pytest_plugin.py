@@ -19,8 +19,8 @@ import pytest
 import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
 import serve_bench.pytest_plugin.target
 from serve_bench import pytest_plugin
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_result import LoadResult
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import counted_rounds
 from tests.rounds import Scripted
 from tests.servers import KnownServer, always, every, serving

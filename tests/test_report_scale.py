@@ -20,9 +20,9 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import NIGHTLY, published_notes, reference
+from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.joined import scale_page
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
-from serve_bench.benchmarks.scale.request import Workload
 from serve_bench.benchmarks.scale.summary import GRAPH_NAMES
 from serve_bench.cli.show import render
 from serve_bench.core.codec import parse, to_line

@@ -9,8 +9,8 @@ import pytest
 from serve_bench.benchmarks.scale.cluster import NodeProxy
 from serve_bench.benchmarks.scale.trial import HandleResult
 from serve_bench.core import usage as counts
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_result import Counts
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import (
     LaunchSpec,
     attaching_environment,

@@ -6,39 +6,51 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
 from serve_bench.cli import run, versus_flags
-from serve_bench.cli.own_flags import OwnFlags
-from serve_bench.cli.versus_flags import Asked, planned, with_urls
+from serve_bench.cli.gate import Gate
+from serve_bench.cli.versus import VersusOptions
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import hashed, kept_name, kept_suite
-from serve_bench.core.own_app import Asked as Request
-from serve_bench.core.own_app import OwnApp, OwnDeployment
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.report import COMPARED
+from serve_bench.runner.url import Service
 
 FORMATS = Path(__file__).parent / "formats"
 
-BOTH = Asked(sides=("default", "optimized"))
+BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
+AA: dict[str, Any] = {"a": "default", "aa": True}
+
+
+def planned(gate: Gate | None = None, **options: Any) -> VersusSuite:
+    return versus_flags.planned(VersusOptions(**options), gate or Gate())
+
+
+def with_urls(
+    *urls: str, gate: Gate | None = None, **options: Any
+) -> tuple[VersusSuite, tuple[Service, Service]]:
+    return versus_flags.with_urls(VersusOptions(url=[*urls], **options), gate or Gate())
 
 
 def test_two_variants_of_the_shipped_suite() -> None:
-    suite = planned(BOTH)
+    suite = planned(**BOTH)
     assert [side.label for side in suite.sides] == ["default", "optimized"]
     assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
     assert [side.app.name for side in suite.sides] == ["noop", "noop"]
     assert (suite.rounds, suite.side_s, suite.steady_s) == (8, 24.0, 2.0)
     assert [row.label for row in suite.rows] == ["100 connections"]
-    quick = planned(replace(BOTH, quick=True))
+    quick = planned(**BOTH, quick=True)
     assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 4.0, 1.0)
-    assert planned(replace(BOTH, quick=True, rounds=9)).rounds == 9
+    assert planned(**BOTH, quick=True, rounds=9).rounds == 9
 
 
 def test_rows_are_those_of_the_clients_named() -> None:
-    suite = planned(replace(BOTH, clients="8,raw:20", rate=30.0))
+    suite = planned(**BOTH, clients="8,raw:20", rate=30.0)
     assert [row.label for row in suite.rows] == [
         "8 clients at 30 a second",
         "20 connections at 30 a second",
@@ -48,12 +60,12 @@ def test_rows_are_those_of_the_clients_named() -> None:
 
 def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
     suite = planned(
-        Asked(
-            sides=("default", "default"),
-            env=((), ("RAY_x=1",)),
-            option=(("num_replicas=2",), ("max_ongoing_requests=5",)),
-            python=(None, sys.executable),
-        )
+        a="default",
+        b="default",
+        b_env=["RAY_x=1"],
+        a_option=["num_replicas=2"],
+        b_option=["max_ongoing_requests=5"],
+        b_python=sys.executable,
     )
     first, second = suite.sides
     assert first.label == "default+num_replicas=2"
@@ -66,13 +78,13 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
 
 
 def test_a_against_itself() -> None:
-    suite = planned(Asked(sides=("optimized", None), aa=True))
+    suite = planned(a="optimized", aa=True)
     assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
     assert suite.sides[0].same_as(suite.sides[1])
 
 
 def test_a_budget_is_kept() -> None:
-    suite = planned(replace(BOTH, budget_s=180.0))
+    suite = planned(**BOTH, budget="180s")
     assert suite.budget_s == 180.0 and suite.gave_up
 
 
@@ -82,11 +94,11 @@ def own(word: str, options: tuple[str, ...] = ("num_replicas",)) -> AppSpec:
     return own_spec(OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), options))
 
 
-def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None, Request]]:
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None, Asked]]:
     """What is asked of interpreters, which are not."""
-    seen: list[tuple[str, str, str | None, Request]] = []
+    seen: list[tuple[str, str, str | None, Asked]] = []
 
-    def app_of(word: str, where: str, python: str | None, request: Request) -> AppSpec:
+    def app_of(word: str, where: str, python: str | None, request: Asked) -> AppSpec:
         seen.append((word, where, python, request))
         return own(word)
 
@@ -97,41 +109,39 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None
 
 def test_a_word_may_name_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = imported(monkeypatch)
-    flags = OwnFlags(route="/rank", body="[1]", headers=("X-A: 1",))
-    suite = planned(Asked(sides=("pr/app.py:app", "optimized,base:app"), request=flags))
+    request: dict[str, Any] = {"route": "/rank", "body": "[1]", "header": ["X-A: 1"]}
+    suite = planned(a="pr/app.py:app", b="optimized,base:app", **request)
     assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
     headers = (("X-A", "1"), ("content-type", "application/json"))
-    assert {one[3] for one in seen} == {Request("/rank", "POST", headers, b"[1]")}
+    assert {one[3] for one in seen} == {Asked("/rank", "POST", headers, b"[1]")}
     assert [side.label for side in suite.sides] == ["pr/app.py:app", "optimized,base:app"]
     assert [side.variant.name for side in suite.sides] == ["default", "optimized"]
     assert suite.cells == ({},)
     assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
-    again = planned(Asked(sides=("pr/app.py:app", "base:app")))
+    again = planned(a="pr/app.py:app", b="base:app")
     assert VersusSuite.from_json(again.to_json()) == again
 
 
 def test_a_built_in_app_does_not_go_with_apps_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
     with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
-        planned(Asked(sides=("a:app", "b:app"), app="noop"))
+        planned(a="a:app", b="b:app", app="noop")
 
 
 def test_options_of_an_own_app_are_those_of_its_deployments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     imported(monkeypatch)
-    options = ((), ("One.num_replicas=2",))
-    suite = planned(Asked(sides=("a:app", "a:app"), option=options))
+    suite = planned(a="a:app", b="a:app", b_option=["One.num_replicas=2"])
     assert [dict(side.settings) for side in suite.sides] == [{}, {"One.num_replicas": 2}]
     assert [side.label for side in suite.sides] == ["a:app", "a:app+One.num_replicas=2"]
     with pytest.raises(BadInput, match="--b-option: a:app has no deployment 'Two'"):
-        planned(Asked(sides=("a:app", "a:app"), option=((), ("Two.num_replicas=2",))))
+        planned(a="a:app", b="a:app", b_option=["Two.num_replicas=2"])
 
 
 def test_an_option_that_may_be_a_secret_is_in_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
-    options = ((), ("One.user_config.pin_key=1234",))
-    suite = planned(Asked(sides=("a:app", "a:app"), option=options))
+    suite = planned(a="a:app", b="a:app", b_option=["One.user_config.pin_key=1234"])
     hidden = f"a:app+One.user_config.pin_key={hashed('1234')}"
     assert [side.label for side in suite.sides] == ["a:app", hidden]
     assert kept_suite(suite.to_json())["sides"][1]["label"] == hidden
@@ -142,45 +152,44 @@ def test_an_option_that_may_be_a_secret_is_in_no_name(monkeypatch: pytest.Monkey
 def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
     with pytest.raises(BadInput, match="--b: optimized is the app noop, which comes with the tool"):
-        planned(Asked(sides=("a:app", "optimized")))
+        planned(a="a:app", b="optimized")
     with pytest.raises(BadInput, match=r"--route, --method, .* are for apps of your own"):
-        planned(Asked(sides=("default", "optimized"), request=OwnFlags(route="/x")))
+        planned(**BOTH, route="/x")
 
 
 def test_two_services_that_are_up() -> None:
     urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
-    suite, services = with_urls(Asked(), urls, ("X-A: 1",))
+    suite, services = with_urls(*urls, header=["X-A: 1"])
     assert suite.urls == {"old": "http://127.0.0.1:8000/x", "new": "http://127.0.0.1:8001/x"}
     assert [one.request.headers for one in services] == [(("X-A", "1"),)] * 2
     keys = [one.key for one in versus_plan(suite)[0].pairings[0].planned]
     assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
-    twins, same = with_urls(Asked(aa=True), urls[:1], ())
+    twins, same = with_urls(urls[0], aa=True)
     assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
     assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
 
 
 def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_known() -> None:
-    assert planned(BOTH).gate == ("throughput", "cpu")
-    assert planned(replace(BOTH, gate=("throughput",))).gate == ("throughput",)
+    assert planned(**BOTH).gate == ("throughput", "cpu")
+    assert planned(Gate(metrics=("throughput",)), **BOTH).gate == ("throughput",)
     urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
-    assert with_urls(Asked(), urls, ())[0].gate == ("throughput",)
+    assert with_urls(*urls)[0].gate == ("throughput",)
     with pytest.raises(BadInput, match=r"^--gate: cpu: nothing is known of the processes of --url"):
-        with_urls(Asked(gate=("throughput", "cpu")), urls, ())
+        with_urls(*urls, gate=Gate(metrics=("throughput", "cpu")))
     with pytest.raises(BadInput, match=r"^--pairing duet: nothing is known of the processes of"):
-        with_urls(Asked(pairing="duet"), urls, ())
+        with_urls(*urls, pairing="duet")
 
 
 def test_a_duet_says_its_cores_and_when_it_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versus_flags, "halves", lambda: ((0, 1), (2, 3)))
-    suite = planned(replace(BOTH, pairing="duet"))
+    suite = planned(**BOTH, pairing="duet")
     assert [row.label for row in suite.rows] == ["100 connections, 2 cores each"]
     assert (suite.pairing, suite.cores_each, suite.side_s) == ("duet", 2, 12.0)
     assert VersusSuite.from_json(suite.to_json()) == suite
     (note,) = misleading(suite)
     assert note.startswith("a duet gives each side 2 cores, its client among it: where B has more")
-    aa = Asked(sides=("default", None), aa=True, pairing="duet")
-    assert list(misleading(planned(aa))) == [] == list(misleading(planned(BOTH)))
-    alike = planned(aa)
+    alike = planned(**AA, pairing="duet")
+    assert list(misleading(alike)) == [] == list(misleading(planned(**BOTH)))
     variant = alike.sides[1].variant
     for other in (
         replace(variant, python="other/python"),
@@ -189,63 +198,60 @@ def test_a_duet_says_its_cores_and_when_it_misleads(monkeypatch: pytest.MonkeyPa
         unlike = replace(alike.sides[1], variant=other)
         (note,) = misleading(replace(alike, sides=(alike.sides[0], unlike)))
         assert "where B has more processes than A, or waits" in note
-    more = replace(aa, aa=False, sides=("default", "default"), option=((), ("num_replicas=2",)))
-    assert "1 and 2 replicas share them" in next(misleading(planned(more)))
+    more = planned(a="default", b="default", b_option=["num_replicas=2"], pairing="duet")
+    assert "1 and 2 replicas share them" in next(misleading(more))
     monkeypatch.setattr(versus_flags, "halves", lambda: ((), ()))
     with pytest.raises(BadInput, match=r"^--pairing duet: takes 2 cores or more, one half of them"):
-        planned(replace(BOTH, pairing="duet"))
+        planned(**BOTH, pairing="duet")
 
 
 def test_a_suite_of_version_0_1_is_gone_on_with() -> None:
-    stored = {**planned(BOTH).to_json(), "named": True}
+    stored = {**planned(**BOTH).to_json(), "named": True}
     del stored["pairing"], stored["cores_each"]
-    assert VersusSuite.from_json(stored) == planned(BOTH)
+    assert VersusSuite.from_json(stored) == planned(**BOTH)
 
 
-WRONG = [
-    (replace(BOTH, pairing="both"), "--pairing: 'both' is not allowed; it takes slices or duet"),
-    (replace(BOTH, pairing="duet", rate=5.0), "--pairing duet: it does not go with --rate"),
-    (replace(BOTH, pairing="duet", slice_s=0.1), "--pairing duet: it does not go with --slice"),
-    (Asked(), "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
-    (Asked(sides=("default", None)), "--b: is missing; .*; A against itself is --aa"),
-    (Asked(sides=("default", "default")), "--a, --b: both are default, .* ask for --aa"),
-    (Asked(sides=("fast", "default")), "--a: unknown variant 'fast'; allowed: default, haproxy"),
-    (Asked(sides=("default", "x:y,default")), "--b: 'x:y,default' is not allowed; it takes VAR"),
-    (Asked(sides=("default", "default,x")), "--b: 'default,x' is not allowed; it takes VARIANT"),
-    (Asked(sides=("", "default")), "--a: '' is not allowed"),
-    (replace(BOTH, env=(("x",), ())), "--a-env: 'x' is not allowed; it takes NAME=VALUE"),
-    (replace(BOTH, env=((), ("RAY_ADDRESS=1",))), "--b-env: RAY_ADDRESS is set by serve-bench"),
-    (replace(BOTH, option=(("x",), ())), "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
-    (replace(BOTH, option=((), ("replica=2",))), "--b-option: unknown key 'replica'; did you mean"),
-    (replace(BOTH, option=((), ("num_replicas=0",))), "--b-option: '0' is not allowed"),
-    (replace(BOTH, option=((), ("width=1",))), "--b-option: width is no option of the app noop"),
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({**BOTH, "pairing": "both"}, "--pairing: 'both' is not allowed; it takes slices or duet"),
+    ({**BOTH, "pairing": "duet", "rate": 5.0}, "--pairing duet: it does not go with --rate"),
+    ({**BOTH, "pairing": "duet", "slice": "0.1"}, "--pairing duet: it does not go with --slice"),
+    ({}, "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
+    ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
+    ({"a": "default", "b": "default"}, "--a, --b: both are default, .* ask for --aa"),
+    ({**BOTH, "a": "fast"}, "--a: unknown variant 'fast'; allowed: default, haproxy"),
+    ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
+    ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),
+    ({**BOTH, "a": ""}, "--a: '' is not allowed"),
+    ({**BOTH, "a_env": ["x"]}, "--a-env: 'x' is not allowed; it takes NAME=VALUE"),
+    ({**BOTH, "b_env": ["RAY_ADDRESS=1"]}, "--b-env: RAY_ADDRESS is set by serve-bench"),
+    ({**BOTH, "a_option": ["x"]}, "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
+    ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
+    ({**BOTH, "b_option": ["num_replicas=0"]}, "--b-option: '0' is not allowed"),
+    ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
     (
-        replace(BOTH, option=((), ("num_replicas=1", "num-replicas=2"))),
+        {**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]},
         "--b-option: num_replicas is given twice",
     ),
-    (replace(BOTH, python=("nosuch/python", None)), "--a-python nosuch/python: no such file"),
-    (replace(BOTH, python=(None, "/bin/false")), "--b-python /bin/false: has no Ray installed"),
-    (replace(BOTH, app="nosuch"), "--app: unknown app 'nosuch'"),
-    (replace(BOTH, clients="wrk:8"), "--clients: 'wrk:8' is not allowed"),
-    (replace(BOTH, rounds=0), "--rounds: 0 is not allowed; it takes 1 to 1000"),
-    (replace(BOTH, rate=0.0), "--rate: 0.0 is not allowed"),
-    (replace(BOTH, seed=-1), "--seed: -1 is not allowed"),
-    (replace(BOTH, slice_s=3.0), "--slice: 3s is not allowed; it takes 10ms to 2s"),
-    (replace(BOTH, slice_s=0.1, rate=5.0), "--slice: an open loop .--rate. cannot be sliced"),
-    (replace(BOTH, budget_s=20.0), "--budget: 20 s is not enough: 3 rounds of 4 s a side"),
-    (replace(BOTH, aa=True), "--aa: runs A against itself; it does not go with --b"),
-    (
-        Asked(sides=("default", None), aa=True, env=((), ("A=1",))),
-        "--aa: runs A against itself; it does not go with --b-env",
-    ),
-    (replace(BOTH, suite="press_noop"), "load.users|unknown key|compares rows"),
+    ({**BOTH, "a_python": "nosuch/python"}, "--a-python nosuch/python: no such file"),
+    ({**BOTH, "b_python": "/bin/false"}, "--b-python /bin/false: has no Ray installed"),
+    ({**BOTH, "app": "nosuch"}, "--app: unknown app 'nosuch'"),
+    ({**BOTH, "clients": "wrk:8"}, "--clients: 'wrk:8' is not allowed"),
+    ({**BOTH, "rounds": 0}, "--rounds: 0 is not allowed; it takes 1 to 1000"),
+    ({**BOTH, "rate": 0.0}, "--rate: 0.0 is not allowed"),
+    ({**BOTH, "seed": -1}, "--seed: -1 is not allowed"),
+    ({**BOTH, "slice": "3s"}, "--slice: 3s is not allowed; it takes 10ms to 2s"),
+    ({**BOTH, "slice": "0.1", "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
+    ({**BOTH, "budget": "20s"}, "--budget: 20 s is not enough: 3 rounds of 4 s a side"),
+    ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
+    ({**AA, "b_env": ["A=1"]}, "--aa: runs A against itself; it does not go with --b-env"),
+    ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
 ]
 
 
-@pytest.mark.parametrize(("asked", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_bad_input_names_the_flag(asked: Asked, message: str) -> None:
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message) as refused:
-        planned(asked)
+        planned(**given)
     assert "\n" not in str(refused.value)
 
 
@@ -253,7 +259,7 @@ def test_bad_input_names_the_flag(asked: Asked, message: str) -> None:
 def test_a_wrong_number_of_services_is_refused(count: int) -> None:
     urls = tuple(f"s{k}=http://127.0.0.1:1/" for k in range(count))
     with pytest.raises(BadInput, match=f"--url: {count} given; versus takes it twice"):
-        with_urls(Asked(), urls, ())
+        with_urls(*urls)
 
 
 LINES = [

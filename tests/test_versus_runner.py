@@ -16,10 +16,11 @@ from serve_bench.benchmarks.versus.bench import PairPlan
 from serve_bench.benchmarks.versus.measure import place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
-from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
+from serve_bench.core.axes import cell_defaults
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.plan import parse_row
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Teardown, Trial
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError
 from serve_bench.runner.runner import Runner, Step
 from serve_bench.serving.launch_spec import LaunchSpec

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -22,6 +21,7 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from tests.records import AT, ROWS, cell
 
 HOST: dict[str, Any] = {

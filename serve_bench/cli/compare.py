@@ -7,35 +7,42 @@ from typing import Annotated
 
 import typer
 
-from serve_bench.cli import options as gate_flags
+from serve_bench.cli.command import command
+from serve_bench.cli.gate import GateOptions, read_flags
+from serve_bench.cli.options import Text
 
 
-def compare(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run: the base.")],
+class CompareOptions(GateOptions):
+    """The options of `compare`."""
+
+    order = (
+        *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
+        *("force", "format", "output"),
+    )
+
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run: the base.")]
     run_b: Annotated[
         Path, typer.Argument(metavar="RUN_B", help="Folder of the run that is held against it.")
-    ],
-    threshold: gate_flags.Threshold = None,
-    gate: gate_flags.GateMetrics = None,
-    fail_on: gate_flags.FailOn = None,
-    noise: gate_flags.Noise = None,
+    ]
     variant_a: Annotated[
-        str | None, typer.Option(help="Of RUN_A this variant [those of the same name].")
-    ] = None,
+        Text, typer.Option(help="Of RUN_A this variant [those of the same name].")
+    ] = None
     variant_b: Annotated[
-        str | None, typer.Option(help="Of RUN_B this variant [those of the same name].")
-    ] = None,
+        Text, typer.Option(help="Of RUN_B this variant [those of the same name].")
+    ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Compare unlike hosts, Ray versions and suites too.")
-    ] = False,
+    ] = False
     format: Annotated[
         str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
-    ] = "table",
+    ] = "table"
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", help="Of html: this file, or - [compare.html here]."),
-    ] = None,
-) -> int:
+        Text, typer.Option("--output", "-o", help="Of html: this file, or - [compare.html here].")
+    ] = None
+
+
+@command(CompareOptions)
+def compare(options: CompareOptions) -> int:
     """Compare two stored runs: regressed, improved, same or inconclusive, row by row.
 
     Launches are what is compared, at least three a side: micro --launches 3. On one machine
@@ -54,23 +61,24 @@ def compare(
     from serve_bench.report import COMPARED
     from serve_bench.store import read
 
-    html = format == "html"
+    html, format, output = options.format == "html", options.format, options.output
     if not html and format not in COMPARED:
         allowed = ", ".join((*COMPARED, "html"))
         raise BadInput(f"--format: {format!r} is not allowed; it takes {allowed}")
     if output is not None and not html:
         raise BadInput("--output: goes with --format html; other forms are printed")
-    asked = gate_flags.read_flags(threshold, gate, fail_on, noise)
+    asked = read_flags(options)
     to = place_of_page(output, Path("compare.html")) if html else None
-    results = (read(run_a), read(run_b))
+    where = (str(options.run_a), str(options.run_b))
+    results = (read(options.run_a), read(options.run_b))
     comparing = of_runs(
         *results,
         THRESHOLD if asked.threshold is None else asked.threshold,
         GATE if asked.metrics is None else asked.metrics,
         asked.noise,
-        force=force,
-        chosen=(variant_a, variant_b),
-        where=(str(run_a), str(run_b)),
+        force=options.force,
+        chosen=(options.variant_a, options.variant_b),
+        where=where,
     )
     most = max(min(row.planned) for row in comparing.rows)
     launches = f"{most} launch{'' if most == 1 else 'es'} a side"
@@ -78,7 +86,6 @@ def compare(
     for letter, result in zip("AB", results, strict=True):
         for warning in result.warnings:
             print(f"warning: {letter}: {warning.message}", file=sys.stderr)
-    where = (str(run_a), str(run_b))
     if html:
         write_comparison(comparing, where, to)
         return asked.close(comparing)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
-from serve_bench.cli.measure import place_of
-from serve_bench.cli.progress import PLAIN_EVERY_S, clock
+from serve_bench.cli.progress import Display
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.show import print_report
-from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, run_record, signals
+from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.kept import kept_text
-from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.request_spec import SpecError
@@ -43,39 +40,43 @@ from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
 from serve_bench.store.files import why
 
+if TYPE_CHECKING:
+    from serve_bench.cli.load import LoadOptions
 
-def run(
-    asked: Load,
-    timing: Timing,
-    *,
-    out: Path | None,
-    hgrm: Path | None,
-    as_json: bool,
-    sample: bool = True,
-    load_on: LoadOn | None = None,
+
+def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:
+    """Drives the load, keeps its record, prints the summary, and with --profile drives it once
+    more. 1 when no request succeeded."""
+    if options.profile is None:
+        return _drive(load, timing, options, options.out, nodes)
+    chosen = processes_behind(load.request.url, options.profile)
+    place = _folder(options.out)
+    code = _drive(load, timing, options, place, nodes)
+    return code or _repeat(load, timing, place, chosen, options.json)
+
+
+def _drive(
+    load: Load, timing: Timing, options: LoadOptions, out: Path | None, nodes: LoadOn | None
 ) -> int:
-    """Drives the load, keeps its record, prints the summary. 1 when no request succeeded."""
-    where = asked.request
-    cell, row = {"url": kept_text(where.url)}, row_of(asked)
+    where, sample = load.request, not options.no_sample
+    cell, row = {"url": kept_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
         this_run = run_record(folder, "load", (planned,))
         folder.append(this_run)
-        samples = folder.path if sample else None
-        show = LoadLine(sys.stderr, asked.count)
-        place = place_of(load_on, folder.path, run_id)
+        place = source_of(nodes, folder.path, run_id)
         try:
-            with show:
+            with Display() as display:
                 from_there = place.drive()
-                server = [] if samples is None or load_on else behind(where.url, where.unix_socket)
+                server = behind(where.url, where.unix_socket) if sample and not nodes else []
                 driven = drive_url(
-                    asked,
+                    load,
                     timing,
                     planned,
                     run_id,
-                    show.update,
-                    samples,
+                    partial(display.load, count=load.count),
+                    folder.path if sample else None,
                     drive=from_there,
                     server=server,
                 )
@@ -92,10 +93,10 @@ def run(
             place.close()
         trial = driven.trial
         result, troubles = _keep(folder, this_run, driven)
-        if hgrm is not None:
-            troubles += _write_hgrm(trial, hgrm)
+        if options.hgrm is not None:
+            troubles += _write_hgrm(trial, options.hgrm)
         # Within `signals`: a second Ctrl-C must not take the summary away.
-        print_report(result, "json" if as_json else "table", folder.path)
+        print_report(result, "json" if options.json else "table", folder.path)
     for trouble in troubles:
         print(f"serve-bench: {trouble}", file=sys.stderr)
     if trial.flags.get("interrupted"):
@@ -129,68 +130,6 @@ def _write_hgrm(trial: Trial, file: Path) -> list[str]:
     except OSError as error:
         return [f"--hgrm: {file} cannot be written: {(error.strerror or 'error').lower()}"]
     return []
-
-
-class LoadLine:
-    """One line that changes on a terminal; elsewhere a plain line every ten seconds.
-
-    `stream` None: nothing is shown. The same when nobody reads it any more: the load goes on.
-    """
-
-    def __init__(self, stream: TextIO | None, count: int | None = None) -> None:
-        self._stream, self._count = stream, count
-        self._live = stream is not None and stream.isatty()
-        self._width = 0
-        self._said_at = time.monotonic()
-
-    def __enter__(self) -> LoadLine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live and self._width:
-            self._write("\r" + " " * self._width + "\r")
-
-    def _write(self, text: str) -> None:
-        if self._stream is None:
-            return
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError:
-            self._stream = None  # a closed pipe or a full disk: not worth the measurement
-
-    def _columns(self) -> int:
-        """Of the terminal that the line is on: stdout may be another one, or a file."""
-        assert self._stream is not None
-        return os.get_terminal_size(self._stream.fileno()).columns or 80
-
-    def _left_s(self, now: Progress) -> float | None:
-        """Until the end; of a load by count, at the present rate."""
-        if self._count is None:
-            return now.remaining_s
-        if now.phase != "measure" or not now.rate:
-            return None
-        return max(0.0, (self._count - now.completed - now.failed) / now.rate)
-
-    def update(self, now: Progress) -> None:
-        """Shows phase, rate, p50, p99, errors and time left."""
-        left_s = self._left_s(now)
-        left = "" if left_s is None else f", {clock(left_s)} left"
-        latency = ""
-        if now.p50_ns is not None and now.p99_ns is not None:
-            latency = f", p50 {now.p50_ns / 1e6:.2f} ms, p99 {now.p99_ns / 1e6:.2f} ms"
-        text = (
-            f"{now.phase_text}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
-            f"{now.failed:,} failed{latency}{left}"
-        )
-        if self._live and self._stream is not None:
-            # A line as wide as the terminal would begin the next one, and \r not come back.
-            text = text[: self._columns() - 1]
-            self._write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        elif time.monotonic() - self._said_at >= PLAIN_EVERY_S:
-            self._said_at = time.monotonic()
-            self._write(text + "\n")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -228,7 +167,7 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
     return chosen
 
 
-def folder_of(out: Path | None) -> Path:
+def _folder(out: Path | None) -> Path:
     """The folder that was asked for, else a new one named after the time, as a run has it."""
     if out is not None:
         return out
@@ -238,8 +177,8 @@ def folder_of(out: Path | None) -> Path:
         raise BadInput(f"{RESULTS}: cannot make a folder for the run: {why(error)}") from None
 
 
-def repeat(
-    asked: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], as_json: bool
+def _repeat(
+    load: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], as_json: bool
 ) -> int:
     """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
     folder, result = RunFolder.resume(place)
@@ -247,11 +186,11 @@ def repeat(
     told = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
     with folder, signals(), run_mark() as run_id:
         profiling = Profiling(folder.path, planned.key, marks(run_id))
-        show = LoadLine(sys.stderr, asked.count)
         try:
-            with show:
+            with Display() as display:
+                on_progress = partial(display.load, count=load.count)
                 driven = drive_profiled(
-                    asked, timing, planned, run_id, show.update, profiling, chosen
+                    load, timing, planned, run_id, on_progress, profiling, chosen
                 )
         except KeyboardInterrupt:
             print("serve-bench: interrupted before anything was profiled", file=sys.stderr)

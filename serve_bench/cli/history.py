@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_bench.cli import options as gate_flags
+from serve_bench.cli import gate as gate_flags
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history.parts import History, PassedOver, Stored

@@ -4,106 +4,109 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_bench.cli import options
+from serve_bench.cli.command import command
+from serve_bench.cli.options import LoadOnOptions, NoSample, Out, Text, Texts
 
 if TYPE_CHECKING:
     from serve_bench.core.result import Trial
     from serve_bench.serving.server import Serving
 
+MOST_QUERIES = 10_000_000
 
-def noop(
+
+class NoopOptions(LoadOnOptions):
+    """The options of `noop`."""
+
+    command = "noop"
+    order = (
+        *("blocking", "num_replicas", "num_queries", "max_concurrent_queries", "max_batch_size"),
+        *("batch_wait_timeout_s", "body_type", "intermediate_handle", "host", "port", "variant"),
+        *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out"),
+    )
+
     blocking: Annotated[
         bool, typer.Option("--blocking", help="Stay up until Ctrl-C or SIGTERM.")
-    ] = False,
-    num_replicas: Annotated[str, typer.Option(help="Replicas.")] = "8",
-    num_queries: Annotated[int, typer.Option(help="Sequential warm-up queries.")] = 500,
-    max_concurrent_queries: Annotated[
-        str,
-        typer.Option(
-            "--max-concurrent-queries",
-            "--max-ongoing-requests",
-            help="Requests that one replica takes at once.",
-        ),
-    ] = "10000",
-    max_batch_size: Annotated[str, typer.Option(help="1 means no batching.")] = "1",
-    batch_wait_timeout_s: Annotated[
-        str, typer.Option(help="How long serve.batch waits to fill a batch, seconds.")
-    ] = "0",
-    body_type: Annotated[
-        str, typer.Option(help="response (Content-Length) or str (chunked, as published).")
-    ] = "response",
-    intermediate_handle: Annotated[
-        bool, typer.Option("--intermediate-handle", help="Put a forwarding deployment in front.")
-    ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="HTTP port; 0 for any free one.")] = 8000,
-    variant: Annotated[str, typer.Option(help="default, haproxy or optimized.")] = "default",
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for the variant; repeatable.")
-    ] = None,
+    ] = False
+    num_queries: Annotated[int, typer.Option(help="Sequential warm-up queries.")] = 500
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="HTTP port; 0 for any free one.")] = 8000
+    variant: Annotated[str, typer.Option(help="default, haproxy or optimized.")] = "default"
+    env: Annotated[Texts, typer.Option("--env", help="NAME=VALUE for the variant; repeatable.")] = (
+        None
+    )
     profile: Annotated[
-        str | None,
+        Text,
         typer.Option(
             help="Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
         ),
-    ] = None,
-    no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
-    ] = False,
-    serve_metrics: options.ServeMetrics = False,
-    load_on: options.LoadOn = None,
-    load_nodes: options.LoadNodes = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
-) -> int:
+    ] = None
+    no_sample: NoSample = False
+    out: Out = None
+
+
+@command(NoopOptions)
+def noop(options: NoopOptions) -> int:
     """Deploy the no-op at /noop, fire the warm-up queries, print their latency and how to load it.
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.cli import measure
-    from serve_bench.cli.sitting import signals
-    from serve_bench.core.axes import AXES, parse_env
+    from dataclasses import replace
+
+    from serve_bench.benchmarks.parts.inside import facts, profiling_costs
+    from serve_bench.cli.record import draw_profiles
+    from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
+    from serve_bench.cli.sitting import measured, signals
+    from serve_bench.core.axes import settings
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
+    from serve_bench.core.variants import parse_env
+    from serve_bench.runner.load_place import read_load_on
     from serve_bench.serving.launch_spec import check_port
 
-    if not 1 <= num_queries <= 10_000_000:
-        raise BadInput(f"--num-queries: {num_queries} is not allowed; it takes 1 to 10000000")
-    given = {
-        "num_replicas": num_replicas,
-        "max_concurrent_queries": max_concurrent_queries,
-        "max_batch_size": max_batch_size,
-        "batch_wait_timeout_s": batch_wait_timeout_s,
-        "body_type": body_type,
-        "intermediate_handle": intermediate_handle,
-    }
-    settings = {
-        name: AXES[name].read(value, f"--{name.replace('_', '-')}") for name, value in given.items()
-    }
-    flags = Overrides(variants=(variant,), env=parse_env(env or [], "--env"), settings=settings)
-    sitting = measure.fresh("noop", "noop", flags, out)
-    sitting = replace(sitting, suite=replace(sitting.suite, requests=num_queries))
-    sitting = measure.looking_inside(sitting, profile, no_sample, serve_metrics)
-    sitting = measure.loading_on(sitting, load_on, load_nodes)
-    check_port(host, port)
+    if not 1 <= options.num_queries <= MOST_QUERIES:
+        raise BadInput(
+            f"--num-queries: {options.num_queries} is not allowed; it takes 1 to {MOST_QUERIES}"
+        )
+    flags = Overrides(
+        variants=(options.variant,),
+        settings=settings(options.command, options.texts),
+        env=parse_env(options.env or (), "--env"),
+    )
+    suite = replace(suite_of("noop", flags), requests=options.num_queries)
+    profile = targets_of(options.profile)
+    request = RowsRequest(
+        suite,
+        read_load_on(options.load_on, options.load_nodes),
+        sample=not options.no_sample,
+        metrics=options.serve_metrics,
+        profile=profile,
+    )
+    check_port(options.host, options.port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
         for trial in trials:
             typer.echo(latency_text(trial))
-        typer.echo(where_it_is(serving, sitting.suite.app.route))
-        if blocking and trials:
-            typer.echo(how_to_load(serving, sitting.suite.app.route, body_type))
+        typer.echo(where_it_is(serving, suite.app.route))
+        if options.blocking and trials:
+            typer.echo(how_to_load(serving, suite.app.route, options.texts["body_type"]))
             typer.echo("serving until Ctrl-C or SIGTERM")
             sys.stdout.flush()
             _wait_while_alive(serving)
 
+    sitting = sitting_of(
+        "noop", request, options.out, host=options.host, port=options.port, after_cell=ready
+    )
     with signals():
-        outcome = measure.measure(sitting, host=host, port=port, after_cell=ready)
+        outcome = measured(sitting)
+        draw_profiles(outcome.folder, outcome.result.profiled)
+    costs = profiling_costs(outcome.result)
+    for trial in outcome.result.profiled:
+        for line in facts(trial, costs):
+            typer.echo(f"profiled, variant {trial.variant}: {line}")
     typer.echo(f"records: {outcome.folder}")
     if outcome.failed or (outcome.interrupted and not outcome.result.trials):
         return 130 if outcome.interrupted else 1

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from serve_bench.cli.flags import (
     paths_of,
     statuses_of,
 )
+from serve_bench.cli.options import OwnAppOptions
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
@@ -49,36 +50,17 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import check_reachable, read_toml
 
 
-@dataclass(frozen=True)
-class OwnFlags:
-    """What the flags of `run` say of the app and its request; None: as in the file, if there is
-    one."""
-
-    options: tuple[str, ...] = ()
-    route: str | None = None
-    method: str | None = None
-    headers: tuple[str, ...] = ()
-    body: str | None = None
-    expect_status: str | None = None
-    request_timeout_s: float | None = None
-    app_name: str | None = None
-    paths: str | None = None
-    header_sets: str | None = None
-    draw: str | None = None
-    overrides: Overrides = field(default_factory=Overrides)
-
-
-def own_suite(target: str, flags: OwnFlags) -> Suite | None:
+def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite | None:
     """The suite of a target; None for a suite file over an app that comes with the tool.
 
     Raises BadInput before anything starts.
     """
     file = Path(target)
     if is_config(target):
-        config, parts = _read_config(target, "TARGET", flags), OwnParts(rest=_bare(target))
-        return _suite_of(target, "TARGET", parts, target, flags, config)
+        config, parts = _read_config(target, "TARGET", overrides), OwnParts(rest=_bare(target))
+        return _suite_of(target, "TARGET", parts, target, flags, overrides, config)
     if not target.endswith(".toml"):
-        return _suite_of(target, "TARGET", OwnParts(rest=_bare(target)), target, flags)
+        return _suite_of(target, "TARGET", OwnParts(rest=_bare(target)), target, flags, overrides)
     data = read_toml(file)
     app = data.get("app", "noop")
     if not isinstance(app, str) or not is_own(app):
@@ -86,7 +68,7 @@ def own_suite(target: str, flags: OwnFlags) -> Suite | None:
     module, _, name = app.rpartition(":")
     if module.endswith(".py"):  # beside the file, wherever the tool is started
         app = f"{file.parent / module}:{name}"
-    return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags)
+    return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags, overrides)
 
 
 def is_config(target: str) -> bool:
@@ -94,11 +76,11 @@ def is_config(target: str) -> bool:
     return target.endswith((".yaml", ".yml"))
 
 
-def _read_config(target: str, where: str, flags: OwnFlags) -> ServeConfig:
+def _read_config(target: str, where: str, overrides: Overrides) -> ServeConfig:
     """A config file, read by the interpreter of the first variant; this one's where none is named.
 
     Raises BadInput."""
-    variants = variants_of({}, target, flags.overrides.variants, {})
+    variants = variants_of({}, target, overrides.variants, {})
     check_interpreter(variants[0])
     check_reachable(Path(target), where)
     if not Path(target).is_file():
@@ -115,10 +97,10 @@ def _suite_of(
     where: str,
     parts: OwnParts,
     file: str,
-    flags: OwnFlags,
+    flags: OwnAppOptions,
+    overrides: Overrides,
     config: ServeConfig | None = None,
 ) -> Suite:
-    overrides = flags.overrides
     if parts.env:
         overrides = replace(overrides, env={**parts.env, **overrides.env})
     variants = variants_of(parts.rest, file, overrides.variants, overrides.env)
@@ -136,7 +118,7 @@ def _suite_of(
         told.setdefault("route", chosen.prefix or "/")
         name, http = chosen.name, dict(config.http_options)
     asked = asked_of(told, Path(file), flags)
-    wished = [_option(text) for text in flags.options] or parts.options
+    wished = [_option(text) for text in flags.option or ()] or parts.options
     timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
     if flags.request_timeout_s is not None:
         timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
@@ -153,7 +135,7 @@ def _suite_of(
         found = app_of_config(config, name or "", where, variants[0].python, asked)
     else:
         found = _imported(app, where, variants[0].python, asked, name or APP_NAME)
-    options_where = "--option" if flags.options else f"{file}: options"
+    options_where = "--option" if flags.option else f"{file}: options"
     options = read_options(found, wished, options_where)
     suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(found), options=options))
     if options:
@@ -185,7 +167,7 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
     return name.strip(), option_values(values)
 
 
-def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
+def asked_of(told: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> Asked:
     """The request: the flags, else `told` by the file, else GET /. Raises BadInput."""
     body = b""
     if flags.body is not None:
@@ -194,7 +176,7 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
         body = content_of(f"@{file.parent / told['body_file']}", f"{file}: request.body_file")
     elif "body" in told:
         body = os.fsencode(told["body"])
-    headers = [header_of(one) for one in flags.headers]
+    headers = [header_of(one) for one in flags.header or ()]
     headers = headers or [(str(k), str(v)) for k, v in told.get("headers", {}).items()]
     if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
         headers.append(("content-type", "application/json"))
@@ -220,7 +202,7 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
         field = str(error).partition(" ")[0]
         by_flag = {
             "method": flags.method,
-            "header": flags.headers,
+            "header": flags.header,
             "expect_status": flags.expect_status,
         }
         if field in by_flag and not by_flag[field] and told:
@@ -230,10 +212,10 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnFlags) -> Asked:
 
 
 def _varied(
-    told: Mapping[str, Any], file: Path, flags: OwnFlags
+    told: Mapping[str, Any], file: Path, flags: OwnAppOptions
 ) -> tuple[tuple[str, ...], tuple[Headers, ...]]:
     """The paths and the headers that are used in turn: of the flags, else of the file."""
-    paths, sets = paths_of(flags.paths), header_sets_of(flags.header_sets)
+    paths, sets = paths_of(flags.paths), header_sets_of(flags.headers)
     if not paths and flags.route is None and "paths_file" in told:
         paths = paths_of(str(file.parent / told["paths_file"]), f"{file}: request.paths_file")
     if not sets and "headers_file" in told:

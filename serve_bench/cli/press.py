@@ -1,173 +1,124 @@
-"""`serve-bench press`: a scoring service under 1 to 3,000 clients, each with so many requests."""
+"""`serve-bench press`: a scoring service under 1 to 3,000 clients, each with so many requests.
+
+A service of `--url` takes the same request as ours: POST, JSON, so many samples of two strings each
+(docs/press.md shows one). Any answer with status 200 counts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from serve_bench.cli import options
+from serve_bench.cli.command import command
+from serve_bench.cli.options import RUN, ExcludeConnect, LadderOptions, SuiteName, Text
 
 if TYPE_CHECKING:
-    from serve_bench.core.axes import Value
+    from serve_bench.cli.ladders import UrlRequest
     from serve_bench.core.ladder import Ladder
+    from serve_bench.core.plan import Suite
     from serve_bench.core.suite import Overrides
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from serve_bench.cli.show import Shown
-
-#: Flags that go with --resume, and those that go with --url.
-LATER_TOO = (
-    *("resume", "format", "published", "perf_metrics", "dry_run", "no_sample", "serve_metrics"),
-    *("log_requests", "exclude_connect"),
-)
-WITH_URL = (
-    *(
-        "url",
-        "header",
-        "clients",
-        "requests_per_client",
-        "samples",
-        "timeout_ms",
-        "max_row_seconds",
-    ),
-    *("log_requests", "exclude_connect", "quick", "out", "format", "published", "perf_metrics"),
-    *("no_sample", "load_on", "load_nodes"),
-)
-
-#: Flags that make a product, and those that hold in every cell, by the axis that each sets.
-MATRIX = {
-    "log_level": "log_level",
-    "device": "device",
-    "callable": "callable",
-    "ranker": "ranker",
-    "num_replicas": "num_replicas",
-    "max_concurrent_queries": "max_concurrent_queries",
-    "max_queued_requests": "max_queued_requests",
-    "max_batch_size": "max_batch_size",
-}
-SETTINGS = ("batch_wait_timeout_s", "threads", "table_rows", "gpu_fraction")
 
 QUICK_CLIENTS = "1,10,20,50,100,200"
 
+#: Of `--url`, where no suite says it.
+SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
 
-def press(
+
+class PressOptions(LadderOptions):
+    """The options of `press`."""
+
+    command = "press"
+    order = (
+        *("clients", "requests_per_client", "samples", "log_level", "device", "variant"),
+        *("callable", "app", "timeout_ms", "max_row_seconds", "num_replicas"),
+        *("max_concurrent_queries", "max_queued_requests", "ranker", "max_batch_size"),
+        *("batch_wait_timeout_s", "threads", "table_rows", "gpu_fraction", "launches", "env"),
+        *("url", "header", "quick", "log_requests", "exclude_connect", "suite", "out", "resume"),
+        *(*RUN, "format", "published", "perf_metrics"),
+    )
+
+    suite: SuiteName = "press"
     clients: Annotated[
-        str | None, typer.Option(help="Numbers with commas, published, or auto [published: 1-3000]")
-    ] = None,
+        Text, typer.Option(help="Numbers with commas, published, or auto [published: 1-3000]")
+    ] = None
     requests_per_client: Annotated[
         int | None, typer.Option(help="Requests that each client makes in a row [100].")
-    ] = None,
+    ] = None
     samples: Annotated[
         int | None, typer.Option(help="Samples of a request, two strings each [15].")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="DEBUG, INFO, WARNING, ERROR; one or more [INFO].")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Of the model: auto, cpu, cuda; one or more [auto].")
-    ] = None,
-    variant: options.Variants = None,
-    callable: Annotated[
-        str | None, typer.Option(help="The handler: async, sync, fastapi-def; one or more [async].")
-    ] = None,
+    ] = None
     app: Annotated[
-        str | None, typer.Option(help="ranker (DLRM), or noop: reads the request alone [ranker].")
-    ] = None,
-    timeout_ms: Annotated[float | None, typer.Option(help="Of a request [200000].")] = None,
+        Text, typer.Option(help="ranker (DLRM), or noop: reads the request alone [ranker].")
+    ] = None
+    timeout_ms: Annotated[float | None, typer.Option(help="Of a request [200000].")] = None
     max_row_seconds: Annotated[
         float | None, typer.Option(help="A row that runs longer is cut off [60].")
-    ] = None,
-    num_replicas: Annotated[
-        str | None, typer.Option(help="One or more, with commas [half the cores].")
-    ] = None,
-    max_concurrent_queries: options.Concurrency = None,
-    max_queued_requests: Annotated[
-        str | None, typer.Option(help="Waiting for a replica; more get a 503 [-1: no limit].")
-    ] = None,
-    ranker: options.Ranker = None,
-    max_batch_size: options.Axis = None,
-    batch_wait_timeout_s: options.BatchWait = None,
-    threads: options.Threads = None,
-    table_rows: Annotated[
-        str | None, typer.Option(help="Rows of each table of the model [1000].")
-    ] = None,
-    gpu_fraction: options.GpuFraction = None,
-    launches: options.Launches = None,
-    env: options.Env = None,
-    url: options.Urls = None,
-    header: options.Headers = None,
-    quick: Annotated[bool, typer.Option("--quick", help="1 to 200 clients.")] = False,
+    ] = None
+    quick: Annotated[bool, typer.Option("--quick", help="1 to 200 clients.")] = False
     log_requests: Annotated[
         Path | None, typer.Option(help="CSV of every request: client, start, latency, status.")
-    ] = None,
-    exclude_connect: Annotated[
-        bool, typer.Option("--exclude-connect", help="Also totals without opening connections.")
-    ] = False,
-    suite: options.Suite = "press",
-    out: options.Out = None,
-    resume: options.ResumeFrom = None,
-    no_sample: options.NoSample = False,
-    load_on: options.LoadOn = None,
-    load_nodes: options.LoadNodes = None,
-    serve_metrics: options.ServeMetrics = False,
-    dry_run: options.DryRun = False,
-    format: options.Format = "table",
-    published: options.Published = False,
-    perf_metrics: options.PerfMetrics = None,
-) -> int:
+    ] = None
+    exclude_connect: ExcludeConnect = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Levels of logging are taken in lower case too."""
+        levels = given["log_level"]
+        return super().of({**given, "log_level": levels and levels.upper()})
+
+
+@command(PressOptions)
+def press(options: PressOptions) -> int:
     """Press a scoring service: requests/s from 1 to 3,000 clients, knee, collapse, cost of logging.
 
     Example: serve-bench press --quick --log-level DEBUG,ERROR --published
     """
-    given = dict(locals())
-    from serve_bench.cli import measure
-    from serve_bench.cli.flags import asked
-    from serve_bench.cli.show import Shown, check_target
+    from serve_bench.cli.ladders import check_url_flags, measure_urls
+    from serve_bench.cli.rows import measure, suite_of
     from serve_bench.core.errors import BadInput
 
-    shown = Shown(format, published, perf_metrics, exclude_connect)
-    shown.check()
-    if header and not url:
-        raise BadInput("-H: is for --url")
-    if log_requests is not None:
-        check_target(log_requests, "--log-requests")
-        if load_on is not None:
-            raise BadInput("--log-requests: needs the load of this host; not with --load-on")
-        if log_requests.exists():
-            raise BadInput(f"--log-requests: {log_requests} exists already; it takes a new file")
-    if url:
-        wrong = asked(given, "press", but=WITH_URL)
-        if wrong:
-            raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-        return press_urls(given, shown)
+    shown = options.shown()
+    _check_log(options)
+    check_url_flags(options)
+    if options.url:
+        return measure_urls(options, shown, _url_request(options), options.log_requests)
 
-    def anew() -> measure.Sitting:
-        named = "press_noop" if app == "noop" and suite == "press" else suite
-        sitting = measure.fresh("press", named, _overrides(given), out)
-        return measure.loading_on(sitting, load_on, load_nodes)
+    def suite() -> Suite:
+        shipped = options.app == "noop" and options.suite == "press"
+        return suite_of("press_noop" if shipped else options.suite, _overrides(options))
 
-    if resume is not None:
-        sitting = measure.resumed("press", resume, asked(given, "press", but=LATER_TOO), anew)
-    else:
-        sitting = anew()
-        if sitting.suite.app.bodies is None or sitting.suite.requests_per_client is None:
+    def check(suite: Suite) -> None:
+        if suite.app.bodies is None or suite.requests_per_client is None:
             raise BadInput(
-                f'--suite: {suite} needs app = "press" or "press_noop", and requests_per_client '
-                "and users in its [load]"
+                f'--suite: {options.suite} needs app = "press" or "press_noop", and '
+                "requests_per_client and users in its [load]"
             )
-    check_reach(sitting.suite.ladder, "--clients")
-    sitting = measure.looking_inside(sitting, None, no_sample, serve_metrics)
-    if dry_run:
-        measure.print_plan(sitting)
-        return 0
-    return measure.run(sitting, shown, log_requests=log_requests)
+        _check_reach(suite.ladder)
+
+    return measure(options, shown, suite, check=check, log_requests=options.log_requests)
 
 
-def check_reach(ladder: Ladder | None, flag: str) -> None:
+def _check_log(options: PressOptions) -> None:
+    """BadInput unless --log-requests can be written, by this host."""
+    from serve_bench.cli.show import check_target
+    from serve_bench.core.errors import BadInput
+
+    log = options.log_requests
+    if options.header and not options.url:
+        raise BadInput("-H: is for --url")
+    if log is None:
+        return
+    check_target(log, "--log-requests")
+    if options.load_on is not None:
+        raise BadInput("--log-requests: needs the load of this host; not with --load-on")
+    if log.exists():
+        raise BadInput(f"--log-requests: {log} exists already; it takes a new file")
+
+
+def _check_reach(ladder: Ladder | None) -> None:
     """BadInput when this host has too few ports or open files for the most clients of a ladder."""
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, lacking_ports
@@ -176,134 +127,92 @@ def check_reach(ladder: Ladder | None, flag: str) -> None:
     most = max(ladder.steps or (ladder.ceiling,))
     lacking = lacking_descriptors(most) or lacking_ports(most)
     if lacking is not None:
-        raise BadInput(f"{flag}: {lacking}")
+        raise BadInput(f"--clients: {lacking}")
 
 
-def ladder_of(clients: object, quick: bool) -> Ladder | None:
-    """What --clients and --quick say; None: as in the suite. BadInput."""
+def _ladder(options: PressOptions) -> Ladder | None:
+    """What --clients and --quick say; None: as in the suite. Raises BadInput."""
     from serve_bench.core.errors import BadInput
     from serve_bench.core.ladder import PRESS, parse_ladder
 
-    if clients is None and not quick:
+    if options.clients is None and not options.quick:
         return None
-    if clients is not None and quick:
+    if options.clients is not None and options.quick:
         raise BadInput(f"--quick: stands for --clients {QUICK_CLIENTS}; give one of the two")
-    text = str(clients) if clients is not None else QUICK_CLIENTS
+    text = QUICK_CLIENTS if options.clients is None else options.clients
     return parse_ladder(text, "--clients", ceiling=max(PRESS), published=PRESS)
 
 
-def check_numbers(given: dict[str, object]) -> None:
-    """BadInput on a number of clients' requests, seconds or milliseconds that makes no sense."""
-    from serve_bench.cli.flags import MOST_LAUNCHES, check_number
+def _check_numbers(options: PressOptions) -> None:
+    """BadInput on a number of requests, samples, seconds or milliseconds that makes no sense."""
+    from serve_bench.cli.flags import check_number
     from serve_bench.core.load_spec import MAX_TIMEOUT_S
+    from serve_bench.core.suite import MOST_LAUNCHES
     from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
-    check_number("--requests-per-client", given["requests_per_client"], 1)
-    check_number("--samples", given["samples"], 1, MOST_SAMPLES)
-    check_number("--max-row-seconds", given["max_row_seconds"], 0.5, 86_400)
-    check_number("--timeout-ms", given["timeout_ms"], 1, MAX_TIMEOUT_S * 1000)
-    check_number("--launches", given["launches"], 1, MOST_LAUNCHES)
+    check_number("--requests-per-client", options.requests_per_client, 1)
+    check_number("--samples", options.samples, 1, MOST_SAMPLES)
+    check_number("--max-row-seconds", options.max_row_seconds, 0.5, 86_400)
+    check_number("--timeout-ms", options.timeout_ms, 1, MAX_TIMEOUT_S * 1000)
+    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
 
 
-def _overrides(given: dict[str, object]) -> Overrides:
-    """The flags as they go against the suite file. BadInput names the flag and what is allowed."""
-    from serve_bench.cli import flags
-    from serve_bench.core.axes import parse_env
+def _overrides(options: PressOptions) -> Overrides:
+    """The flags as they go against the suite file. Raises BadInput."""
+    from dataclasses import replace
+
+    from serve_bench.cli.rows import overrides
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.suite import Overrides
     from serve_bench.load.workers import usable_cores
 
-    if given["app"] not in (None, "ranker", "noop"):
-        raise BadInput(f"--app: {given['app']!r} is not allowed; it takes ranker or noop")
-    if given["app"] is not None and given["suite"] != "press":
+    if options.app not in (None, "ranker", "noop"):
+        raise BadInput(f"--app: {options.app!r} is not allowed; it takes ranker or noop")
+    if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
-    check_numbers(given)
-    if given["log_level"] is not None:
-        given = {**given, "log_level": str(given["log_level"]).upper()}
-    matrix: dict[str, tuple[Value, ...]] = {
-        axis: flags.values(axis, given[name])
-        for name, axis in MATRIX.items()
-        if given[name] is not None
-    }
-    settings = flags.settings(given, SETTINGS)
-    if given["samples"] is not None:
-        settings["rows_per_request"] = int(str(given["samples"]))
-    if given["suite"] == "press" and "num_replicas" not in matrix:
+    _check_numbers(options)
+    flags, timeout_ms = overrides(options), options.timeout_ms
+    settings = dict(flags.settings)
+    if options.samples is not None:
+        settings["rows_per_request"] = options.samples
+    if options.suite == "press" and "num_replicas" not in flags.matrix:
         settings["num_replicas"] = max(1, usable_cores() // 2)
-    launches, env = given["launches"], given["env"]
-    each, timeout_ms = given["requests_per_client"], given["timeout_ms"]
-    return Overrides(
-        variants=flags.names(given["variant"]),
-        env=parse_env(env if isinstance(env, list) else [], "--env"),
-        matrix=matrix,
+    return replace(
+        flags,
         settings=settings,
-        ladder=ladder_of(given["clients"], bool(given["quick"])),
-        launches=launches if isinstance(launches, int) else None,
-        requests_per_client=each if isinstance(each, int) else None,
-        max_row_s=_seconds(given["max_row_seconds"]),
-        timeout_s=None if timeout_ms is None else float(str(timeout_ms)) / 1000.0,
+        ladder=_ladder(options),
+        requests_per_client=options.requests_per_client,
+        max_row_s=options.max_row_seconds,
+        timeout_s=None if timeout_ms is None else timeout_ms / 1000.0,
     )
 
 
-def _seconds(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _url_request(options: PressOptions) -> UrlRequest:
+    """What `--url` asks for: the same requests to services of one's own. Raises BadInput."""
+    from dataclasses import replace
 
-
-# --------------------------------------------------------------------------------------------------
-# What `press --url` does with what its flags say: the same requests to a service of one's own.
-#
-# The service takes the same request as ours: POST, JSON, so many samples of two strings each
-# (docs/press.md shows one). Any answer with status 200 counts.
-
-SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
-
-
-def press_urls(given: dict[str, object], shown: Shown) -> int:
-    """Presses services that are there already. Returns the exit code."""
-    from serve_bench.cli.ladders import UrlWish, run_urls, services_of
+    from serve_bench.cli.ladders import url_request
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
     from serve_bench.core.plan import JSON, row_timing
-    from serve_bench.runner.load_place import read_load_on
 
-    check_numbers(given)
-    ladder = ladder_of(given["clients"], bool(given["quick"])) or Ladder(steps=PRESS)
-    check_reach(ladder, "--clients")
-    urls, headers = _texts(given["url"]), _texts(given["header"])
-    samples = int(_number(given["samples"], SAMPLES))
-    asked = bodies({"rows_per_request": samples, "sparse_features": 2})
+    _check_numbers(options)
+    ladder = _ladder(options) or Ladder(steps=PRESS)
+    _check_reach(ladder)
+    request = url_request(options, replace(ladder, runs=COLLAPSE_RUNS))
+    posted = bodies({"rows_per_request": options.samples or SAMPLES, "sparse_features": 2})
     services = tuple(
         replace(
             one,
             request=replace(
-                one.request, method="POST", headers=(*JSON, *one.request.headers), bodies=asked
+                one.request, method="POST", headers=(*JSON, *one.request.headers), bodies=posted
             ),
         )
-        for one in services_of(urls, headers, users=False)
+        for one in request.services
     )
-    out, log, place = given["out"], given["log_requests"], given["load_on"]
-    wish = UrlWish(
-        command="press",
+    return replace(
+        request,
         services=services,
-        ladder=replace(ladder, runs=COLLAPSE_RUNS),
-        timing=row_timing(_number(given["max_row_seconds"], MAX_ROW_S)),
-        out=out if isinstance(out, Path) else None,
-        sample=not given["no_sample"],
-        each=int(_number(given["requests_per_client"], EACH)),
-        timeout_s=_number(given["timeout_ms"], TIMEOUT_MS) / 1000.0,
-        log_requests=log if isinstance(log, Path) else None,
-        load_on=read_load_on(None if place is None else str(place), _whole(given["load_nodes"])),
+        timing=row_timing(options.max_row_seconds or MAX_ROW_S),
+        each=options.requests_per_client or EACH,
+        timeout_s=(options.timeout_ms or TIMEOUT_MS) / 1000.0,
     )
-    return run_urls(wish, shown)
-
-
-def _texts(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _number(value: object, default: float) -> float:
-    return float(value) if isinstance(value, int | float) else default

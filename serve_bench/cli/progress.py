@@ -10,16 +10,17 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from serve_bench.analysis.statistics import latency_figures
 from serve_bench.benchmarks.parts.texts import bound_sign
+from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
 from serve_bench.core.kept import kept_text
+from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
 from serve_bench.core.result import Failure, Trial
-from serve_bench.runner.runner import Observer, Step
+from serve_bench.runner.runner import Step
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -28,42 +29,11 @@ if TYPE_CHECKING:
 PLAIN_EVERY_S = 10.0
 
 
-class ScopedObserver(Observer, Protocol):
-    """An observer that is on show between enter and exit."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-def make_observer(stream: TextIO | None = None) -> ScopedObserver:
-    """A live line on a terminal, plain lines elsewhere."""
-    out = stream or sys.stderr
-    return LiveLine(out) if out.isatty() else PlainLines(out)
-
-
-#: What a model is made of, which the report tells once.
-_MODEL: Final = (
-    *("rows_per_request", "dense_features", "sparse_features", "width", "table_rows", "seed"),
-    *("bottom", "top"),
-)
-
-
 def cell_text(cell: Mapping[str, object]) -> str:
     """A cell in few characters: `batch 1, concurrency 10000, replicas 8`."""
-    short = {
-        "max_batch_size": "batch",
-        "max_concurrent_queries": "concurrency",
-        "num_replicas": "replicas",
-    }
-    return ", ".join(
-        f"{short.get(name, name)} {value}" for name, value in cell.items() if name not in _MODEL
-    )
+    briefs = {axis.name: axis.brief for axis in AXES.values() if axis.brief is not None}
+    named = ((briefs.get(name, name), value) for name, value in cell.items())
+    return ", ".join(f"{brief} {value}" for brief, value in named if brief)
 
 
 def step_text(step: Step) -> str:
@@ -114,56 +84,44 @@ def failure_text(failure: Failure) -> str:
     return visible(kept_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
 
-class PlainLines:
-    """Lines without control characters, for a log or a pipe."""
+def load_text(now: Progress, count: int | None) -> str:
+    """One line on a load that goes on: phase, rate, latency, errors, and the time left. `count`:
+    of requests, where they end it; then the time left is that at the present rate."""
+    left_s = now.remaining_s if count is None else None
+    if count is not None and now.phase == "measure" and now.rate:
+        left_s = max(0.0, (count - now.completed - now.failed) / now.rate)
+    left = "" if left_s is None else f", {clock(left_s)} left"
+    latency = ""
+    if now.p50_ns is not None and now.p99_ns is not None:
+        latency = f", p50 {now.p50_ns / 1e6:.2f} ms, p99 {now.p99_ns / 1e6:.2f} ms"
+    return (
+        f"{now.phase_text}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
+        f"{now.failed:,} failed{latency}{left}"
+    )
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._last: tuple[object, ...] | None = None
+
+class Display:
+    """Shows what goes on, between enter and exit: an Observer of a run, a load or a recording.
+
+    On a terminal one line that changes, drawn by rich, below those that stay; it goes away at the
+    end. Elsewhere plain lines. Where nobody reads them any more (a closed pipe, a full disk)
+    nothing is shown, and what is measured goes on.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream: TextIO | None = stream or sys.stderr
+        self._live: Live | None = None
+        self._last: object = None
         self._said_at = 0.0
 
     def __enter__(self) -> Self:
-        return self
+        if self._stream is not None and self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
 
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def step(self, step: Step) -> None:
-        """A line when the phase changes to something slow, or after a while."""
-        # Connect and warm-up are under a second, so they are not worth a line of their own.
-        phase = "load" if step.row is not None else step.phase
-        now = (step.who, step.round, step.cell, step.row, phase)
-        if now == self._last and time.monotonic() - self._said_at < PLAIN_EVERY_S:
-            return
-        if now != self._last and step.row is not None:
-            self._last, self._said_at = now, time.monotonic()
-            return  # the finished trial has its own line
-        self._last, self._said_at = now, time.monotonic()
-        print(step_text(step), file=self._stream, flush=True)
-
-    def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A line for a measured trial."""
-        print(trial_text(trial, number, of), file=self._stream, flush=True)
-
-    def failure(self, failure: Failure) -> None:
-        """The failure and what explains it."""
-        print(failure_text(failure), file=self._stream, flush=True)
-
-
-class LiveLine:
-    """One line that changes, drawn by rich; it goes away at the end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=self._stream, highlight=False)
-        self._live = Live("", console=console, refresh_per_second=8, transient=True)
-        self._live.start()
+            console = Console(file=self._stream, highlight=False)
+            self._live = Live("", console=console, refresh_per_second=8, transient=True)
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,22 +129,52 @@ class LiveLine:
             self._live.stop()
 
     def step(self, step: Step) -> None:
-        """Shows it in the live line."""
-        from rich.text import Text
-
-        if self._live is not None:
-            self._live.update(Text(step_text(step), overflow="ellipsis", no_wrap=True))
+        """Shows where a run is. Without a terminal: where it comes to something slow."""
+        # Connect and warm-up are under a second, so they are not worth a line of their own, and
+        # the finished trial has its own.
+        phase = "load" if step.row is not None else step.phase
+        key = (step.who, step.round, step.cell, step.row, phase)
+        self.show(step_text(step), key, at_once=step.row is None)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """Prints it above the live line."""
-        self._print(trial_text(trial, number, of))
+        """A line for a measured trial."""
+        self._keep(trial_text(trial, number, of))
 
     def failure(self, failure: Failure) -> None:
-        """Prints it above the live line."""
-        self._print(failure_text(failure))
+        """The failure and what explains it."""
+        self._keep(failure_text(failure))
+
+    def load(self, now: Progress, count: int | None = None) -> None:
+        """Shows how far a load is; see load_text."""
+        self.show(load_text(now, count), "load", at_once=False)
+
+    def show(self, text: str, key: object, at_once: bool = True) -> None:
+        """The line of what goes on now. Without a terminal it is printed where `key` is another
+        than before, unless it is not needed `at_once`, and every ten seconds of the same."""
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(text, overflow="ellipsis", no_wrap=True))
+            return
+        now = time.monotonic()
+        changed = key != self._last
+        if not changed and now - self._said_at < PLAIN_EVERY_S:
+            return
+        self._last, self._said_at = key, now
+        if at_once or not changed:
+            self._print(text)
+
+    def _keep(self, text: str) -> None:
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.console.print(Text(text))
+        else:
+            self._print(text)
 
     def _print(self, text: str) -> None:
-        from rich.text import Text
-
-        if self._live is not None:
-            self._live.console.print(Text(text))
+        try:
+            if self._stream is not None:
+                print(text, file=self._stream, flush=True)
+        except OSError:
+            self._stream = None

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import typer
 
-if TYPE_CHECKING:
-    from serve_bench.observing.processes import InUse, ServeProcess
-import sys
-from pathlib import Path
+from serve_bench.cli.progress import Display
 
 if TYPE_CHECKING:
     from serve_bench.analysis.stacks import LayerRules
-    from serve_bench.observing.processes import ServeProcess
-    from serve_bench.runner.recording import Profile, Profiles, Wish
-from collections.abc import Iterable
-
-if TYPE_CHECKING:
     from serve_bench.core.result import Trial
+    from serve_bench.observing.processes import InUse, ServeProcess
+    from serve_bench.runner.recording import Profile, Profiles, Wish
 
 
 # --------------------------------------------------------------------------------------------------
@@ -166,27 +162,22 @@ def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     return 0
 
 
-class RecordProgress:
-    """How far a recording is, on a terminal; a single line elsewhere."""
+class RecordProgress(Display):
+    """How far a recording of processes is."""
 
     def __init__(self, count: int, duration_s: float, where: str = "") -> None:
+        super().__init__()
         what = f"{count} process{'es' if count != 1 else ''}"
         self._text = f"recording {what}{where} for {duration_s:g} s"
-        self._duration_s = duration_s
-        self._live = sys.stderr.isatty()
 
-    def __enter__(self) -> RecordProgress:
-        print(self._text, end="" if self._live else "\n", file=sys.stderr, flush=True)
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.show(self._text, "recording")
         return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def at(self, seconds: float) -> None:
         """So many seconds have been recorded."""
-        if self._live:
-            print(f"\r{self._text}: {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+        self.show(f"{self._text}: {seconds:.0f} s", "recording")
 
 
 def write(path: Path, text: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from serve_bench.benchmarks.rpc.bench import RpcPlan
 from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
@@ -18,98 +17,51 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
-from serve_bench.cli.progress import make_observer
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown, check_target, draw_plots
-from serve_bench.cli.sitting import (
-    FAILED,
-    again_of,
-    check_same,
-    code_of,
-    must_name,
-    next_launch,
-    run_folder,
-    run_mark,
-    signals,
-    whole_suite,
-    work_off,
-)
+from serve_bench.cli.show import Shown, check_target
+from serve_bench.cli.sitting import FAILED, Place, Sitting, done, sit
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.runner.runner import Runner
-from serve_bench.store import check_new, read
+from serve_bench.store import check_new
 from serve_bench.store.files import why, write_whole
+
+if TYPE_CHECKING:
+    from serve_bench.cli.rpc import RpcOptions
 
 LARGEST_REPORT = 64 * 1024 * 1024
 
 
-def resumed(
-    folder: Path, asked: Sequence[str], anew: Callable[[], RpcSuite]
-) -> tuple[RpcSuite, Result]:
-    """The plan of a stored run, and what is measured of it. `asked`: flags of a plan that were
-    given; `anew`: the plan that they ask for, where the record names what we would write to or
-    listen on. Raises BadInput."""
-    earlier = read(folder)
-    if earlier.run.command != "rpc":
-        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    if must_name(folder, earlier, asked):
-        suite = anew()
-        check_same(folder, earlier, {**suite.to_json(), "sample": earlier.run.suite.get("sample")})
-        return suite, earlier
-    with whole_suite():
-        return RpcSuite.from_json(earlier.run.suite), earlier
-
-
-def run(
-    suite: RpcSuite,
-    out: Path | None,
-    shown: Shown,
-    *,
-    earlier: Result | None = None,
-    dry_run: bool = False,
-) -> int:
+def run(suite: RpcSuite, options: RpcOptions, shown: Shown, earlier: Result | None = None) -> int:
     """Measures what is planned, prints the report, and returns the exit code."""
-    doubted = {failure.key for failure in earlier.failures} if earlier else set()
-    done = [one.key for one in earlier.trials if one.key not in doubted] if earlier else []
-    launches = rpc_plan(suite, done)
-    if dry_run:
-        check_new(None if earlier else out)
+    launches = rpc_plan(suite, done(earlier))
+    if options.dry_run:
+        check_new(None if earlier else options.out)
         print_plan(suite, launches)
         return 0
-    with signals():
-        folder, failed, interrupted = _measure(suite, launches, out, earlier)
-        result = read(folder)
+
+    def work(place: Place) -> RpcPlan:
+        return RpcPlan(suite, launches, place.folder, place.run_id)
+
+    def show(result: Result, folder: Path) -> int:
         troubles = _write_reports(suite, result, folder)
         for trouble in troubles:  # the figures are shown all the same
             print(f"serve-bench: {trouble}", file=sys.stderr)
-        shown.show(result, folder)
-        draw_plots(folder, result, published=shown.published)
-    again = again_of("rpc", folder, result)
-    incomplete = failed or bool(result.missing)
-    code = code_of(again, interrupted=interrupted, incomplete=incomplete)
-    return code or (FAILED if troubles else 0)
+        return shown.tell(result, folder) or (FAILED if troubles else 0)
 
-
-def _measure(
-    suite: RpcSuite, launches: tuple[RpcLaunch, ...], out: Path | None, earlier: Result | None
-) -> tuple[Path, bool, bool]:
-    """The run's folder, whether anything failed, and whether it was interrupted."""
-    if earlier is not None and not launches:
-        assert out is not None, "a run that is gone on with has a folder"
-        return out, False, False
-    planned = [at for one in rpc_plan(suite) for _, at in one.worlds]
-    resumes = earlier is not None
-    with (
-        run_folder("rpc", out, planned, suite.to_json(), resumes=resumes) as folder,
-        run_mark() as run_id,
-        make_observer() as observer,
-    ):
-        first = next_launch(folder.path)
-        worlds = RpcPlan(suite, launches, folder.path, run_id)
-        runner = Runner(worlds, folder, observer, first_launch=first)
-        interrupted = work_off(runner)
-    return folder.path, runner.failed, interrupted
+    sitting = Sitting(
+        "rpc",
+        suite.to_json(),
+        [at for one in rpc_plan(suite) for _, at in one.worlds],
+        work,
+        options.resume or options.out,
+        earlier,
+        left=bool(launches),
+        again="rpc",
+        set_env=None,
+    )
+    return sit(sitting, show)
 
 
 def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
@@ -122,11 +74,9 @@ def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
     each = f"{suite.episodes:,} episode{'' if suite.episodes == 1 else 's'}"
     if suite.seconds is not None:
         each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
-    minutes, seconds = divmod(round(expected_s(suite, launches)), 60)
-    about = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     say(
         f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each; "
-        f"about {about} in all"
+        f"about {duration_text(expected_s(suite, launches))} in all"
     )
 
 

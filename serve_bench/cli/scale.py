@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from serve_bench.benchmarks.scale import KEYS
-from serve_bench.cli import options
+from serve_bench.benchmarks.scale import KEYS, Workload
+from serve_bench.cli.command import Command, TextFlag
+from serve_bench.cli.options import WITH_RESUME, SuiteName, Text, VariantOptions
+from serve_bench.core.axes import axis_flags
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.scale.request import ScaleSuite
@@ -29,59 +29,43 @@ def _alone(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-Text = str | None
-
-
-def _flag(text: str, *spelt: str) -> Any:
-    return Annotated[Text, typer.Option(*spelt, help=text)]
-
-
-#: A size, and what it says; a workload has those that benchmarks/scale/__init__.py names.
-SIZES: Final[dict[str, Any]] = {
-    "fanout": _flag("Nodes of the ensemble, each a deployment."),
-    "length": _flag("Nodes of the chain, each a deployment."),
-    "replicas": _flag("Replicas of each deployment (curve: several, with commas)."),
-    "deployments": _flag("Deployments, each an application with an endpoint."),
-    "hops": _flag("Nested calls of a request."),
-    "max_batch_size": _flag("Most requests in a batch of serve.batch."),
-    "batch_wait_timeout_s": options.BatchWait,
-    "max_concurrent_queries": _flag(
-        "Requests that one replica takes at once.",
-        "--max-concurrent-queries",
-        "--max-ongoing-requests",
+#: A size, and what it says, in the order of the help; a workload has those that
+#: benchmarks/scale/__init__.py names. Those of axes stand in core/axes.py.
+SIZES: Final[dict[str, TextFlag]] = {
+    "fanout": TextFlag("Nodes of the ensemble, each a deployment."),
+    "length": TextFlag("Nodes of the chain, each a deployment."),
+    "replicas": TextFlag("Replicas of each deployment (curve: several, with commas)."),
+    "deployments": TextFlag("Deployments, each an application with an endpoint."),
+    "hops": TextFlag("Nested calls of a request."),
+    **{
+        name: TextFlag.of_axis(name, axis_flags("scale")[name])
+        for name in ("max_batch_size", "batch_wait_timeout_s", "max_concurrent_queries")
+    },
+    "connections": TextFlag(
+        "Connections of the load from each node.", spellings=("-c", "--connections")
     ),
-    "connections": _flag("Connections of the load from each node.", "-c", "--connections"),
-    "clients": _flag("Clients beside each other, of the handle and of HTTP."),
-    "requests": _flag("Requests of each client for the latency, one after the other."),
-    "duration": _flag("Measured, such as 20s or 10m.", "-d", "--duration"),
-    "warmup": _flag("Longest warm-up; it ends once the rate is steady."),
-    "timeout": _flag("How long a request may take."),
-    "client": _flag("raw, or wrk where it is installed on each node."),
-    "nodes": _flag("Raylets to start on this machine [1]."),
-    "launches": _flag("Fresh clusters of each variant, each the whole plan."),
-    "seed": _flag("Seed of everything that is drawn."),
+    "clients": TextFlag("Clients beside each other, of the handle and of HTTP."),
+    "requests": TextFlag("Requests of each client for the latency, one after the other."),
+    "duration": TextFlag("Measured, such as 20s or 10m.", spellings=("-d", "--duration")),
+    "warmup": TextFlag("Longest warm-up; it ends once the rate is steady."),
+    "timeout": TextFlag("How long a request may take."),
+    "client": TextFlag("raw, or wrk where it is installed on each node."),
+    "nodes": TextFlag("Raylets to start on this machine [1]."),
+    "launches": TextFlag("Fresh clusters of each variant, each the whole plan."),
+    "seed": TextFlag("Seed of everything that is drawn."),
 }
 
-COMMON: Final[dict[str, tuple[Any, Any]]] = {
-    "address": (
-        Annotated[Text, typer.Option(help="HOST:PORT of a Ray cluster, which is left as it was.")],
-        None,
-    ),
-    "variant": (options.Variants, None),
-    "env": (options.Env, None),
-    "quick": (Annotated[bool, typer.Option("--quick", help="Sizes for a small machine.")], False),
-    "suite": (options.Suite, ""),
-    "out": (options.Out, None),
-    "resume": (options.ResumeFrom, None),
-    "no_sample": (options.NoSample, False),
-    "dry_run": (options.DryRun, False),
-    "format": (options.Format, "table"),
-    "published": (options.Published, False),
-    "perf_metrics": (options.PerfMetrics, None),
-}
 
-#: Flags that go with --resume.
-LATER_TOO: Final = ("resume", "format", "published", "perf_metrics", "dry_run")
+class ScaleOptions(VariantOptions):
+    """The options of all workloads; `texts` has the sizes that were given."""
+
+    command = "scale"
+
+    address: Annotated[
+        Text, typer.Option(help="HOST:PORT of a Ray cluster, which is left as it was.")
+    ] = None
+    quick: Annotated[bool, typer.Option("--quick", help="Sizes for a small machine.")] = False
+
 
 HELP: Final = {
     "single": "One deployment of many replicas, loaded from every node through its own proxy.",
@@ -99,70 +83,77 @@ EXAMPLES: Final = {
 }
 
 
-def _command(workload: str, keys: tuple[str, ...]) -> Callable[..., int]:
-    """The command of a workload, with the flags that it has: a function whose signature is made
-    here, since five written out would say the same twenty flags."""
+def _command(workload: Workload) -> Command[ScaleOptions]:
+    """The command of a workload, with the sizes that it has."""
+    sizes = [name for name in SIZES if name in KEYS[workload]]
 
-    def command(**given: Any) -> int:
-        return _run(workload, keys, given)
+    class WorkloadOptions(ScaleOptions):
+        order = (
+            *(*sizes, "address", "variant", "env", "quick", "suite", "out", "resume"),
+            *("no_sample", "dry_run", "format", "published", "perf_metrics"),
+        )
 
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, kind, default in [
-            *((name, SIZES[name], None) for name in SIZES if name in keys),
-            *((name, kind, default) for name, (kind, default) in COMMON.items()),
-        ]
-    ]
-    parameters = [
-        one.replace(default=f"scale_{workload}") if one.name == "suite" else one
-        for one in parameters
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__name__ = workload
-    command.__doc__ = f"{HELP[workload]}\n\nExample: {EXAMPLES[workload]}"
-    return command
+        suite: SuiteName = f"scale_{workload}"
+
+        @classmethod
+        def text_flags(cls) -> Mapping[str, TextFlag]:
+            return {name: SIZES[name] for name in sizes}
+
+    def measure(options: ScaleOptions) -> int:
+        return _run(workload, options)
+
+    measure.__name__ = workload
+    measure.__doc__ = f"{HELP[workload]}\n\nExample: {EXAMPLES[workload]}"
+    return Command(WorkloadOptions, measure)
 
 
-def _run(workload: Any, keys: tuple[str, ...], given: dict[str, Any]) -> int:
+def _run(workload: Workload, options: ScaleOptions) -> int:
+    """Measures what the options ask for, or prints its plan. Returns the exit code."""
     from serve_bench.benchmarks.scale.needs import checked
+    from serve_bench.benchmarks.scale.request import ScaleSuite
     from serve_bench.benchmarks.scale.suite import read_scale
-    from serve_bench.cli.flags import asked, names
-    from serve_bench.cli.show import Shown
-    from serve_bench.core.axes import parse_env
+    from serve_bench.cli.flags import names
+    from serve_bench.core.errors import BadInput
+    from serve_bench.core.variants import parse_env
     from serve_bench.store.files import read_toml, suite_file
 
-    shown = Shown(given["format"], given["published"], given["perf_metrics"])
-    shown.check()
+    shown = options.shown()
 
     def planned() -> ScaleSuite:
-        file = suite_file(given["suite"])
+        file = suite_file(options.suite)
         suite = read_scale(
             workload,
             read_toml(file),
             file.name,
-            {name: str(given[name]) for name in keys if given[name] is not None},
-            quick=given["quick"],
-            variants=names(given["variant"]),
-            env=parse_env(given["env"] or (), "--env"),
-            address=given["address"],
-            sample=not given["no_sample"],
+            options.texts,
+            quick=options.quick,
+            variants=names(options.variant),
+            env=parse_env(options.env or (), "--env"),
+            address=options.address,
+            sample=not options.no_sample,
         )
         return checked(suite)
 
-    folder: Path | None = given["resume"]
-    if folder is not None:
-        from serve_bench.cli.scale_run import resumed, run
+    if options.resume is None:
+        suite, earlier = planned(), None
+    else:
+        from serve_bench.cli.sitting import stored
 
-        flags = asked(given, f"scale_{workload}", but=LATER_TOO)
-        suite, earlier = resumed(folder, workload, flags, planned)
-        dry_run = bool(given["dry_run"])
-        return run(checked(suite), folder, shown, earlier=earlier, dry_run=dry_run)
-    suite = planned()
+        suite, earlier = stored(
+            "scale",
+            options.resume,
+            options.given(WITH_RESUME - {"no_sample"}),
+            anew=planned,
+            recorded=lambda suite, _: suite.to_json(),
+            again=ScaleSuite.from_json,
+        )
+        if suite.workload != workload:
+            raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")
+        suite = checked(suite)
     from serve_bench.cli.scale_run import run  # what drives loads is loaded once all is well
 
-    return run(suite, given["out"], shown, dry_run=given["dry_run"])
+    return run(suite, options, shown, earlier)
 
 
-for _name, _takes in KEYS.items():
-    scale.command(name=_name)(_command(_name, _takes))
+for _name in KEYS:
+    scale.command(name=_name)(_command(_name))

@@ -58,6 +58,17 @@ class Shown:
         if self.perf_metrics is not None:
             write_perf_metrics(result, self.perf_metrics)
 
+    def tell(self, result: Result, folder: Path) -> int:
+        """Shows a run that has just been measured, and draws what is drawn of it into its folder.
+        The exit code."""
+        self.show(result, folder)
+        if result.profiled:
+            from serve_bench.cli.record import draw_profiles
+
+            draw_profiles(folder, result.profiled)
+        draw_plots(folder, result, published=self.published)
+        return 0
+
 
 def check_format(format: str) -> None:
     """BadInput unless the report can be had in this format."""

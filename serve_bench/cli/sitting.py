@@ -12,15 +12,16 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeVar
 
 import typer
 
 from serve_bench import __version__
-from serve_bench.core.axes import BUILT_IN_VARIANTS
+from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import (
     differs,
@@ -32,10 +33,14 @@ from serve_bench.core.kept import (
     named_by,
 )
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import fingerprint, git_commit
+from serve_bench.runner.load_place import FromNodes, Here, LoadOn
+from serve_bench.runner.requests_file import requests_file
+from serve_bench.runner.runner import Plan, Runner
 from serve_bench.serving.launch_spec import ignored_environment
 from serve_bench.serving.strays import Marked, sweep
-from serve_bench.store import RunFolder, StoreError, now_iso
+from serve_bench.store import RunFolder, StoreError, now_iso, read
 
 # --------------------------------------------------------------------------------------------------
 # The first record of a run: what was asked for, by which tool, on which host.
@@ -108,40 +113,188 @@ def _given(context: Any) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
+# A sitting: a folder, a mark on all processes, a runner that works off its plan, a report, an end.
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 
-class Working(Protocol):
-    """A runner: works off its plan. `failed`: something of it is not measured."""
+@dataclass(frozen=True)
+class Place:
+    """Where a run is measured: its folder, the id in the mark of its processes, and where its load
+    comes from."""
 
-    failed: bool
+    folder: Path
+    run_id: str
+    source: Here | FromNodes
 
-    def run(self) -> bool: ...
 
+@dataclass(frozen=True)
+class Sitting:
+    """What is to be measured now: a fresh run, or the rest of an earlier one.
 
-@contextlib.contextmanager
-def run_folder(
-    command: str,
-    out: Path | None,
-    plan: Sequence[PlannedTrial],
-    told: Mapping[str, Any],
-    *,
-    resumes: bool = False,
-) -> Iterator[RunFolder]:
-    """The open folder of a run, with its Run record written, or that of a Resume.
-
-    Raises BadInput when it cannot be made or gone on with.
+    `suite` and `plan`: of the whole run, for its record; `work`: what is to be measured of it now,
+    for the runner; `left`: whether that is anything. `load_on`: nodes that the load comes from;
+    None: this host. `again`: the words of the command that goes on with the run; None where none
+    can. `set_env`: how the user sets what launches do not take from the shell; None: no launch.
     """
-    if resumes and out is not None:
-        folder, _ = RunFolder.resume(out)
+
+    command: str
+    suite: Mapping[str, Any]
+    plan: Sequence[PlannedTrial]
+    work: Callable[[Place], Plan[Any, Any, Any]]
+    out: Path | None
+    earlier: Result | None = None
+    left: bool = True
+    load_on: LoadOn | None = None
+    again: str | None = None
+    set_env: str | None = "use --env to set it"
+    log_requests: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP."""
+
+    folder: Path
+    result: Result
+    failed: bool
+    interrupted: bool
+
+
+def sit(sitting: Sitting, show: Callable[[Result, Path], int]) -> int:
+    """Measures what is planned and has it shown. Returns the exit code: that of `show`, unless
+    something is missing."""
+    with signals():  # to the end: a second Ctrl-C must not take the report away
+        outcome = measured(sitting)
+        code = show(outcome.result, outcome.folder)
+    return _close(sitting, outcome, code)
+
+
+def measured(sitting: Sitting) -> Outcome:
+    """Works off the plan; within `signals`. Every process of the run is gone when it returns.
+
+    Raises BadInput when the folder cannot be made or gone on with.
+    """
+    earlier = sitting.earlier
+    if earlier is not None and not sitting.left:
+        assert sitting.out is not None, "a run that is gone on with has a folder"
+        return Outcome(sitting.out, earlier, failed=False, interrupted=False)
+    with (
+        _opened(sitting) as folder,
+        requests_file(sitting.log_requests) as requests,
+        run_mark() as run_id,
+    ):
+        for name in ignored_environment() if sitting.set_env is not None else ():
+            print(f"note: {name} of the shell is left out; {sitting.set_env}", file=sys.stderr)
+        source = source_of(sitting.load_on, folder.path, run_id)
+        with Display() as display, contextlib.closing(source):
+            work = sitting.work(Place(folder.path, run_id, source))
+            first = next_launch(folder.path)
+            runner = Runner(work, folder, display, first_launch=first, requests=requests)
+            interrupted = _work_off(runner)
+    return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
+
+
+def _opened(sitting: Sitting) -> RunFolder:
+    """The folder of the run, with its Run record written, or that of a Resume."""
+    if sitting.earlier is not None and sitting.out is not None:
+        folder, _ = RunFolder.resume(sitting.out)
         folder.append(Resume(command_line(), now_iso(), __version__, fingerprint()))
     else:
-        folder = RunFolder.create(out, now=datetime.now(UTC))
-        folder.append(run_record(folder, command, tuple(plan), told))
-    with folder:
-        yield folder
+        folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
+        folder.append(run_record(folder, sitting.command, tuple(sitting.plan), sitting.suite))
+    return folder
+
+
+def _work_off(runner: Runner[Any, Any, Any]) -> bool:
+    """Runs it to its end; True where Ctrl-C, SIGTERM or SIGHUP came first."""
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        return True
+    except StoreError as error:  # a full disk: what is there is reported all the same
+        print(f"serve-bench: {error}", file=sys.stderr)
+        runner.failed = True
+    return False
+
+
+def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
+    """The exit code of a run, and on stderr how to go on with it. `code`: what the report says."""
+    result = outcome.result
+    incomplete = outcome.failed or bool(result.missing)
+    if not outcome.interrupted and not incomplete:
+        return code
+    if not outcome.interrupted and not result.trials:
+        print("nothing was measured: mend what failed, and start anew", file=sys.stderr)
+        return code or FAILED
+    how = "what was measured is kept and shown; a run of --url cannot be gone on with"
+    if sitting.again is not None:
+        how = f"go on with: serve-bench {sitting.again} --resume {outcome.folder}"
+        if _named(result):
+            how = f"go on with: the same command line, with --resume {outcome.folder} in the "
+            how += "place of --out"
+    if outcome.interrupted:
+        print(f"interrupted; {how}", file=sys.stderr)
+        return INTERRUPTED
+    print(f"incomplete; {how}", file=sys.stderr)
+    return code or FAILED  # a broken gate is the verdict, whatever else failed
+
+
+def source_of(load_on: LoadOn | None, folder: Path, run_id: str) -> Here | FromNodes:
+    """Where the load of a run comes from; what Ray says goes to a log in its folder."""
+    return Here() if load_on is None else FromNodes(load_on, run_id, folder / "logs" / "nodes.log")
+
+
+def next_launch(folder: Path) -> int:
+    """Launch logs are never overwritten, so the next number is one above the highest."""
+    logs = (re.fullmatch("launch-([0-9]+)", log.stem) for log in folder.glob("logs/launch-*.log"))
+    return max((int(log[1]) for log in logs if log is not None), default=0) + 1
+
+
+# --------------------------------------------------------------------------------------------------
+# Going on with a stored run.
+
+S = TypeVar("S")
+
+
+def stored(
+    command: str,
+    folder: Path,
+    given: Sequence[str],
+    *,
+    anew: Callable[[], S],
+    recorded: Callable[[S, Result], Mapping[str, Any]],
+    again: Callable[[Mapping[str, Any]], S],
+) -> tuple[S, Result]:
+    """The request of a stored run of a command, and what is measured of it.
+
+    `given`: the flags of a plan that were given. `anew`: the request that they make, where the
+    record names what we would run, write to or connect to; `recorded`: that request as the record
+    has it; `again`: a request from a record. Raises BadInput.
+    """
+    earlier = read(folder)
+    suite = earlier.run.suite
+    if earlier.run.command != command:
+        raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+    if must_name(folder, earlier, given):
+        request = anew()
+        check_same(folder, earlier, recorded(request, earlier))
+        return request, earlier
+    if suite.get("urls") is not None:
+        raise BadInput(
+            f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
+        )
+    with whole_suite():
+        return again(suite), earlier
+
+
+def done(earlier: Result | None) -> list[str]:
+    """The keys of the trials that a stored run has; of those in doubt none."""
+    if earlier is None:
+        return []
+    doubted = {failure.key for failure in earlier.failures}
+    return [one.key for one in earlier.trials if one.key not in doubted]
 
 
 def must_name(folder: Path, earlier: Result, asked: Sequence[str]) -> bool:
@@ -178,13 +331,6 @@ def whole_suite() -> Iterator[None]:
         raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
 
 
-def again_of(command: str, folder: Path, result: Result) -> str:
-    """How to go on with a run, in words for a person."""
-    if _named(result):
-        return f"the same command line, with --resume {folder} in the place of --out"
-    return f"serve-bench {command} --resume {folder}"
-
-
 def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
     """BadInput where a run that was named again is not the stored one."""
     with whole_suite():
@@ -193,39 +339,8 @@ def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
         raise BadInput(f"--resume: this is not the run in {folder}: {other}")
 
 
-def next_launch(folder: Path) -> int:
-    """Launch logs are never overwritten, so the next number is one above the highest."""
-    logs = (re.fullmatch("launch-([0-9]+)", log.stem) for log in folder.glob("logs/launch-*.log"))
-    return max((int(log[1]) for log in logs if log is not None), default=0) + 1
-
-
-def work_off(runner: Working) -> bool:
-    """Runs it to its end; True where Ctrl-C, SIGTERM or SIGHUP came first."""
-    try:
-        runner.run()
-    except KeyboardInterrupt:
-        return True
-    except StoreError as error:  # a full disk: what is there is reported all the same
-        print(f"serve-bench: {error}", file=sys.stderr)
-        runner.failed = True
-    return False
-
-
-def tell_ignored(flags: str = "use --env to set it") -> None:
-    """Says which names of the shell no launch gets."""
-    for name in ignored_environment():
-        print(f"note: {name} of the shell is left out; {flags}", file=sys.stderr)
-
-
-def code_of(again: str, *, interrupted: bool, incomplete: bool) -> int:
-    """The exit code of a run, and on stderr the command line that goes on with it."""
-    if interrupted:
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
-        return INTERRUPTED
-    if incomplete:
-        print(f"incomplete; go on with: {again}", file=sys.stderr)
-        return FAILED
-    return 0
+# --------------------------------------------------------------------------------------------------
+# The mark of a run, and signals.
 
 
 @contextlib.contextmanager

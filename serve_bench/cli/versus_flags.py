@@ -6,12 +6,11 @@ ask an interpreter which Ray it has.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from serve_bench.analysis.comparing import floors_of
 from serve_bench.benchmarks.own_app.facts import check_options
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.request import (
@@ -34,10 +33,13 @@ from serve_bench.benchmarks.versus.request import (
     sides_of,
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
-from serve_bench.cli.flags import check_number, names
-from serve_bench.cli.own_flags import OwnFlags, app_of, asked_of
+from serve_bench.cli.flags import check_number, names, seconds_of
+from serve_bench.cli.gate import Gate
+from serve_bench.cli.own_flags import app_of, asked_of
+from serve_bench.cli.rows import known_device
+from serve_bench.cli.versus import OF_OWN_APPS, VersusOptions
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import MODEL_APPS, Value, axis_named, parse_env, with_env
+from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_option
 from serve_bench.core.load_spec import MAX_RATE
@@ -45,60 +47,18 @@ from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
-from serve_bench.runner.model_needs import with_device
+from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import read_toml, suite_file
 
-if TYPE_CHECKING:
-    from serve_bench.cli.options import Gate
-
-FLAGS = ("a", "b")
 SHORTEST_SLICE_S = 0.01
 MOST_ROUNDS = 1000
-SHIPPED = "versus"
 
-Texts = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The flags, read as far as each stands for itself. Pairs are of A and B."""
-
-    suite: str = SHIPPED
-    sides: tuple[str | None, str | None] = (None, None)
-    env: tuple[Texts, Texts] = ((), ())
-    python: tuple[str | None, str | None] = (None, None)
-    option: tuple[Texts, Texts] = ((), ())
-    app: str | None = None
-    clients: str | None = None
-    rate: float | None = None
-    rounds: int | None = None
-    seed: int = 1
-    slice_s: float | None = None
-    pairing: str = PAIRINGS[0]
-    budget_s: float | None = None
-    aa: bool = False
-    quick: bool = False
-    sample: bool = True
-    threshold: float | None = None
-    gate: Texts | None = None
-    floors: Mapping[str, float] = field(default_factory=dict)
-    noise: str | None = None
-    request: OwnFlags = field(default_factory=OwnFlags)  # of the user's own app
+Texts = Sequence[str]
 
 
-def judged_by(asked: Asked, gate: Gate) -> Asked:
-    """What is asked, with what a verdict is held against: a stored run is judged alike later."""
-    from serve_bench.analysis.comparing import floors_of
-
-    noise = gate.noise
-    floors = {} if noise is None else floors_of(noise)
-    name = None if noise is None else noise.sides[0].run.id
-    return replace(asked, threshold=gate.threshold, gate=gate.metrics, floors=floors, noise=name)
-
-
-def planned(asked: Asked) -> VersusSuite:
+def planned(asked: VersusOptions, gate: Gate) -> VersusSuite:
     """The suite of two sides that are launched. Raises BadInput."""
     common = _common(asked)
     first = _side(asked, 0, common)
@@ -109,30 +69,28 @@ def planned(asked: Asked) -> VersusSuite:
         second = _side(asked, 1, common)
         check_apart(first, second)
     check_apps(first, second)
-    suite = _suite(asked, common, sides_of(first, second))
+    suite = _suite(asked, gate, common, sides_of(first, second))
     if first.app.own is not None and asked.app is not None:
         raise BadInput(f"--app: {asked.app}: the sides name apps of your own: leave it out")
     if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
         suite = replace(suite, cells=({},))
         _check_options(suite)
-    elif asked.request != OwnFlags():
+    elif any(getattr(asked, name) for name in OF_OWN_APPS):
         raise BadInput(
             "--route, --method, --header, --body, --expect-status: are for apps of your own "
             f"(--a module:name); {first.app.name} has a request of its own"
         )
     check_cells(suite)
     for number, side in enumerate(suite.sides[: 1 if asked.aa else 2]):
-        check_interpreter(side.variant, f"--{FLAGS[number]}-python")
-    return suite if asked.budget_s is None else fit(suite, asked.budget_s)
+        check_interpreter(side.variant, f"--{'ab'[number]}-python")
+    return suite if asked.budget is None else fit(suite, seconds_of(asked.budget, "--budget"))
 
 
-def with_urls(
-    asked: Asked, urls: Texts, headers: Texts
-) -> tuple[VersusSuite, tuple[Service, Service]]:
+def with_urls(asked: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
     """The suite of two services that are up already, and they. Raises BadInput."""
     from serve_bench.cli.ladders import services_of
 
-    services = services_of(list(urls), list(headers), users=False)
+    services = services_of(asked.url or (), asked.header or (), users=False)
     wanted = 1 if asked.aa else 2
     if len(services) != wanted:
         given = "once: NAME=URL" if asked.aa else "twice: NAME=URL of A, then of B"
@@ -141,14 +99,14 @@ def with_urls(
     first, second = services[0], services[-1]
     sides = sides_of(Side(first.name), Side(second.name))
     common = _common(asked)
-    if asked.pairing != PAIRINGS[0]:
+    if asked.pairing not in (None, PAIRINGS[0]):
         raise BadInput("--pairing duet: nothing is known of the processes of --url; leave it out")
-    if asked.gate is not None and "cpu" in asked.gate:
+    if gate.metrics is not None and "cpu" in gate.metrics:
         raise BadInput("--gate: cpu: nothing is known of the processes of --url; leave it out")
     suite = replace(
-        _suite(asked, common, sides),
+        _suite(asked, gate, common, sides),
         cells=({},),
-        gate=URL_GATE if asked.gate is None else asked.gate,
+        gate=URL_GATE if gate.metrics is None else gate.metrics,
         urls={
             side.label: one.request.url for side, one in zip(sides, (first, second), strict=True)
         },
@@ -156,28 +114,29 @@ def with_urls(
     return suite, (first, second)
 
 
-def _common(asked: Asked) -> Suite:
+def _common(asked: VersusOptions) -> Suite:
     """Cells and rows, from the suite file and the flags that hold for both sides."""
     file = suite_file(asked.suite)
     flags = Overrides(app=asked.app, clients=names(asked.clients))
     suite = read_suite(read_toml(file), file.name, flags)
     if suite.ladder is not None:
         raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
-    if suite.app.name in MODEL_APPS:  # torch takes seconds to load
-        print("asking torch which device it has", file=sys.stderr, flush=True)
-    return with_device(suite)
+    return known_device(suite)
 
 
-def _suite(asked: Asked, common: Suite, sides: tuple[Side, Side]) -> VersusSuite:
+def _suite(
+    asked: VersusOptions, gate: Gate, common: Suite, sides: tuple[Side, Side]
+) -> VersusSuite:
     check_number("--rounds", asked.rounds, 1, MOST_ROUNDS)
     check_number("--rate", asked.rate, 0.1, MAX_RATE)
     check_number("--seed", asked.seed, 0)
-    if asked.slice_s is not None and not SHORTEST_SLICE_S <= asked.slice_s <= LONGEST_S:
-        raise BadInput(f"--slice: {asked.slice_s:g}s is not allowed; it takes 10ms to 2s")
-    if asked.slice_s is not None and asked.rate is not None:
+    slice_s = None if asked.slice is None else seconds_of(asked.slice, "--slice")
+    if slice_s is not None and not SHORTEST_SLICE_S <= slice_s <= LONGEST_S:
+        raise BadInput(f"--slice: {slice_s:g}s is not allowed; it takes 10ms to 2s")
+    if slice_s is not None and asked.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
     quick = asked.quick
-    cores_each = _cores_each(asked)
+    cores_each, noise = _cores_each(asked), gate.noise
     side_s = SIDE_S if cores_each is None else DUET_SIDE_S
     return VersusSuite(
         common.name,
@@ -187,27 +146,27 @@ def _suite(asked: Asked, common: Suite, sides: tuple[Side, Side]) -> VersusSuite
         rounds=asked.rounds or (QUICK_ROUNDS if quick else ROUNDS),
         side_s=QUICK_SIDE_S if quick else side_s,
         steady_s=QUICK_STEADY_S if quick else STEADY_S,
-        slice_s=asked.slice_s,
+        slice_s=slice_s,
         aa=asked.aa,
         seed=asked.seed,
-        threshold=THRESHOLD if asked.threshold is None else asked.threshold,
-        gate=GATE if asked.gate is None else asked.gate,
-        floors=asked.floors,
-        noise=asked.noise,
-        sample=asked.sample,
+        threshold=THRESHOLD if gate.threshold is None else gate.threshold,
+        gate=GATE if gate.metrics is None else gate.metrics,
+        floors={} if noise is None else floors_of(noise),
+        noise=None if noise is None else noise.sides[0].run.id,
+        sample=not asked.no_sample,
         timeout_s=common.timeout_s,
-        pairing=asked.pairing,
+        pairing=asked.pairing or PAIRINGS[0],
         cores_each=cores_each,
     )
 
 
-def _cores_each(asked: Asked) -> int | None:
+def _cores_each(asked: VersusOptions) -> int | None:
     """The cores that a duet gives each side; None without one. Raises BadInput."""
-    if asked.pairing not in PAIRINGS:
+    if asked.pairing not in (None, *PAIRINGS):
         raise BadInput(f"--pairing: {asked.pairing!r} is not allowed; it takes slices or duet")
-    if asked.pairing == PAIRINGS[0]:
+    if asked.pairing in (None, PAIRINGS[0]):
         return None
-    for flag, value in (("--slice", asked.slice_s), ("--rate", asked.rate)):
+    for flag, value in (("--slice", asked.slice), ("--rate", asked.rate)):
         if value is not None:
             raise BadInput(f"--pairing duet: it does not go with {flag}")
     each = len(halves()[0])
@@ -225,37 +184,31 @@ def _row(row: Row, rate: float | None, cores_each: int | None) -> Row:
     return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
 
 
-def _only_a(asked: Asked) -> None:
+def _only_a(asked: VersusOptions) -> None:
     """BadInput where --aa comes with something of B."""
-    for flag, value in (
-        ("--b", asked.sides[1]),
-        ("--b-env", asked.env[1]),
-        ("--b-python", asked.python[1]),
-        ("--b-option", asked.option[1]),
-    ):
+    for flag, value in zip(("b", "b-env", "b-python", "b-option"), asked.sides[1], strict=True):
         if value:
-            raise BadInput(f"--aa: runs A against itself; it does not go with {flag}")
+            raise BadInput(f"--aa: runs A against itself; it does not go with --{flag}")
 
 
-def _side(asked: Asked, number: int, common: Suite) -> Side:
+def _side(asked: VersusOptions, number: int, common: Suite) -> Side:
     """A or B, as its flags have it."""
-    flag = f"--{FLAGS[number]}"
-    word = asked.sides[number]
+    flag = f"--{'ab'[number]}"
+    word, more_env, python, options = asked.sides[number]
     if word is None and asked.aa:
         word = "default"  # of --aa without --a: what Serve does without flags
     if word is None:
         more = "; A against itself is --aa" if number else ""
         raise BadInput(f"{flag}: is missing; it takes VARIANT, APP or VARIANT,APP{more}")
-    python = asked.python[number]
     name, its_app = _parts(word, flag)
-    variant = _variant(name or "default", flag, asked)
-    env = parse_env(asked.env[number], f"{flag}-env")
+    variant = _variant(name or "default", flag, asked.suite)
+    env = parse_env(more_env, f"{flag}-env")
     variant = replace(with_env(variant, env), python=python or variant.python)
     app = common.app
     if its_app is not None:
         check_interpreter(variant, f"{flag}-python")
-        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), asked.request))
-    settings = _settings(asked.option[number], f"{flag}-option", app)
+        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), asked))
+    settings = _settings(options, f"{flag}-option", app)
     words = [variant.name] if its_app is None or name else []
     label = ",".join([*words, *([] if its_app is None else [app.name])])
     label += "".join(f"+{key}={kept_option(key, value)}" for key, value in settings.items())
@@ -275,9 +228,9 @@ def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
     return (None, first) if ":" in first else (first, None)
 
 
-def _variant(name: str, flag: str, asked: Asked) -> VariantUsed:
+def _variant(name: str, flag: str, suite: str) -> VariantUsed:
     """A variant of the suite file, or a built-in one."""
-    file = suite_file(asked.suite)
+    file = suite_file(suite)
     try:
         (found,) = variants_of(read_toml(file), file.name, (name,), {})
     except BadInput as error:
@@ -291,9 +244,9 @@ def _check_options(suite: VersusSuite) -> None:
         if side.app.own is None:
             continue
         if side.settings:
-            flag = f"--{FLAGS[number]}-option"
+            flag = f"--{'ab'[number]}-option"
             check_options(side.app.own, [side.settings], flag, side.variant.python)
-        side.app.own.check_room([side.settings], f"--{FLAGS[number]}")
+        side.app.own.check_room([side.settings], f"--{'ab'[number]}")
 
 
 def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:

@@ -213,18 +213,8 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
         return _own_deploy_spec(app.own, cell, timeout_s)
     check_cell(cell)
     replicas = int(cell["num_replicas"])
-    batch_size = int(cell["max_batch_size"])
-    wait_s = float(cell["batch_wait_timeout_s"])
-    concurrency = int(cell["max_concurrent_queries"])
-    deployments: list[dict[str, Any]] = [
-        {
-            "name": app.measured,
-            "num_replicas": replicas,
-            "max_ongoing_requests": concurrency,
-            "user_config": {"max_batch_size": batch_size, "batch_wait_timeout_s": wait_s},
-            "logging_config": _QUIET,
-        }
-    ]
+    measured = {"name": app.measured, "logging_config": _QUIET, **_options(cell)}
+    deployments: list[dict[str, Any]] = [measured]
     if app.front is not None and "ingress_per_ranker" in cell:
         deployments.append(
             {
@@ -235,16 +225,14 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
             }
         )
     if "log_level" in cell:
-        deployments[0]["logging_config"] = {
+        measured["logging_config"] = {
             "log_level": str(cell["log_level"]),
             "enable_access_log": cell["log_level"] in ("DEBUG", "INFO"),  # its lines are of INFO
         }
-        deployments[0]["max_queued_requests"] = int(cell["max_queued_requests"])
     expect: dict[str, Value] = {
-        "max_ongoing_requests": concurrency,
-        "max_batch_size": batch_size,
-        "queue_max_batch_size": batch_size,
-        "batch_wait_timeout_s": wait_s,
+        "max_ongoing_requests": measured["max_ongoing_requests"],
+        **measured["user_config"],
+        "queue_max_batch_size": cell["max_batch_size"],
     }
     for name in ("ranker", "device", "threads", "log_level", "callable", "max_queued_requests"):
         if name in cell and cell[name] != "auto":
@@ -307,6 +295,19 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
+
+
+def _options(cell: Mapping[str, Value]) -> dict[str, Any]:
+    """The options of the measured deployment that the axes of a cell set."""
+    options: dict[str, Any] = {}
+    for axis in AXES.values():
+        if axis.option is not None and axis.name in cell:
+            *parts, last = axis.option.split(".")
+            table = options
+            for part in parts:
+                table = table.setdefault(part, {})
+            table[last] = cell[axis.name]
+    return options
 
 
 def _args(cell: Mapping[str, Value]) -> dict[str, Any]:

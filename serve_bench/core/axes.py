@@ -1,21 +1,18 @@
-"""The axes that can be swept: declared once, with spellings, check, scope and default.
+"""The axes that can be swept. Each is declared once: spellings, values, scope, default, flags.
 
 The scope says what a change costs: `launch` (a new cluster), `deploy` (a change of the app) or
-`load` (nothing but another load). Flags, suite files and records all go through this registry.
+`load` (nothing but another load). Flags, suite files, dry runs, deployments and records all come
+from this registry: a new axis is one entry in it. Pure.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_value
-from serve_bench.core.result import VariantUsed
 
 Value = int | float | str | bool
 Scope = Literal["launch", "deploy", "load"]
@@ -27,29 +24,59 @@ LARGEST_COUNT: Final = 10_000_000
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One thing that a cell or a row can vary.
+class Kind:
+    """The values of an axis. `parse` turns text or a TOML value into one, or raises ValueError or
+    TypeError; `allowed` says in a few words what it takes."""
 
-    `parse` turns text or a TOML value into the value, or raises ValueError; `allowed` says in a
-    few words what it takes; `spellings` are further names that are accepted.
+    parse: Callable[[object], Value]
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The flag of an axis in some commands.
+
+    `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
+    where it is not that of the axis. `default`: the value without the flag; None: as in the suite.
+    `words`: texts that stand for several values. `most`: the upper end there, where it is lower.
     """
+
+    help: str
+    commands: tuple[str, ...]
+    swept: bool = False
+    name: str | None = None
+    default: str | None = None
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that a cell or a row can vary. `spellings`: further names that are accepted."""
 
     name: str
     scope: Scope
-    parse: Callable[[object], Value]
-    allowed: str
+    kind: Kind
     default: Value
     help: str
+    flags: tuple[Flag, ...] = ()
     spellings: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()  # those it says anything to; empty: all
     named: bool = False  # part of a cell's name at its default too
+    brief: str | None = None  # its name where a run is followed; "": it is left out there
+    option: str | None = None  # of Serve, which it sets on the measured deployment
 
     def read(self, value: object, where: str) -> Value:
         """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
         try:
-            return self.parse(value)
+            return self.kind.parse(value)
         except (ValueError, TypeError):
-            raise BadInput(f"{where}: {value!r} is not allowed; it takes {self.allowed}") from None
+            raise BadInput(
+                f"{where}: {value!r} is not allowed; it takes {self.kind.allowed}"
+            ) from None
+
+
+# --------------------------------------------------------------------------------- what they take
 
 
 def _count(value: object) -> int:
@@ -118,17 +145,28 @@ def _data_size(value: object) -> str:
     return str(number)
 
 
+def _queue(value: object) -> int:
+    return -1 if value in (-1, "-1") and not isinstance(value, bool) else _count(value)
+
+
 def body_bytes(data_size: str) -> int:
     """Bytes of request body that a data size stands for."""
     return DATA_SIZES.get(data_size, 0) or (int(data_size) if data_size.isdigit() else 0)
 
 
-_COUNT_WORDS = f"a whole number from 1 to {LARGEST_COUNT}"
+COUNT_WORDS: Final = f"a whole number from 1 to {LARGEST_COUNT}"
+COUNT: Final = Kind(_count, COUNT_WORDS)
+SECONDS: Final = Kind(_seconds, "seconds, 0 or more")
+YES_NO: Final = Kind(_yes_no, "true or false")
+LAYERS: Final = Kind(_layers, "numbers from 1 with commas")
 
 
-def _queue(value: object) -> int:
-    return -1 if value in (-1, "-1") and not isinstance(value, bool) else _count(value)
+def one_of(*choices: str) -> Kind:
+    """One of these words."""
+    return Kind(_one_of(*choices), f"{', '.join(choices[:-1])} or {choices[-1]}")
 
+
+# ----------------------------------------------------------------------------------- the registry
 
 MODEL_APPS: Final = ("ranker", "recsys", "press")
 """The apps that hold a DLRM ranker."""
@@ -139,52 +177,129 @@ PRESS_APPS: Final = ("press", "press_noop")
 REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 """The apps whose request has rows of features."""
 
-LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+#: Commands by the flags that they share.
+MATRICES: Final = ("micro", "sweep")
+MODELS: Final = (*MATRICES, "recsys", "press")
+SWEEPS: Final = (*MATRICES, "press")
 
-CALLABLES: Final = ("async", "sync", "fastapi-def")
-"""What a handler can be: a coroutine, blocking in a thread, FastAPI's `def` endpoint."""
-
-
-def _of_model(
-    name: str,
-    parse: Callable[[object], Value],
-    allowed: str,
-    default: Value,
-    help: str,
-    named: bool = False,
-    apps: tuple[str, ...] = MODEL_APPS,
-) -> Axis:
-    return Axis(name, "deploy", parse, allowed, default, help, apps=apps, named=named)
-
-
-_LAYERS_WORDS = "numbers from 1 with commas"
+SEVERAL: Final = "One or more, with commas."
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
-    _of_model("ranker", _one_of("plain", "tuned"), "plain or tuned", "plain", "which", named=True),
-    _of_model(
-        "device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto", "where", named=True
+    Axis(
+        "ranker",
+        "deploy",
+        one_of("plain", "tuned"),
+        "plain",
+        "which",
+        flags=(
+            Flag(
+                "Of the model: plain, tuned or both [plain].",
+                MODELS,
+                swept=True,
+                words={"both": ("plain", "tuned")},
+            ),
+        ),
+        apps=MODEL_APPS,
+        named=True,
     ),
-    _of_model("threads", _count, _COUNT_WORDS, 1, "of torch, in each ranker on a CPU"),
-    _of_model("gpu_fraction", _share, "a number above 0, up to 1", 1.0, "of a GPU, each ranker"),
-    _of_model("seed", _seed, "a whole number from 0", 0, "of weights and features"),
-    _of_model(
-        "rows_per_request", _count, _COUNT_WORDS, 32, "candidates of a user", apps=REQUEST_APPS
+    Axis(
+        "device",
+        "deploy",
+        one_of("auto", "cpu", "cuda"),
+        "auto",
+        "where",
+        flags=(
+            Flag("Of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
+            Flag("Of the model: auto, cpu, cuda; one or more [auto].", ("press",), swept=True),
+        ),
+        apps=MODEL_APPS,
+        named=True,
     ),
-    _of_model("dense_features", _count, _COUNT_WORDS, 13, "dense features of a candidate"),
-    _of_model(
-        *("sparse_features", _count, _COUNT_WORDS, 26, "sparse features, a table each"),
+    Axis(
+        "threads",
+        "deploy",
+        COUNT,
+        1,
+        "of torch, in each ranker on a CPU",
+        flags=(Flag("Of torch in each ranker, on a CPU [1].", MODELS),),
+        apps=MODEL_APPS,
+    ),
+    Axis(
+        "gpu_fraction",
+        "deploy",
+        Kind(_share, "a number above 0, up to 1"),
+        1.0,
+        "of a GPU, each ranker",
+        flags=(Flag("Of a GPU for each ranker replica [1].", MODELS),),
+        apps=MODEL_APPS,
+    ),
+    Axis(
+        "seed",
+        "deploy",
+        Kind(_seed, "a whole number from 0"),
+        0,
+        "of weights and features",
+        apps=MODEL_APPS,
+        brief="",
+    ),
+    Axis(
+        "rows_per_request",
+        "deploy",
+        COUNT,
+        32,
+        "candidates of a user",
         apps=REQUEST_APPS,
+        brief="",
     ),
-    _of_model("width", _count, _COUNT_WORDS, 64, "length of an embedding"),
-    _of_model("table_rows", _count, _COUNT_WORDS, 100_000, "rows of each table"),
-    _of_model("bottom", _layers, _LAYERS_WORDS, "256,64", "widths of the bottom layers"),
-    _of_model("top", _layers, _LAYERS_WORDS, "256,128,64", "widths of the top layers"),
+    Axis(
+        "dense_features",
+        "deploy",
+        COUNT,
+        13,
+        "dense features of a candidate",
+        apps=MODEL_APPS,
+        brief="",
+    ),
+    Axis(
+        "sparse_features",
+        "deploy",
+        COUNT,
+        26,
+        "sparse features, a table each",
+        apps=REQUEST_APPS,
+        brief="",
+    ),
+    Axis("width", "deploy", COUNT, 64, "length of an embedding", apps=MODEL_APPS, brief=""),
+    Axis(
+        "table_rows",
+        "deploy",
+        COUNT,
+        100_000,
+        "rows of each table",
+        flags=(
+            Flag("Rows of each table of the model [100000].", (*MATRICES, "recsys")),
+            Flag("Rows of each table of the model [1000].", ("press",)),
+        ),
+        apps=MODEL_APPS,
+        brief="",
+    ),
+    Axis(
+        "bottom",
+        "deploy",
+        LAYERS,
+        "256,64",
+        "widths of the bottom layers",
+        apps=MODEL_APPS,
+        brief="",
+    ),
+    Axis(
+        "top", "deploy", LAYERS, "256,128,64", "widths of the top layers", apps=MODEL_APPS, brief=""
+    ),
     Axis(
         "ingress_per_ranker",
         "deploy",
-        _count,
-        _COUNT_WORDS,
+        COUNT,
         2,
         "ingress replicas for each ranker replica",
         apps=("recsys",),
@@ -196,76 +311,137 @@ _PRESS = (
     Axis(
         "log_level",
         "deploy",
-        _one_of(*LOG_LEVELS),
-        "DEBUG, INFO, WARNING or ERROR",
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"),
         "INFO",
         "of Serve (proxy, controller, replicas) and of the app",
+        flags=(Flag("DEBUG, INFO, WARNING, ERROR; one or more [INFO].", ("press",), swept=True),),
         apps=PRESS_APPS,
         named=True,
     ),
     Axis(
         "callable",
         "deploy",
-        _one_of(*CALLABLES),
-        "async, sync or fastapi-def",
+        one_of("async", "sync", "fastapi-def"),
         "async",
         "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
+        flags=(
+            Flag(
+                "The handler: async, sync, fastapi-def; one or more [async].",
+                ("press",),
+                swept=True,
+            ),
+        ),
         apps=PRESS_APPS,
     ),
     Axis(
         "max_queued_requests",
         "deploy",
-        _queue,
-        f"-1 (no limit) or {_COUNT_WORDS}",
+        Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}"),
         -1,
         "requests that wait at the proxy beyond those that replicas take; more get a 503",
+        flags=(
+            Flag(
+                "Waiting for a replica; more get a 503 [-1: no limit].",
+                ("press",),
+                swept=True,
+            ),
+        ),
         apps=PRESS_APPS,
+        option="max_queued_requests",
     ),
 )
 
 _DECLARED = (
-    Axis("num_replicas", "deploy", _count, _COUNT_WORDS, 1, "replicas of the measured deployment"),
+    Axis(
+        "num_replicas",
+        "deploy",
+        COUNT,
+        1,
+        "replicas of the measured deployment",
+        flags=(
+            Flag(SEVERAL, MATRICES, swept=True),
+            Flag("One or more, with commas [half the cores].", ("press",), swept=True),
+            Flag(
+                "Ranker replicas, with commas; 2 ingress each [1,2,4].",
+                ("recsys",),
+                swept=True,
+                name="ranker_replicas",
+            ),
+            Flag("Replicas.", ("noop",), default="8"),
+        ),
+        brief="replicas",
+        option="num_replicas",
+    ),
     Axis(
         "max_concurrent_queries",
         "deploy",
-        _count,
-        _COUNT_WORDS,
+        COUNT,
         10000,
         "requests that one replica takes at once; Serve now says max_ongoing_requests",
+        flags=(
+            Flag(
+                "One or more, with commas: requests that one replica takes at once.",
+                SWEEPS,
+                swept=True,
+            ),
+            Flag("Requests that one replica takes at once.", ("noop",), default="10000"),
+            Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
+        ),
         spellings=("max_ongoing_requests",),
+        brief="concurrency",
+        option="max_ongoing_requests",
     ),
     Axis(
         "max_batch_size",
         "deploy",
-        _count,
-        _COUNT_WORDS,
+        COUNT,
         1,
         "requests that serve.batch may put together; 1 means no batching",
+        flags=(
+            Flag(SEVERAL, SWEEPS, swept=True),
+            Flag("Requests that a ranker scores at once [100].", ("recsys",)),
+            Flag("1 means no batching.", ("noop",), default="1"),
+            Flag("Most requests in a batch of serve.batch.", ("scale",), most=100_000),
+        ),
+        brief="batch",
+        option="user_config.max_batch_size",
     ),
     Axis(
         "batch_wait_timeout_s",
         "deploy",
-        _seconds,
-        "seconds, 0 or more",
+        SECONDS,
         0.0,
         "how long serve.batch waits for a batch to fill",
+        flags=(
+            Flag("How long serve.batch waits to fill a batch, seconds [0].", SWEEPS),
+            Flag("How long serve.batch waits to fill a batch, seconds.", ("noop",), default="0"),
+            Flag("How long serve.batch waits to fill a batch, seconds [0].", ("scale",), most=60.0),
+        ),
+        option="user_config.batch_wait_timeout_s",
     ),
     Axis(
         "body_type",
         "deploy",
-        _one_of("response", "str"),
-        "response or str",
+        one_of("response", "str"),
         "response",
         "what the handler returns: a Response (Content-Length) or a string (chunked, as published)",
+        flags=(
+            Flag("response (Content-Length) or str (chunked, as published).", ("micro",)),
+            Flag(
+                "response (Content-Length) or str (chunked, as published).",
+                ("noop",),
+                default="response",
+            ),
+        ),
         apps=("noop",),
     ),
     Axis(
         "intermediate_handle",
         "deploy",
-        _yes_no,
-        "true or false",
+        YES_NO,
         False,
         "put a deployment in front that forwards through a handle",
+        flags=(Flag("Put a forwarding deployment in front.", ("micro", "noop")),),
         apps=("noop",),
     ),
     *_MODEL,
@@ -273,10 +449,10 @@ _DECLARED = (
     Axis(
         "data_size",
         "load",
-        _data_size,
-        "small, large or a number of bytes up to 1 GiB",
+        Kind(_data_size, "small, large or a number of bytes up to 1 GiB"),
         "small",
         "request body: none, 1 MiB, or so many bytes",
+        flags=(Flag("Request body: small (none), large (1 MiB) or bytes.", ("micro",)),),
     ),
 )
 
@@ -285,6 +461,74 @@ AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
 _SPELLINGS: Final = {
     spelling: axis for axis in _DECLARED for spelling in (axis.name, *axis.spellings)
 }
+
+
+# ------------------------------------------------------------------------------------------ flags
+
+
+@dataclass(frozen=True)
+class AxisFlag:
+    """The flag of an axis in one command."""
+
+    axis: Axis
+    flag: Flag
+
+    @property
+    def name(self) -> str:
+        """Of the parameter, with `_`."""
+        return self.flag.name or self.axis.name
+
+    @property
+    def switch(self) -> bool:
+        """Whether it takes no value: given, it says yes."""
+        return self.axis.kind is YES_NO
+
+    @property
+    def where(self) -> str:
+        """The flag as it is spelt in messages."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def values(self, text: str) -> tuple[Value, ...]:
+        """The values of the flag's text; one, unless the flag is swept. Raises BadInput."""
+        if not self.flag.swept:
+            return (self.axis.read(text.strip(), self.where),)
+        parts = self.flag.words.get(text) or text.split(",")
+        return tuple(self.axis.read(part.strip(), self.where) for part in parts)
+
+
+def axis_flags(command: str) -> dict[str, AxisFlag]:
+    """The flags of axes that a command has, by the names of their parameters."""
+    every = (
+        AxisFlag(axis, flag)
+        for axis in _DECLARED
+        for flag in axis.flags
+        if command in flag.commands
+    )
+    return {one.name: one for one in every}
+
+
+def sweeps(command: str, texts: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
+    """The axes that the flags of a command sweep, by the texts of those that were given. Raises
+    BadInput."""
+    flags = axis_flags(command)
+    return {
+        flags[name].axis.name: flags[name].values(text)
+        for name, text in texts.items()
+        if flags[name].flag.swept
+    }
+
+
+def settings(command: str, texts: Mapping[str, str]) -> dict[str, Value]:
+    """The axes that the flags of a command set alike in every cell. Raises BadInput."""
+    flags = axis_flags(command)
+    return {
+        flags[name].axis.name: flags[name].values(text)[0]
+        for name, text in texts.items()
+        if not flags[name].flag.swept
+    }
+
+
+# ------------------------------------------------------------------------------------------ names
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
@@ -311,127 +555,6 @@ def cell_defaults(app: str = "noop") -> dict[str, Value]:
         for axis in _DECLARED
         if axis.scope == "deploy" and (not axis.apps or app in axis.apps)
     }
-
-
-# --------------------------------------------------------------------------------------------------
-# Variants: how a cluster is started. The built-in ones, those of a suite file, and `--env`.
-#
-# Flags of Ray count only when they are set before its processes start, so a variant is a cluster of
-# its own. Pure.
-
-BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
-    "default": VariantUsed("default"),
-    "haproxy": VariantUsed("haproxy", env={"RAY_SERVE_ENABLE_HA_PROXY": "1"}),
-    "optimized": VariantUsed(
-        "optimized",
-        env={"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"},
-    ),
-}
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
-_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-#: Environment names that the tool sets itself: a variant that changed them would break the run.
-RESERVED_ENV: Final = (
-    "SERVE_BENCH_RUN",
-    "SERVE_BENCH_LAUNCH",
-    "SERVE_BENCH_DIRECTORY",
-    "SERVE_BENCH_OWNER",
-    "SERVE_BENCH_COUNTS",
-    "RAY_ADDRESS",
-    "PYTHONPATH",
-)
-
-
-def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
-    """`NAME=VALUE` pairs as an environment."""
-    env: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise BadInput(f"{where}: {pair!r} is not allowed; it takes NAME=VALUE")
-        if _env_name(name, where) in env:
-            raise BadInput(f"{where}: {name} is given twice")
-        env[name] = value
-    return env
-
-
-def _env_name(name: str, where: str) -> str:
-    if not _ENV_NAME.fullmatch(name):
-        raise BadInput(f"{where}: {name!r} is not an environment name (letters, digits, _)")
-    if name in RESERVED_ENV:
-        raise BadInput(f"{where}: {name} is set by serve-bench itself and cannot be changed")
-    return name
-
-
-def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
-    """The variant with more environment; its name says so, since it is another cluster."""
-    if not env:
-        return variant
-    suffix = "".join(f"+{name}={kept_value(name, value)}" for name, value in env.items())
-    return replace(variant, name=variant.name + suffix, env={**variant.env, **env})
-
-
-def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[VariantUsed, ...]:
-    """Every variant with more environment. BadInput if two of them would be the same by it.
-
-    A table of the two would compare what does not differ.
-    """
-    used = tuple(with_env(one, env) for one in named)
-    for (i, one), (j, other) in combinations(enumerate(named), 2):
-        same = replace(used[i], name="") == replace(used[j], name="")
-        if same and replace(one, name="") != replace(other, name=""):
-            lost = sorted(key for key in env if one.env.get(key) != other.env.get(key))
-            raise BadInput(
-                f"--env (or env of [serve]): sets {', '.join(lost)} for every variant, so that "
-                f"{one.name} and {other.name} are the same; leave it out or name one of them"
-            )
-    return used
-
-
-def with_http_options(variant: VariantUsed, more: Mapping[str, Any]) -> VariantUsed:
-    """The variant with more HTTP options of Serve, which stand in its records."""
-    if not more:
-        return variant
-    return replace(variant, http_options={**variant.http_options, **more})
-
-
-def read_variant(name: str, table: Any, where: str) -> VariantUsed:
-    """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
-    if not _NAME.fullmatch(name):
-        raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
-    if name in BUILT_IN_VARIANTS:
-        raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
-    if not isinstance(table, dict):
-        raise BadInput(f"{where}: must be a table with env, http_options, python or base")
-    only_keys(table, ("base", "env", "http_options", "python"), where)
-    base = table.get("base", "default")
-    if base not in BUILT_IN_VARIANTS:
-        allowed = ", ".join(BUILT_IN_VARIANTS)
-        raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
-    env = table.get("env", {})
-    if not isinstance(env, dict) or not all(isinstance(v, str | int | float) for v in env.values()):
-        raise BadInput(f"{where}: env must be a table of NAME = value")
-    http_options = table.get("http_options", {})
-    if not isinstance(http_options, dict):
-        raise BadInput(f"{where}: http_options must be a table")
-    for taken in ("host", "port", "location"):
-        if taken in http_options:
-            raise BadInput(f"{where}: http_options.{taken} is set by serve-bench itself")
-    python = table.get("python")
-    if python is not None and not (isinstance(python, str) and python):
-        raise BadInput(f"{where}: python must be the path of an interpreter")
-    merged = dict(BUILT_IN_VARIANTS[base].env)
-    for key, value in env.items():
-        merged[_env_name(key, where)] = _env_value(value, where)
-    return VariantUsed(name, env=merged, http_options=http_options, python=python)
-
-
-def _env_value(value: str | int | float | bool, where: str) -> str:
-    text = str(int(value)) if isinstance(value, bool) else str(value)
-    if "\0" in text:
-        raise BadInput(f"{where}: an environment value cannot hold a null character")
-    return text
 
 
 def only_keys(table: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:

@@ -235,6 +235,12 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
     return total
 
 
+def duration_text(seconds: float) -> str:
+    """Seconds as people say them: `2 min 5 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 # --------------------------------------------------------------------------------------------------
 # From a row to the load that it asks for, and from what a load measured to the record of a trial.
 #

@@ -14,16 +14,12 @@ from typing import Any, Final
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
 from serve_bench.core.axes import (
     AXES,
-    BUILT_IN_VARIANTS,
     Axis,
     Value,
-    all_with_env,
     axis_named,
     body_bytes,
     cell_defaults,
     only_keys,
-    read_variant,
-    with_http_options,
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
@@ -31,6 +27,12 @@ from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.variants import (
+    BUILT_IN_VARIANTS,
+    all_with_env,
+    read_variant,
+    with_http_options,
+)
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,9 @@ class Overrides:
 
     variants: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    matrix: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    matrix: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)  # axes to be swept
+    settings: Mapping[str, Value] = field(default_factory=dict)  # axes alike in every cell or row
     clients: tuple[str, ...] = ()
-    data_size: str | None = None
     windows: int | None = None
     window_s: float | None = None
     launches: int | None = None
@@ -133,11 +134,10 @@ def _requests_per_client(
 
 
 def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec) -> tuple[Row, ...]:
-    data_size = flags.data_size or str(
-        AXES["data_size"].read(load.get("data_size", "small"), f"{file}: load.data_size")
-    )
+    given = flags.settings.get("data_size")
+    where = f"{file}: load.data_size" if given is None else "--data-size"
+    data_size = str(given or AXES["data_size"].read(load.get("data_size", "small"), where))
     if app.name != "noop" and body_bytes(data_size):
-        where = "--data-size" if flags.data_size else f"{file}: load.data_size"
         no_body = app.bodies is None and app.own is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
@@ -192,9 +192,10 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
     """Every cell complete. Flags that name a matrix replace the file's cells and matrix."""
     common = cell_defaults(app)
     common.update(_settings(_table(data, "cell", file), f"{file}: cell", app))
-    for name in (*flags.settings, *flags.matrix):
+    settings = {n: v for n, v in flags.settings.items() if AXES[n].scope == "deploy"}
+    for name in (*settings, *flags.matrix):
         _check_app(AXES[name], f"--{name.replace('_', '-')}", app)
-    common.update(flags.settings)
+    common.update(settings)
     if flags.matrix:
         return _product(common, flags.matrix)
     if "cells" in data and "matrix" in data:

@@ -22,10 +22,10 @@ from typing import Any, Final
 import psutil
 
 from serve_bench.analysis.checks import Finding, Status
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.doctor.place import (
     Place,
     doubt,

@@ -79,8 +79,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def variant_of(config: pytest.Config) -> VariantUsed:
     """The variant that options and configuration ask for. Raises pytest.UsageError."""
-    from serve_bench.core.axes import BUILT_IN_VARIANTS, parse_env, with_env
     from serve_bench.core.errors import BadInput
+    from serve_bench.core.variants import BUILT_IN_VARIANTS, parse_env, with_env
 
     name = config.getoption("serve_variant") or config.getini("serve_bench_variant")
     if name not in BUILT_IN_VARIANTS:

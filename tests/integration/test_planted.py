@@ -18,9 +18,9 @@ from scripts.planted_cases import TUNE, WAITS, Case, Field, Wait, client_trial, 
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.limits import OTHERS
 from serve_bench.benchmarks.ladder.summary import ladder_lines
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap

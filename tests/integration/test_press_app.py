@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from serve_bench.core.app_spec import app_named, bodies
-from serve_bench.core.axes import BUILT_IN_VARIANTS, Value, cell_defaults, with_env
+from serve_bench.core.axes import Value, cell_defaults
+from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.apps.dlrm_features import FORMS
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.apps.press_samples import hashed, read

@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
-from serve_bench.cli import measure
-from serve_bench.cli.sitting import run_mark, signals
+from serve_bench.cli.record import draw_profiles
+from serve_bench.cli.rows import RowsRequest, sitting_of
+from serve_bench.cli.sitting import measured, run_mark, signals
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
+from serve_bench.core.axes import cell_defaults
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import Row, Trial, VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
 from serve_bench.report.flamegraph import Reading, difference_of, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
@@ -232,9 +234,9 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
     )
     monkeypatch.chdir(tmp_path)
     with signals():
-        outcome = measure.measure(
-            measure.Sitting("micro", suite, tmp_path / "run", sample=False, profile=("replica",))
-        )
+        request = RowsRequest(suite, sample=False, profile=("replica",))
+        outcome = measured(sitting_of("micro", request, tmp_path / "run"))
+        draw_profiles(outcome.folder, outcome.result.profiled)
     assert not outcome.failed, outcome.result.failures
     rules = layer_rules()
     readings = []

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from serve_bench.core.app_spec import APPS_PACKAGE
-from serve_bench.core.axes import BUILT_IN_VARIANTS
 from serve_bench.core.usage import counts_of
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.launch_spec import LaunchSpec

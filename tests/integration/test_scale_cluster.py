@@ -20,10 +20,11 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, HandleLoad, OwnCluster
-from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, Workload, apps_of
+from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, apps_of
 from serve_bench.benchmarks.scale.trial import HandleResult
-from serve_bench.core.axes import BUILT_IN_VARIANTS
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
@@ -328,6 +329,7 @@ PARENT: Final = """
 import sys, time
 from pathlib import Path
 from tests.integration.test_scale_cluster import SINGLE
+from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.cluster import AttachedCluster
 from serve_bench.serving.strays import new_run, start_warden
 run = new_run()

@@ -21,7 +21,7 @@ from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
 from serve_bench.benchmarks.versus.bench import PairPlan
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
-from serve_bench.core.axes import BUILT_IN_VARIANTS, cell_defaults
+from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts, LoadResult, WorkerFailure
@@ -29,6 +29,7 @@ from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite, parse_row, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.runner import Runner

@@ -21,7 +21,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # comes with Ray
 
 from serve_bench.core.app_spec import APPS_PACKAGE
-from serve_bench.core.axes import BUILT_IN_VARIANTS
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from serve_bench.core.axes import nearest, only_keys, parse_env
+from serve_bench.core.axes import nearest, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Option
+from serve_bench.core.variants import parse_env
 
 # --------------------------------------------------------------------------------------------------
 # The suite file of an app of the user's own: its request, its options, what Serve is started with.

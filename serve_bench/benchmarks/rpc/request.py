@@ -42,6 +42,7 @@ OPTIONAL: Final = ("seconds", "policy_ms")
 MOST_EPISODES: Final = 1_000_000
 """So many where seconds end a world."""
 
+MOST_SECONDS: Final = 86_400.0
 MOST_PROCESSES: Final = 4096
 MOST_NUMBERS: Final = 100_000_000
 """Of a state, and weights of a layer: 400 MB."""
@@ -202,6 +203,40 @@ def x_of(cell: JsonObject, x_axis: str) -> str:
 
 
 # ------------------------------------------------------------------------------------ reading
+
+
+def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> RpcSuite:
+    """The suite of a file, and of the flags over it: those of KEYS that were given, as text.
+
+    Raises BadInput, which names the flag, or the file and key.
+    """
+    texts = {**texts_of(data, file), **flags}
+    where = {name: f"{file}: rpc.{name}" for name in KEYS}
+    where |= {name: f"--{name.replace('_', '-')}" for name in flags}
+
+    def whole(name: str, least: int, most: int) -> int:
+        return int(read_number(texts[name].strip(), where[name], least, most))
+
+    def real(name: str, least: float, most: float) -> float:
+        return float(read_number(texts[name].strip(), where[name], least, most, whole=False))
+
+    worlds, x_axis = read_worlds(texts, where)
+    only_seconds = "seconds" in flags and "episodes" not in flags
+    return RpcSuite(
+        backends=read_backends(texts["backend"], where["backend"]),
+        worlds=worlds,
+        x_axis=x_axis,
+        master_addr=texts["master_addr"],
+        master_port=whole("master_port", 0, 65535),
+        episodes=MOST_EPISODES if only_seconds else whole("episodes", 1, MOST_EPISODES),
+        steps=whole("steps", 1, MOST_EPISODES),
+        seconds=real("seconds", 0.1, MOST_SECONDS) if "seconds" in texts else None,
+        launches=whole("launches", 1, 1000),
+        warmup_s=real("warmup_s", 0.0, MOST_SECONDS),
+        timeout_s=real("timeout_s", 0.1, MOST_SECONDS),
+        policy_ms=real("policy_ms", 0.0, 60_000.0) if "policy_ms" in texts else None,
+        seed=whole("seed", 0, 2**31),
+    )
 
 
 def read_worlds(

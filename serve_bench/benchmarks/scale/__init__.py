@@ -4,14 +4,16 @@ of the same names. Plain data, so that the command line can be made from it at o
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+Workload: TypeAlias = Literal["single", "multi", "ensemble", "chain", "curve"]
 
 _RUN: Final = ("duration", "warmup", "timeout", "nodes", "launches", "seed")
 _LOADED: Final = ("max_concurrent_queries", "connections", "client", *_RUN)
 _BATCHED: Final = ("replicas", "max_batch_size", "batch_wait_timeout_s", *_LOADED)
 _GRAPH: Final = ("replicas", "max_concurrent_queries", "clients", "requests", *_RUN)
 
-KEYS: Final[dict[str, tuple[str, ...]]] = {
+KEYS: Final[dict[Workload, tuple[str, ...]]] = {
     "single": _BATCHED,
     "multi": ("replicas", "deployments", "hops", *_LOADED),
     "ensemble": ("fanout", *_GRAPH),

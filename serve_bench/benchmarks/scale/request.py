@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
+from serve_bench.benchmarks.scale import Workload
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
-
-Workload: TypeAlias = Literal["single", "multi", "ensemble", "chain", "curve"]
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 

@@ -10,20 +10,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.scale import KEYS
+from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.benchmarks.scale.request import (
     AS_IT_IS,
     MOST_REPLICAS,
     MOST_SIZE,
     WORKLOADS,
     ScaleSuite,
-    Workload,
 )
-from serve_bench.core.axes import only_keys
+from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.suite import variants_of
+
+#: Upper ends of axes, which the registry has.
+_MOST: Final = {name: one.flag.most or 0.0 for name, one in axis_flags("scale").items()}
 
 _WHOLE: Final[Mapping[str, tuple[int, int]]] = {
     "replicas": (1, MOST_REPLICAS),
@@ -31,8 +33,8 @@ _WHOLE: Final[Mapping[str, tuple[int, int]]] = {
     "hops": (0, 100),
     "fanout": (1, MOST_SIZE),
     "length": (1, MOST_SIZE),
-    "max_batch_size": (1, 100_000),
-    "max_concurrent_queries": (1, 1_000_000),
+    "max_batch_size": (1, int(_MOST["max_batch_size"])),
+    "max_concurrent_queries": (1, int(_MOST["max_concurrent_queries"])),
     "connections": (1, MAX_CONNECTIONS),
     "clients": (1, 10_000),
     "requests": (1, 1_000_000),
@@ -127,7 +129,7 @@ def _settings(one: Mapping[str, str], where: Mapping[str, str]) -> dict[str, Any
 
 
 def _texts(
-    workload: str, data: Mapping[str, Any], file: str, quick: bool
+    workload: Workload, data: Mapping[str, Any], file: str, quick: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """The values of a file as text, and where each stands. Raises BadInput."""
     only_keys(data, ("name", "variant", "variants", "scale", "quick"), file)
@@ -198,10 +200,11 @@ def _wait_s(text: str, where: Mapping[str, str]) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0.0 <= seconds <= 60.0:
+    most = _MOST["batch_wait_timeout_s"]
+    if not 0.0 <= seconds <= most:
         raise BadInput(
             f"{where['batch_wait_timeout_s']}: {text[:30]!r} is not allowed; "
-            "it takes seconds from 0 to 60"
+            f"it takes seconds from 0 to {most:g}"
         )
     return seconds
 

@@ -26,6 +26,7 @@ from serve_bench.core.plan import (
     REPLICA_S,
     Cell,
     Suite,
+    duration_text,
     label_of,
 )
 from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
@@ -367,8 +368,8 @@ def fit(suite: VersusSuite, budget_s: float) -> VersusSuite:
     least = replace(suite, rounds=least_rounds, side_s=least_side_s, steady_s=steady_s)
     least_s = expected_s(least, versus_plan(least))
     raise BadInput(
-        f"--budget: {duration(budget_s)} is not enough: {least_rounds} rounds of "
-        f"{least_side_s:g} s a side and row take about {duration(least_s)}"
+        f"--budget: {duration_text(budget_s)} is not enough: {least_rounds} rounds of "
+        f"{least_side_s:g} s a side and row take about {duration_text(least_s)}"
     )
 
 
@@ -381,9 +382,3 @@ def _given_up(asked: VersusSuite, fitted: VersusSuite) -> tuple[str, ...]:
     if fitted.steady_s < asked.steady_s:
         told.append(f"steady windows of {fitted.steady_s:g} s instead of {asked.steady_s:g} s")
     return tuple(told)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,152 @@
+"""The gate: flags that versus, compare and history share, and what becomes of them.
+
+Rule: BadInput in one line that names the flag; whatever is wrong with a flag or the run that it
+names is found before anything is measured. What breaks a gate is decided in analysis/comparing.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from serve_bench.cli.command import Options
+
+if TYPE_CHECKING:
+    from serve_bench.analysis.comparing.parts import Comparing
+
+GATE_BROKEN: Final = 3
+"""Exit code."""
+
+LARGEST_THRESHOLD: Final = 0.9
+
+Threshold: TypeAlias = Annotated[
+    str | None, typer.Option(help="A change up to here is the same: 5% or 0.05 [5%].")
+]
+GateMetrics: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--gate", help="Beside throughput: p50, p99, cpu [versus: cpu]."),
+]
+FailOn: TypeAlias = Annotated[
+    str | None, typer.Option(help="Exit code 3 on: regressed, or inconclusive (which is both).")
+]
+Noise: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Folder of an A/A run (versus --aa): its noise is the floor.")
+]
+
+
+class GateOptions(Options):
+    """The flags of a gate."""
+
+    threshold: Threshold = None
+    gate: GateMetrics = None
+    fail_on: FailOn = None
+    noise: Noise = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a verdict is held against. `threshold` None: not given; `metrics` begin with throughput
+    and are None where none were given; `noise`: the A/A run, read."""
+
+    threshold: float | None = None
+    metrics: tuple[str, ...] | None = None
+    fail_on: str | None = None
+    noise: Comparing | None = None
+
+    def check_rounds(self, rounds: int, what: str) -> None:
+        """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
+        `--rounds 2`."""
+        from serve_bench.analysis.comparison import FEWEST
+        from serve_bench.core.errors import BadInput
+
+        if self.fail_on == "regressed" and rounds < FEWEST:
+            raise BadInput(
+                f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
+                "this gate could never break"
+            )
+
+    def close(self, comparing: Comparing) -> int:
+        """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+        from serve_bench.analysis.comparing import broken
+        from serve_bench.core.errors import visible
+
+        if self.fail_on is None:
+            return 0
+        lines = broken(comparing, self.fail_on)
+        for line in lines:
+            print(visible(f"gate: {line}"), file=sys.stderr)
+        return GATE_BROKEN if lines else 0
+
+
+def read_flags(options: GateOptions) -> Gate:
+    """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
+    from serve_bench.analysis.comparison import quantile
+
+    quantile(2.0, 0.975)
+    return Gate(
+        None if options.threshold is None else read_threshold(options.threshold),
+        None if options.gate is None else read_gate(options.gate),
+        None if options.fail_on is None else read_fail_on(options.fail_on),
+        None if options.noise is None else read_noise(options.noise),
+    )
+
+
+def read_threshold(text: str) -> float:
+    """`5%` or `0.05` as a share of 1."""
+    from serve_bench.core.errors import BadInput
+
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= LARGEST_THRESHOLD:
+        most = 100 * LARGEST_THRESHOLD
+        raise BadInput(
+            f"--threshold: {text!r} is not allowed; it takes a share such as 5% or 0.05, above 0 "
+            f"and up to {most:g}%"
+        )
+    return share
+
+
+def read_gate(text: str) -> tuple[str, ...]:
+    """`p99,cpu` as metrics; throughput is always the first."""
+    from serve_bench.analysis.comparing.values import NAMES
+    from serve_bench.core.errors import BadInput
+
+    asked = [part.strip() for part in text.split(",")]
+    for name in asked:
+        if name not in NAMES:
+            raise BadInput(f"--gate: {name!r} is not allowed; it takes {', '.join(NAMES)}")
+    return tuple(name for name in NAMES if name in asked or name == NAMES[0])
+
+
+def read_fail_on(text: str) -> str:
+    """`regressed` or `inconclusive`."""
+    from serve_bench.analysis.comparing import FAIL_ON
+    from serve_bench.core.errors import BadInput
+
+    if text not in FAIL_ON:
+        raise BadInput(f"--fail-on: {text!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
+    return text
+
+
+def read_noise(folder: Path) -> Comparing:
+    """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
+    from serve_bench.analysis.comparing import VERSUS, floors_of, of_versus
+    from serve_bench.core.errors import BadInput
+    from serve_bench.store import read
+
+    try:
+        result = read(folder)
+        if result.run.command != VERSUS:
+            raise BadInput(f"{folder}: is a run of {result.run.command}, not of versus --aa")
+        comparing = of_versus(result)
+        floors_of(comparing)
+    except BadInput as error:
+        raise BadInput(f"--noise: {str(error).removeprefix('--noise: ')}") from None
+    return comparing

@@ -1,0 +1,273 @@
+"""Commands that measure rows of cells on clusters that they launch: micro, run, sweep, recsys,
+press and noop. From flags and a suite to a sitting, and the plan that a dry run prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from serve_bench.cli.flags import check_number, names
+from serve_bench.cli.options import WITH_RESUME, LadderOptions, RowOptions, SuiteOptions
+from serve_bench.cli.say import say
+from serve_bench.cli.show import Shown
+from serve_bench.cli.sitting import Place, Sitting, sit, stored
+from serve_bench.core.axes import MODEL_APPS, settings, sweeps
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_value
+from serve_bench.core.ladder import LEAST_GAIN
+from serve_bench.core.plan import Suite, duration_text, label_of, plan
+from serve_bench.core.result import Result, Trial
+from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
+from serve_bench.core.variants import parse_env
+from serve_bench.observing.inside import Inside
+from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
+from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.load_place import LoadOn, read_load_on
+from serve_bench.runner.model_needs import with_device
+from serve_bench.runner.served import ServedPlan
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import marks
+from serve_bench.store import check_new
+from serve_bench.store.files import read_toml, suite_file
+
+QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
+
+
+@dataclass(frozen=True)
+class RowsRequest:
+    """A suite to be measured, where its load comes from, and what is looked at beside it.
+
+    `sample`: CPU, memory and GPU beside each load; `metrics`: Serve's own around it; `profile`:
+    targets of a profiled repetition of each row; `load_on`: nodes of a Ray cluster; None: of none.
+    """
+
+    suite: Suite
+    load_on: LoadOn | None = None
+    sample: bool = True
+    metrics: bool = False
+    profile: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record."""
+        place = {} if self.load_on is None else {"load_on": asdict(self.load_on)}
+        return self.suite.to_json() | place
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RowsRequest:
+        """The reverse, for going on with a stored run."""
+        content = dict(data)
+        load_on = content.pop("load_on", None)
+        return cls(Suite.from_json(content), None if load_on is None else LoadOn(**load_on))
+
+    def agenda(self, earlier: Result | None) -> Agenda:
+        """What is done with each row: all, or what an earlier sitting lacks."""
+        if earlier is not None:
+            return rest_of(earlier, self.suite, bool(self.profile))
+        return Agenda(self.suite, plan(self.suite), bool(self.profile))
+
+
+# ---------------------------------------------------------------------------- from flags to a suite
+
+
+def overrides(options: SuiteOptions) -> Overrides:
+    """What the flags of all these commands say against a suite file: axes, variants, launches.
+
+    Raises BadInput, which names the flag and what it takes.
+    """
+    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
+    return Overrides(
+        variants=names(options.variant),
+        env=parse_env(options.env or (), "--env"),
+        matrix=sweeps(options.command, options.texts),
+        settings=settings(options.command, options.texts),
+        launches=options.launches,
+    )
+
+
+def row_overrides(options: RowOptions) -> Overrides:
+    """The same, with clients and windows."""
+    check_number("--windows", options.windows, 1)
+    check_number("--window-seconds", options.window_seconds, 0.01)
+    windows, window_s = options.windows, options.window_seconds
+    if options.quick:
+        windows = QUICK_WINDOWS if windows is None else windows
+        window_s = QUICK_WINDOW_S if window_s is None else window_s
+    return replace(
+        overrides(options), clients=names(options.clients), windows=windows, window_s=window_s
+    )
+
+
+def suite_of(name: str, flags: Overrides) -> Suite:
+    """A suite file, by path or name, and flags over it. Raises BadInput before anything starts."""
+    file = suite_file(name)
+    shown = file.name if file.name == f"{name}.toml" else str(file)
+    return known_device(read_suite(read_toml(file), shown, flags))
+
+
+def known_device(suite: Suite) -> Suite:
+    """The suite with the device of its model, where that is "auto". Raises BadInput."""
+    if suite.app.name in MODEL_APPS:  # torch takes seconds to load
+        print("asking torch which device it has", file=sys.stderr, flush=True)
+    return with_device(suite)
+
+
+def targets_of(profile: str | None) -> tuple[str, ...]:
+    """The targets of `--profile`. Raises BadInput on an unknown one, without py-spy, or where it
+    may not look into processes."""
+    if profile is None:
+        return ()
+    targets = parse_targets(profile, "--profile")
+    py_spy()
+    reason = why_not_allowed(os.getpid())
+    if reason is not None:
+        raise BadInput(f"--profile: {reason}")
+    return targets
+
+
+# ------------------------------------------------------------------------------------- measuring
+
+
+def measure(
+    options: RowOptions | LadderOptions,
+    shown: Shown,
+    suite: Callable[[], Suite],
+    *,
+    check: Callable[[Suite], None] | None = None,
+    log_requests: Path | None = None,
+) -> int:
+    """Measures what the options ask for, or prints the plan of it. Returns the exit code.
+
+    `suite`: what the flags ask for; `check`: raises BadInput for a suite of another kind.
+    """
+    command, earlier = options.command, None
+
+    def anew() -> RowsRequest:
+        return RowsRequest(suite(), read_load_on(options.load_on, options.load_nodes))
+
+    if options.resume is not None:
+        request, earlier = stored(
+            command,
+            options.resume,
+            ["TARGET" if one == "--target" else one for one in options.given(WITH_RESUME)],
+            anew=anew,
+            recorded=lambda request, _: {"load_on": None, **request.to_json()},
+            again=RowsRequest.from_json,
+        )
+    else:
+        request = anew()
+    if check is not None:
+        check(request.suite)
+    profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
+    request = replace(
+        request,
+        sample=not options.no_sample,
+        metrics=options.serve_metrics,
+        profile=profile,
+    )
+    if options.dry_run:
+        print_plan(request, earlier, options.out)
+        return 0
+    again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
+    sitting = sitting_of(command, request, options.resume or options.out, earlier)
+    return sit(replace(sitting, again=again, log_requests=log_requests), shown.tell)
+
+
+def sitting_of(
+    command: str,
+    request: RowsRequest,
+    out: Path | None,
+    earlier: Result | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None,
+) -> Sitting:
+    """The sitting that measures a request. Raises BadInput where an interpreter has no Ray."""
+    suite, agenda = request.suite, request.agenda(earlier)
+
+    def work(place: Place) -> ServedPlan:
+        inside = Inside(
+            place.folder,
+            marks(place.run_id),
+            sample=request.sample,
+            profile=request.profile,
+            metrics=request.metrics,
+        )
+        return ServedPlan(
+            agenda,
+            place.run_id,
+            place.folder,
+            host=host,
+            port=port,
+            after_cell=after_cell,
+            inside=inside,
+            place=place.source,
+        )
+
+    if agenda.launches:
+        for variant in suite.variants:
+            check_interpreter(variant)
+    return Sitting(
+        command,
+        request.to_json(),
+        [at for one in plan(suite) for _, trials in one.cells for at in trials],
+        work,
+        out,
+        earlier,
+        left=bool(agenda.launches),
+        load_on=request.load_on,
+    )
+
+
+# --------------------------------------------------------------------------------------- the plan
+
+
+def print_plan(request: RowsRequest, earlier: Result | None, out: Path | None) -> None:
+    """The plan, and about how long it takes. Starts nothing. Raises BadInput on a folder that the
+    run would not take."""
+    if earlier is None:
+        check_new(out)
+    suite, agenda = request.suite, request.agenda(earlier)
+    for launch in agenda.launches:
+        say(f"launch {launch.variant.name}, round {launch.round}")
+        for flag, value in launch.variant.env.items():
+            say(f"    {flag}={kept_value(flag, value)}")
+        for cell, trials in launch.cells:
+            say("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
+            if suite.ladder is not None:
+                say(f"    {ladder_text(suite)}")
+                continue
+            for trial, profiled in agenda.of(trials):
+                again = ", profiled" if profiled else ""
+                say(f"    {trial.row.label} ({trial.row.client}{again})")
+    count, loads = len(agenda.launches), agenda.loads()
+    clusters = f"{count} cluster{'' if count == 1 else 's'}"
+    again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
+    guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
+    length = f"{suite.windows} x {suite.window_s:g} s"
+    if suite.requests_per_client is not None:
+        length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
+    every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
+    say(
+        f"{guess}{every} of {length} on {clusters}{again}; "
+        f"about {duration_text(agenda.expected_s())} in all"
+    )
+
+
+def ladder_text(suite: Suite) -> str:
+    """The ladder of a suite in one line."""
+    ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
+    assert ladder is not None, "asked of a suite with a ladder"
+    again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
+    if ladder.steps is not None:
+        return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"
+    then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
+    return (
+        f"{noun}: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
+        f"at most {ladder.ceiling}{then}{again}"
+    )

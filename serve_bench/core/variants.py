@@ -1,0 +1,132 @@
+"""Variants: how a cluster is started. The built-in ones, those of a suite file, and `--env`.
+
+Flags of Ray count only when they are set before its processes start, so a variant is a cluster of
+its own. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, Final
+
+from serve_bench.core.axes import only_keys
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import kept_value
+from serve_bench.core.result import VariantUsed
+
+BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
+    "default": VariantUsed("default"),
+    "haproxy": VariantUsed("haproxy", env={"RAY_SERVE_ENABLE_HA_PROXY": "1"}),
+    "optimized": VariantUsed(
+        "optimized",
+        env={"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"},
+    ),
+}
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]*")
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+#: Environment names that the tool sets itself: a variant that changed them would break the run.
+RESERVED_ENV: Final = (
+    "SERVE_BENCH_RUN",
+    "SERVE_BENCH_LAUNCH",
+    "SERVE_BENCH_DIRECTORY",
+    "SERVE_BENCH_OWNER",
+    "SERVE_BENCH_COUNTS",
+    "RAY_ADDRESS",
+    "PYTHONPATH",
+)
+
+
+def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
+    """`NAME=VALUE` pairs as an environment."""
+    env: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise BadInput(f"{where}: {pair!r} is not allowed; it takes NAME=VALUE")
+        if _env_name(name, where) in env:
+            raise BadInput(f"{where}: {name} is given twice")
+        env[name] = value
+    return env
+
+
+def _env_name(name: str, where: str) -> str:
+    if not _ENV_NAME.fullmatch(name):
+        raise BadInput(f"{where}: {name!r} is not an environment name (letters, digits, _)")
+    if name in RESERVED_ENV:
+        raise BadInput(f"{where}: {name} is set by serve-bench itself and cannot be changed")
+    return name
+
+
+def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
+    """The variant with more environment; its name says so, since it is another cluster."""
+    if not env:
+        return variant
+    suffix = "".join(f"+{name}={kept_value(name, value)}" for name, value in env.items())
+    return replace(variant, name=variant.name + suffix, env={**variant.env, **env})
+
+
+def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[VariantUsed, ...]:
+    """Every variant with more environment. BadInput if two of them would be the same by it.
+
+    A table of the two would compare what does not differ.
+    """
+    used = tuple(with_env(one, env) for one in named)
+    for (i, one), (j, other) in combinations(enumerate(named), 2):
+        same = replace(used[i], name="") == replace(used[j], name="")
+        if same and replace(one, name="") != replace(other, name=""):
+            lost = sorted(key for key in env if one.env.get(key) != other.env.get(key))
+            raise BadInput(
+                f"--env (or env of [serve]): sets {', '.join(lost)} for every variant, so that "
+                f"{one.name} and {other.name} are the same; leave it out or name one of them"
+            )
+    return used
+
+
+def with_http_options(variant: VariantUsed, more: Mapping[str, Any]) -> VariantUsed:
+    """The variant with more HTTP options of Serve, which stand in its records."""
+    if not more:
+        return variant
+    return replace(variant, http_options={**variant.http_options, **more})
+
+
+def read_variant(name: str, table: Any, where: str) -> VariantUsed:
+    """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
+    if name in BUILT_IN_VARIANTS:
+        raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
+    if not isinstance(table, dict):
+        raise BadInput(f"{where}: must be a table with env, http_options, python or base")
+    only_keys(table, ("base", "env", "http_options", "python"), where)
+    base = table.get("base", "default")
+    if base not in BUILT_IN_VARIANTS:
+        allowed = ", ".join(BUILT_IN_VARIANTS)
+        raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
+    env = table.get("env", {})
+    if not isinstance(env, dict) or not all(isinstance(v, str | int | float) for v in env.values()):
+        raise BadInput(f"{where}: env must be a table of NAME = value")
+    http_options = table.get("http_options", {})
+    if not isinstance(http_options, dict):
+        raise BadInput(f"{where}: http_options must be a table")
+    for taken in ("host", "port", "location"):
+        if taken in http_options:
+            raise BadInput(f"{where}: http_options.{taken} is set by serve-bench itself")
+    python = table.get("python")
+    if python is not None and not (isinstance(python, str) and python):
+        raise BadInput(f"{where}: python must be the path of an interpreter")
+    merged = dict(BUILT_IN_VARIANTS[base].env)
+    for key, value in env.items():
+        merged[_env_name(key, where)] = _env_value(value, where)
+    return VariantUsed(name, env=merged, http_options=http_options, python=python)
+
+
+def _env_value(value: str | int | float | bool, where: str) -> str:
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    if "\0" in text:
+        raise BadInput(f"{where}: an environment value cannot hold a null character")
+    return text
