@@ -221,14 +221,14 @@ def test_memory_is_that_of_the_launch_that_took_most() -> None:
 
 def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
     text = render(golden())
-    assert "! failed: launch of serve: serve did not start" in text
+    assert "x failed: launch of serve: serve did not start" in text
     small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
     assert "serve - - - - - - - - ! not measured" in flat(small)
     torch, _, ray = large.partition("\nray")
     assert "! " not in torch
     for said in (
         "! broken off: 3 whole episodes kept",
-        "! failed: observer 7 (pid 4321) ended: signal 9",
+        "x failed: observer 7 (pid 4321) ended: signal 9",
         "! unsteady-warmup: the rate had not settled after 0.5 s",
     ):
         assert said in flat(ray.partition("\nserve")[0]), said
@@ -336,7 +336,7 @@ def test_the_markdown_is_one_table_with_its_doubts() -> None:
     assert len(rows) == 2 + 6
     assert rows[0].endswith("| all observers requests/s | doubts |") and rows[0].count("|") <= 10
     assert rows[3].startswith("| world_size 10 | ray |") and rows[3].endswith("|  |")
-    assert rows[6].endswith("| failed; broken off; unsteady-warmup |")
+    assert rows[6].endswith("| broken off; failed; unsteady-warmup |")
     assert rows[7].startswith("| world_size 20 | serve | - |") and "| not measured |" in rows[7]
     assert "| agent latency | agent 1/s | observer latency |" in after  # the ratios
     assert "  - failed: observer 7 (pid 4321) ended" in after
