@@ -19,7 +19,7 @@ from serve_bench.runner import served
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_place import Drive, Here, Joinable
 from serve_bench.runner.runner import Runner, Step
-from serve_bench.runner.served import ServedPlan
+from serve_bench.runner.served import Served
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
@@ -60,8 +60,8 @@ def test_an_interpreter_that_cannot_import_ray_is_tried_once(
     suite = read_suite({}, "x", Overrides(variants=("default", "optimized"), launches=2))
     with RunFolder.create(tmp_path / "r", now=datetime.now(UTC)) as folder:
         folder.append(records.run())
-        every = ServedPlan(Agenda(suite, plan(suite)), "abc123", folder.path)
-        assert not Runner(every, folder, Silent()).run()
+        every = Served(Agenda(suite, plan(suite)), "abc123", folder.path)
+        assert not Runner(every.plan(), folder, Silent()).run()
     assert len(started) == tried
     failures = read(tmp_path / "r").failures
     assert len(failures) == 4 and "No module named" in failures[0].message
@@ -141,8 +141,8 @@ def test_a_look_after_a_row_is_kept_with_it_and_ctrl_c_in_it_loses_nothing(
         folder.append(records.run())
         one: Any = Aside()
         agenda = Agenda(suite, plan(suite))
-        every = ServedPlan(agenda, "abc123", folder.path, inside=one, place=Canned())
-        run = Runner(every, folder, Silent())
+        every = Served(agenda, "abc123", folder.path, inside=one, place=Canned())
+        run = Runner(every.plan(), folder, Silent())
         if pressed:
             with pytest.raises(KeyboardInterrupt):
                 run.run()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.versus import bench as versus_bench
-from serve_bench.benchmarks.versus.bench import PairPlan
+from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
@@ -153,8 +153,8 @@ class Bench:
         plan = versus_plan(suite)
         every = tuple(one for at in plan for pair in at.pairings for one in pair.planned)
         self.folder.append(run_record(*every))
-        pairs = PairPlan(suite, plan, self.folder.path, "abc123")
-        runner = Runner(pairs, self.folder, self.observer)
+        pairs = Pairs(suite, plan, self.folder.path, "abc123")
+        runner = Runner(pairs.plan(), self.folder, self.observer)
 
         def measure(at: Pairing, targets: Any) -> tuple[Trial, Trial]:
             self.here.calls.append(("measure", f"round {at.planned[0].round}"))

@@ -22,7 +22,8 @@ from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.runner.load_place import LoadOn, read_load_on
-from serve_bench.runner.url import Service, UrlPlan
+from serve_bench.runner.runner import Plan
+from serve_bench.runner.url import Service, UrlLadders
 
 #: --quick: steps of 3 s, and no refinement around the best.
 QUICK_DURATION_S = 3.0
@@ -101,8 +102,8 @@ def measure_urls(
     ladder, each = request.ladder, request.each
     first = [Climb(ladder, one.name, 1, {}, each).next() for one in request.services]
 
-    def work(place: Place) -> UrlPlan:
-        return UrlPlan(
+    def work(place: Place) -> Plan[Any, Any]:
+        ladders = UrlLadders(
             request.services,
             ladder,
             request.timing,
@@ -113,6 +114,7 @@ def measure_urls(
             timeout_s=request.timeout_s,
             place=place.source,
         )
+        return ladders.plan()
 
     sitting = Sitting(
         options.command,

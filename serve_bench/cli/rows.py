@@ -28,7 +28,8 @@ from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowe
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device
-from serve_bench.runner.served import ServedPlan
+from serve_bench.runner.runner import Plan
+from serve_bench.runner.served import Served
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
@@ -190,7 +191,7 @@ def sitting_of(
     """The sitting that measures a request. Raises BadInput where an interpreter has no Ray."""
     suite, agenda = request.suite, request.agenda(earlier)
 
-    def work(place: Place) -> ServedPlan:
+    def work(place: Place) -> Plan[Any, Any]:
         inside = Inside(
             place.folder,
             marks(place.run_id),
@@ -198,7 +199,7 @@ def sitting_of(
             profile=request.profile,
             metrics=request.metrics,
         )
-        return ServedPlan(
+        served = Served(
             agenda,
             place.run_id,
             place.folder,
@@ -208,6 +209,7 @@ def sitting_of(
             inside=inside,
             place=place.source,
         )
+        return served.plan()
 
     if agenda.launches:
         for variant in suite.variants:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serve_bench.benchmarks.rpc.bench import RpcPlan
+from serve_bench.benchmarks.rpc.bench import plan_of
 from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
 from serve_bench.benchmarks.rpc.plot import plot_rpc
 from serve_bench.benchmarks.rpc.request import (
@@ -19,7 +19,7 @@ from serve_bench.benchmarks.rpc.request import (
 )
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target
-from serve_bench.cli.sitting import FAILED, Place, Sitting, done, sit
+from serve_bench.cli.sitting import FAILED, Sitting, done, sit
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.plan import duration_text
@@ -41,9 +41,6 @@ def run(suite: RpcSuite, options: RpcOptions, shown: Shown, earlier: Result | No
         print_plan(suite, launches)
         return 0
 
-    def work(place: Place) -> RpcPlan:
-        return RpcPlan(suite, launches, place.folder, place.run_id)
-
     def show(result: Result, folder: Path) -> int:
         troubles = _write_reports(suite, result, folder)
         for trouble in troubles:  # the figures are shown all the same
@@ -54,7 +51,7 @@ def run(suite: RpcSuite, options: RpcOptions, shown: Shown, earlier: Result | No
         "rpc",
         suite.to_json(),
         [at for one in rpc_plan(suite) for _, at in one.worlds],
-        work,
+        lambda place: plan_of(suite, launches, place.folder, place.run_id),
         options.resume or options.out,
         earlier,
         left=bool(launches),

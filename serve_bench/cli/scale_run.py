@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serve_bench.benchmarks.scale.bench import ScalePlan
+from serve_bench.benchmarks.scale.bench import plan_of
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown
-from serve_bench.cli.sitting import Place, Sitting, done, sit
+from serve_bench.cli.sitting import Sitting, done, sit
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.store import check_new
@@ -27,14 +27,11 @@ def run(
         print_plan(suite, launches)
         return 0
 
-    def work(place: Place) -> ScalePlan:
-        return ScalePlan(suite, launches, place.folder, place.run_id)
-
     sitting = Sitting(
         "scale",
         suite.to_json(),
         [one for at in scale_plan(suite) for cell in at.cells for one in cell.rows],
-        work,
+        lambda place: plan_of(suite, launches, place.folder, place.run_id),
         options.resume or options.out,
         earlier,
         left=bool(launches),

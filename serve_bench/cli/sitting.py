@@ -142,7 +142,7 @@ class Sitting:
     command: str
     suite: Mapping[str, Any]
     plan: Sequence[PlannedTrial]
-    work: Callable[[Place], Plan[Any, Any, Any]]
+    work: Callable[[Place], Plan[Any, Any]]
     out: Path | None
     earlier: Result | None = None
     left: bool = True
@@ -207,7 +207,7 @@ def _opened(sitting: Sitting) -> RunFolder:
     return folder
 
 
-def _work_off(runner: Runner[Any, Any, Any]) -> bool:
+def _work_off(runner: Runner[Any, Any]) -> bool:
     """Runs it to its end; True where Ctrl-C, SIGTERM or SIGHUP came first."""
     try:
         runner.run()

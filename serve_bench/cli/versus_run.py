@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.benchmarks.versus.bench import PairPlan
+from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import (
@@ -29,6 +29,7 @@ from serve_bench.core.kept import kept_setting, kept_text, kept_value
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.report.terminal import terminal
+from serve_bench.runner.runner import Plan
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
 
@@ -95,9 +96,10 @@ def run(
         print(f"note: {line}", file=sys.stderr)
     every = [one for plan in versus_plan(suite) for one in plan.pairings]
 
-    def work(place: Place) -> PairPlan:
+    def work(place: Place) -> Plan[Any, Any]:
         chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
-        return PairPlan(suite, rounds, place.folder, place.run_id, services, chosen)
+        pairs = Pairs(suite, rounds, place.folder, place.run_id, services, chosen)
+        return pairs.plan()
 
     sitting = Sitting(
         "versus",

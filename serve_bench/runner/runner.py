@@ -32,7 +32,6 @@ from serve_bench.runner.requests_file import RequestsFile
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError, now_iso
 
-L = TypeVar("L")  # a launch of a plan
 C = TypeVar("C")  # a cell of a launch
 R = TypeVar("R")  # a row of a cell
 
@@ -128,6 +127,7 @@ class Fault:
     def failure(self) -> Failure:
         """The record."""
         row = self.at if isinstance(self.at, PlannedTrial) else None
+        variant = row.variant if row else self.part.variant.name if self.part else None
         about = row or self.part
         detail: tuple[str, ...] = ()
         if isinstance(self.why, RunFailed):
@@ -137,18 +137,14 @@ class Fault:
             self.what,
             str(self.why),
             now_iso(),
-            key=row.key if row is not None and self.keyed else None,
-            launch=self.part.number if self.part is not None else None,
-            variant=about.variant if isinstance(about, PlannedTrial) else _name(self.part),
-            round=about.round if about is not None else None,
+            key=row.key if row and self.keyed else None,
+            launch=self.part.number if self.part else None,
+            variant=variant,
+            round=about.round if about else None,
             cell=self.at.cell if isinstance(self.at, PlannedTrial) else self.at,
-            row=row.row if row is not None else None,
+            row=row.row if row else None,
             detail=detail,
         )
-
-
-def _name(part: Part | None) -> str | None:
-    return None if part is None else part.variant.name
 
 
 @dataclass
@@ -260,32 +256,21 @@ class Loaded:
     log: RequestLog | None = None
 
 
-class LaunchesFailed(RunFailed):
-    """Launches of a bench with several did not come up."""
-
-    def __init__(self, causes: Sequence[tuple[Part, RunFailed]]) -> None:
-        super().__init__(str(causes[0][1]))
-        self.causes = causes
+class CellOver(RunFailed):
+    """Nothing more can be measured of a cell, for a reason that is recorded already."""
 
 
 class LaunchOver(RunFailed):
-    """Nothing more can be measured on a bench, for a reason that is recorded already."""
-
-
-class CellFailed(RunFailed):
-    """A cell is not in force any more. `cause`: why."""
-
-    def __init__(self, cause: RunFailed) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+    """Nothing more can be measured of a launch, for a reason that is recorded already."""
 
 
 class Bench(Generic[C, R]):
     """What a launch of a plan is measured on, from `start` to `close`.
 
     `parts`: what it launches, in the order in which they are ended; none where services are there
-    already. `begun`: there is something to be ended. A bench tells its steps to the journal, keeps
-    the records of launches and deploys there, and raises RunFailed when it can do nothing more.
+    already. `begun`: there is something to be ended. A bench tells its steps to the journal, and
+    keeps the records of launches and deploys there. It raises CellOver, LaunchOver, or another
+    RunFailed, which is recorded as a failure of its first part.
     """
 
     parts: Sequence[Part] = ()
@@ -294,28 +279,18 @@ class Bench(Generic[C, R]):
     def start(self) -> None:
         """Starts all parts, and keeps the record of those that are proven without a cell."""
 
-    def put(self, cell: C) -> Sequence[tuple[Part, RunFailed]]:
-        """Puts a cell on each part, proves the part with its first one, and keeps the records.
-        Returns the parts that it is not in force on, and why."""
-        return ()
-
-    def at(self, cell: C) -> PlannedTrial | JsonObject | None:
-        """The cell, as failures name it."""
-        return None
-
-    def lost(self, part: Part) -> bool:
-        """Whether a cell that could not be put costs the part, and all cells that follow."""
-        return False
+    def put(self, cell: C) -> None:
+        """Puts a cell on each part, and proves the part with its first one."""
 
     def load(self, row: R) -> Loaded:
-        """Loads a row. Raises CellFailed where the cell is gone."""
+        """Loads a row of the cell."""
         raise NotImplementedError
 
     def check(self) -> None:
         """Raises RunFailed when nothing more can be measured."""
 
     def leave(self, cell: C, whole: bool) -> Fault | None:
-        """The rows of a cell are over; `whole`: nothing broke them off."""
+        """The rows of a cell are over; `whole`: nothing broke them off. Returns what went wrong."""
         return None
 
     def close(self, part: Part) -> Reaped:
@@ -323,45 +298,39 @@ class Bench(Generic[C, R]):
         raise NotImplementedError
 
 
-class Plan(Protocol[L, C, R]):
-    """What is to be measured."""
+@dataclass(frozen=True)
+class PlannedLaunch(Generic[C, R]):
+    """A launch to come. `who`: its name in steps of progress. `bench` makes what it is measured on;
+    the first part of that has the number that is given."""
 
-    @property
-    def about(self) -> bool:
-        """Whether counts and times are guesses."""
-
-    @property
-    def width(self) -> int:
-        """How many trials a row has."""
-
-    @property
-    def launches(self) -> Sequence[L]:
-        """The launches, in order."""
-
-    def cells(self, launch: L) -> Sequence[C]:
-        """The cells of a launch, in order."""
-
-    def work(self, launch: L, cell: C) -> Work[R]:
-        """The rows of a cell."""
-
-    def expected_s(self, place: int, at: int | None = None) -> float | None:
-        """About how long the launches from this place on take, seconds; once that one is up, from
-        its cell `at` on. None: as was said of the launch."""
-
-    def name(self, launch: L) -> tuple[str, int]:
-        """What a launch is called in steps of progress, and its round."""
-
-    def bench(self, launch: L, number: int, journal: Journal) -> Bench[C, R]:
-        """What a launch is measured on; its first part has this number."""
+    who: str
+    round: int
+    cells: Sequence[tuple[C, Callable[[], Work[R]]]]
+    bench: Callable[[int, Journal], Bench[C, R]]
 
 
-class Runner(Generic[L, C, R]):
+@dataclass(frozen=True)
+class Plan(Generic[C, R]):
+    """What is to be measured.
+
+    `expected_s`: about how long the launches from a place on take, seconds, and once that one is
+    up, from one of its cells on; None: as was said of the launch. `about`: counts and times are
+    guesses. `width`: trials of a row.
+    """
+
+    launches: Sequence[PlannedLaunch[C, R]]
+    expected_s: Callable[[int, int | None], float | None]
+    about: bool = True
+    width: int = 1
+
+
+class Runner(Generic[C, R]):
     """One sitting of a run. `first_launch`: above 1 when a run is resumed. `requests` gets every
     request of every measured row."""
 
     def __init__(
         self,
-        plan: Plan[L, C, R],
+        plan: Plan[C, R],
         folder: RunFolder,
         observer: Observer,
         *,
@@ -385,29 +354,26 @@ class Runner(Generic[L, C, R]):
         """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
         plan, journal = self._plan, self.journal
         counts = [
-            [plan.width * len(plan.work(launch, cell).left()) for cell in plan.cells(launch)]
+            [plan.width * len(work().left()) for _, work in launch.cells]
             for launch in plan.launches
         ]
         journal.to_come = sum(map(sum, counts))
         for place, launch in enumerate(plan.launches):
             later = sum(map(sum, counts[place + 1 :]))
-            journal.who, journal.round = plan.name(launch)
-            journal.expect(plan.expected_s(place))
-            bench = plan.bench(launch, self._number, journal)
+            journal.who, journal.round = launch.who, launch.round
+            journal.expect(plan.expected_s(place, None))
+            bench = launch.bench(self._number, journal)
             self._number += len(bench.parts)
             try:
                 bench.start()
-                for at, cell in enumerate(plan.cells(launch)):
+                for at, (cell, work) in enumerate(launch.cells):
                     journal.expect(plan.expected_s(place, at))
-                    self._cell(bench, cell, plan.work(launch, cell))
+                    self._cell(bench, cell, work())
                     journal.skip(later + sum(counts[place][at + 1 :]))
             except StoreError:  # a full disk ends all, and is no fault of the launch
                 raise
             except LaunchOver:
-                pass  # recorded; the next launch starts afresh
-            except LaunchesFailed as error:
-                for part, cause in error.causes:
-                    journal.fail(Fault("launch", cause, part))
+                pass  # the next launch starts afresh
             except RunFailed as error:
                 journal.fail(Fault("launch", error, bench.parts[0]))
             finally:  # Ctrl-C comes this way too
@@ -417,38 +383,27 @@ class Runner(Generic[L, C, R]):
 
     def _cell(self, bench: Bench[C, R], cell: C, work: Work[R]) -> None:
         """Puts a cell and measures its rows. Raises RunFailed when the launch is no good."""
-        if not self._put(bench, cell):
-            return
         journal, width, whole = self.journal, self._plan.width, False
-        left = len(work.left())
-        after, others_s = journal.to_come - width * left, journal.left_s - (work.left_s() or 0.0)
+        after = journal.to_come - width * len(work.left())
+        try:
+            bench.put(cell)
+        except CellOver:
+            self._leave(bench, cell, False)
+            bench.check()
+            return
+        others_s = max(0.0, journal.left_s - (work.left_s() or 0.0))
         try:
             while (row := work.next()) is not None:
                 journal.to_come = after + width * len(work.left())
                 if (left_s := work.left_s()) is not None:
-                    journal.expect(max(0.0, others_s) + left_s)
+                    journal.expect(others_s + left_s)
                 work.add(row, self._row(bench, row))
                 bench.check()
             journal.to_come, whole = after, True
-        except CellFailed as error:
-            journal.fail(Fault("deploy", error.cause, bench.parts[0], bench.at(cell)))
-            whole = True
+        except CellOver:
+            pass  # the next cell is put anew
         finally:
             self._leave(bench, cell, whole)
-
-    def _put(self, bench: Bench[C, R], cell: C) -> bool:
-        """Whether a cell is in force on all parts; where not, that is recorded."""
-        failed = bench.put(cell)
-        over = [str(error) for part, error in failed if bench.lost(part)]
-        for part, error in failed:
-            what, at = ("launch", None) if bench.lost(part) else ("deploy", bench.at(cell))
-            self.journal.fail(Fault(what, error, part, at))
-        if over:
-            raise LaunchOver(over[0])
-        if failed:
-            self._leave(bench, cell, False)
-            bench.check()
-        return not failed
 
     def _leave(self, bench: Bench[C, R], cell: C, whole: bool) -> None:
         fault = bench.leave(cell, whole)

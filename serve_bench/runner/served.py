@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from serve_bench.analysis.verdict import worth_a_look
-from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load as LoadSpec
@@ -30,34 +29,34 @@ from serve_bench.core.plan import (
     timing_of,
     trial_of,
 )
-from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
+from serve_bench.core.result import Deploy, JsonObject, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside
-from serve_bench.runner.agenda import Agenda, Climbing, Listed, Load
+from serve_bench.runner.agenda import Agenda, Load
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_place import FromNodes, Here
 from serve_bench.runner.runner import (
     NEXT_PHASE,
     Bench,
-    CellFailed,
+    CellOver,
     Fault,
     Journal,
     Loaded,
     Part,
+    Plan,
+    PlannedLaunch,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import now_iso
 
-CellRows: TypeAlias = tuple[Cell, tuple[PlannedTrial, ...]]
-
 
 @dataclass
-class ServedPlan:
-    """What is measured on clusters of ours. `folder`: of the run; `port` 0: a free one.
+class Served:
+    """How clusters of ours are measured. `folder`: of the run; `port` 0: a free one.
 
     `after_cell` gets each cluster and the trials of a cell, once they are measured. `inside` None:
     nothing is looked at beside the load. `place`: where the load comes from.
@@ -71,48 +70,35 @@ class ServedPlan:
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
     inside: Inside | None = None
     place: Here | FromNodes = field(default_factory=Here)
-    width: int = 1
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
-    @property
-    def about(self) -> bool:
-        """A ladder grows until it has had enough."""
-        return self.agenda.suite.ladder is not None
+    def plan(self) -> Plan[Cell, Load]:
+        """What is missing of the agenda."""
+        return Plan(
+            [self._launch(one) for one in self.agenda.launches],
+            self._expected_s,
+            about=self.agenda.suite.ladder is not None,  # which grows until it has had enough
+        )
 
-    @property
-    def launches(self) -> Sequence[LaunchPlan]:
-        """What is missing of the plan."""
-        return self.agenda.launches
+    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, Load]:
+        works = [
+            (cell, partial(self.agenda.work, launch, cell, rows)) for cell, rows in launch.cells
+        ]
+        bench = partial(ServedBench, self, launch)
+        return PlannedLaunch(launch.variant.name, launch.round, works, bench)
 
-    def cells(self, launch: LaunchPlan) -> Sequence[CellRows]:
-        """The cells of a launch, with their rows."""
-        return launch.cells
-
-    def work(self, launch: LaunchPlan, cell: CellRows) -> Listed[Load] | Climbing:
-        """The loads of a cell."""
-        return self.agenda.work(launch, *cell)
-
-    def expected_s(self, place: int, at: int | None = None) -> float:
-        """About how long the launches from this place on take."""
-        launch, *later = self.launches[place:]
+    def _expected_s(self, place: int, at: int | None) -> float:
+        launch, *later = self.agenda.launches[place:]
         if at is None:
             return self.agenda.expected_s([launch, *later])
         rest = replace(launch, cells=launch.cells[at:])
         return self.agenda.expected_s([rest, *later]) - LAUNCH_S
 
-    def name(self, launch: LaunchPlan) -> tuple[str, int]:
-        """The variant and its round."""
-        return launch.variant.name, launch.round
 
-    def bench(self, launch: LaunchPlan, number: int, journal: Journal) -> ServedBench:
-        """A cluster of the variant."""
-        return ServedBench(self, launch, number, journal)
-
-
-class ServedBench(Bench[CellRows, Load]):
+class ServedBench(Bench[Cell, Load]):
     """One cluster of one variant."""
 
-    def __init__(self, plan: ServedPlan, launch: LaunchPlan, number: int, journal: Journal) -> None:
+    def __init__(self, plan: Served, launch: LaunchPlan, number: int, journal: Journal) -> None:
         self._plan, self._launch, self._journal = plan, launch, journal
         self._suite, self._inside = plan.agenda.suite, plan.inside
         self._part = Part(str(number), launch.variant, launch.round)
@@ -155,17 +141,16 @@ class ServedBench(Bench[CellRows, Load]):
                 self._plan.without_ray.add(self._launch.variant.python)
             raise
 
-    def put(self, cell: CellRows) -> Sequence[tuple[Part, RunFailed]]:
+    def put(self, cell: Cell) -> None:
         """Deploys a cell; rows without a warm-up wait until one client is served steadily."""
-        self._cell, self._measured = cell[0], []
-        self._journal.say("deploy", cell=self._cell)
-        try:
-            deployed = self._serving.deploy(self._suite.app, self._cell)
-            if not self._proven:
-                seconds = self._serving.seconds
-                self._journal.append(self._part.proven(seconds, self._serving.prove))
-        except LaunchFailed as error:
-            return [(self._part, error)]
+        self._cell, self._measured = cell, []
+        self._journal.say("deploy", cell=cell)
+        if self._proven:
+            deployed = self._deployed()
+        else:
+            deployed = self._serving.deploy(self._suite.app, cell)
+            seconds = self._serving.seconds
+            self._journal.append(self._part.proven(seconds, self._serving.prove))
         self._proven = True
         settled: JsonObject = {}
         try:
@@ -177,15 +162,6 @@ class ServedBench(Bench[CellRows, Load]):
         self._limits = limits_of(deployed.proof["replicas"])
         if self._inside is not None:
             self._inside.deployed(self._serving)
-        return []
-
-    def at(self, cell: CellRows) -> JsonObject:
-        """The cell as it is recorded."""
-        return label_of(cell[0])
-
-    def lost(self, part: Part) -> bool:
-        """A launch must be proven with its first cell."""
-        return not self._proven or not self._serving.alive()
 
     def load(self, row: Load) -> Loaded:
         """A row, or its profiled repetition."""
@@ -258,19 +234,17 @@ class ServedBench(Bench[CellRows, Load]):
         if (reason := self._serving.broken()) is not None:
             raise LaunchFailed(f"{reason}: this cluster can do nothing more")
 
-    def leave(self, cell: CellRows, whole: bool) -> Fault | None:
+    def leave(self, cell: Cell, whole: bool) -> Fault | None:
         """Hands on what was measured, once the next cell may come."""
-        if not whole:
-            return None
-        fault = None
-        try:
-            if cell[0] != self._launch.cells[-1][0]:
-                self._recover()
-        except CellFailed as error:
-            fault = Fault("deploy", error.cause, self._part, self.at(cell))
-        if self._plan.after_cell is not None:
-            self._plan.after_cell(self._serving, self._measured)
-        return fault
+        if whole:
+            try:
+                if cell != self._launch.cells[-1][0]:
+                    self._recover()
+            except CellOver:
+                pass  # the next cell is deployed all the same
+            if self._plan.after_cell is not None:
+                self._plan.after_cell(self._serving, self._measured)
+        return None
 
     def close(self, part: Part) -> Reaped:
         """Ends the load actors, and the cluster."""
@@ -294,6 +268,16 @@ class ServedBench(Bench[CellRows, Load]):
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
         return f"{len(result.windows)} of {self._suite.windows} windows"
+
+    def _deployed(self) -> Deployed:
+        """The cell on a cluster that is proven. Raises CellOver where it is refused."""
+        try:
+            return self._serving.deploy(self._suite.app, self._cell)
+        except LaunchFailed as error:
+            if not self._serving.alive():
+                raise
+            self._journal.fail(Fault("deploy", error, self._part, label_of(self._cell)))
+            raise CellOver(str(error)) from None
 
     def _record(self, deployed: Deployed, settled: JsonObject) -> None:
         seconds, label = round(deployed.seconds, 4), label_of(self._cell)
@@ -319,12 +303,7 @@ class ServedBench(Bench[CellRows, Load]):
         self._hurt = self._shaken = False
         if hurt:
             self._journal.say("wait for what ended to be replaced", cell=self._cell)
-            try:
-                deployed = self._serving.deploy(self._suite.app, self._cell)
-            except LaunchFailed as error:
-                if not self._serving.alive():
-                    raise
-                raise CellFailed(error) from None
+            deployed = self._deployed()
             self._record(deployed, {})
             if self._inside is not None:
                 self._inside.deployed(self._serving)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts, Progress, Warmup
@@ -31,7 +31,7 @@ from serve_bench.runner.agenda import Climbing
 from serve_bench.runner.agenda import Load as Step
 from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.load_place import Drive, FromNodes, Here
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Part
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.serving.strays import marks, run_directory
 from serve_bench.store import StoreError, now_iso
 
@@ -54,7 +54,7 @@ class Service:
 
 
 @dataclass
-class UrlPlan:
+class UrlLadders:
     """A ladder of closed-loop users against each service, one service after the other.
 
     `each`: requests of each client, where they end a step; `timeout_s`: of a request. `folder`: of
@@ -62,7 +62,7 @@ class UrlPlan:
     rest goes on.
     """
 
-    launches: tuple[Service, ...]
+    services: tuple[Service, ...]
     ladder: Ladder
     timing: Timing
     folder: Path
@@ -71,15 +71,21 @@ class UrlPlan:
     each: int | None = None
     timeout_s: float = 30.0
     place: Here | FromNodes = field(default_factory=Here)
-    about: bool = True
-    width: int = 1
 
-    def cells(self, launch: Service) -> Sequence[Service]:
-        """A service is its only cell."""
-        return (launch,)
+    def plan(self) -> Plan[Service, Step]:
+        """A launch for each service, which launches nothing."""
+        launches = [
+            PlannedLaunch(
+                one.name,
+                1,
+                [(one, partial(self._work, one))],
+                partial(UrlBench, self, one),
+            )
+            for one in self.services
+        ]
+        return Plan(launches, self._expected_s)
 
-    def work(self, launch: Service, cell: Service) -> Climbing:
-        """The steps of the ladder."""
+    def _work(self, service: Service) -> Climbing:
         timing = self.timing
 
         def cost(row: Row | None, rate: float) -> float:
@@ -87,25 +93,16 @@ class UrlPlan:
                 return timing.warmup_min_s + timing.measured_s
             return min(timing.measured_s, (row.requests or 0) / rate)
 
-        return Climbing(Climb(self.ladder, launch.name, 1, {}, self.each), cost)
+        return Climbing(Climb(self.ladder, service.name, 1, {}, self.each), cost)
 
-    def expected_s(self, place: int, at: int | None = None) -> float:
-        """About how long the ladders from this place on take."""
-        return sum(self.work(one, one).left_s() for one in self.launches[place:])
-
-    def name(self, launch: Service) -> tuple[str, int]:
-        """The service."""
-        return launch.name, 1
-
-    def bench(self, launch: Service, number: int, journal: Journal) -> UrlBench:
-        """The service as it is."""
-        return UrlBench(self, launch, journal)
+    def _expected_s(self, place: int, at: int | None) -> float:
+        return sum(self._work(one).left_s() for one in self.services[place:])
 
 
 class UrlBench(Bench[Service, Step]):
     """A service that is there already: nothing is launched, and nothing ended."""
 
-    def __init__(self, plan: UrlPlan, service: Service, journal: Journal) -> None:
+    def __init__(self, plan: UrlLadders, service: Service, number: int, journal: Journal) -> None:
         self._plan, self._service, self._journal = plan, service, journal
         self._flags: dict[str, bool] = {}  # of the next trial
         self._cut = False  # the last row left requests behind
@@ -113,11 +110,10 @@ class UrlBench(Bench[Service, Step]):
         progress = self._progress(None, "until one client is served steadily")
         self._settling = Settling(load, marks(plan.run_id), progress)
 
-    def put(self, cell: Service) -> Sequence[tuple[Part, RunFailed]]:
+    def put(self, cell: Service) -> None:
         """Rows without a warm-up wait until one client is served steadily."""
         if self._plan.each is not None and not is_settled(self._settling.first()):
             self._flags = {"unsettled": True}
-        return ()
 
     def load(self, row: Step) -> Loaded:
         """A step of the ladder."""

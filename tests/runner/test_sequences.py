@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench.benchmarks.rpc.bench import RpcPlan
+from serve_bench.benchmarks.rpc.bench import plan_of as rpc_plan_of
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
-from serve_bench.benchmarks.scale.bench import ScalePlan
+from serve_bench.benchmarks.scale.bench import plan_of as scale_plan_of
 from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
-from serve_bench.benchmarks.versus.bench import PairPlan
+from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
 from serve_bench.core.axes import cell_defaults
@@ -33,8 +33,8 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.runner import Runner
-from serve_bench.runner.served import ServedPlan
-from serve_bench.runner.url import Service, UrlPlan
+from serve_bench.runner.served import Served
+from serve_bench.runner.url import Service, UrlLadders
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.store import RunFolder, StoreError, read
 from tests.records import run as run_record
@@ -129,8 +129,8 @@ def served(
             script.note(f"after cell, {len(trials)} trials")
 
         looking: Any = Looking(script) if inside or profile else None
-        served = ServedPlan(agenda, "abc123", folder.path, after_cell=after_cell, inside=looking)
-        return Runner(served, folder, script, first_launch=5 if again else 1)
+        every_one = Served(agenda, "abc123", folder.path, after_cell=after_cell, inside=looking)
+        return Runner(every_one.plan(), folder, script, first_launch=5 if again else 1)
 
     return make
 
@@ -140,8 +140,8 @@ def url(each: int | None = None) -> Make:
         services = tuple(Service(one, Request(f"http://{one}:1/")) for one in ("a", "b"))
         folder.append(run_record())
         timing = Timing(1.0, 5.0, 3, 1.0)
-        ladders = UrlPlan(services, Ladder((1, 2, 4)), timing, folder.path, "abc123", each=each)
-        return Runner(ladders, folder, script)
+        ladders = UrlLadders(services, Ladder((1, 2, 4)), timing, folder.path, "abc123", each=each)
+        return Runner(ladders.plan(), folder, script)
 
     return make
 
@@ -171,7 +171,7 @@ def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, Side] = SIDES)
         else:
             folder.append(run_record(*(one for at in every for one in at.planned)))
         services = tuple(Service(one, Request(f"http://{one}:1/")) for one in ("a", "b"))
-        pairs = PairPlan(
+        pairs = Pairs(
             suite,
             versus_plan(suite, done),
             folder.path,
@@ -179,7 +179,7 @@ def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, Side] = SIDES)
             (services[0], services[1]) if urls else None,
             chosen,
         )
-        return Runner(pairs, folder, script, first_launch=5 if again else 1)
+        return Runner(pairs.plan(), folder, script, first_launch=5 if again else 1)
 
     return make
 
@@ -198,7 +198,7 @@ def rpc(sample: bool = False) -> Make:
         else:
             folder.append(run_record(*(at for one in rpc_plan(suite) for _, at in one.worlds)))
         first = 5 if again else 1
-        launches = RpcPlan(suite, rpc_plan(suite, done), folder.path, "abc123")
+        launches = rpc_plan_of(suite, rpc_plan(suite, done), folder.path, "abc123")
         return Runner(launches, folder, script, first_launch=first)
 
     return make
@@ -214,7 +214,7 @@ def scale(workload: Any = "single", **other: Any) -> Make:
             every = [at for one in scale_plan(suite) for cell in one.cells for at in cell.rows]
             folder.append(run_record(*every))
         first = 5 if again else 1
-        sizes = ScalePlan(suite, scale_plan(suite, done), folder.path, "abc123")
+        sizes = scale_plan_of(suite, scale_plan(suite, done), folder.path, "abc123")
         return Runner(sizes, folder, script, first_launch=first)
 
     return make

@@ -12,7 +12,8 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,7 +26,16 @@ from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial, VariantUse
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler
 from serve_bench.runner.agenda import Listed
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Part
+from serve_bench.runner.runner import (
+    Bench,
+    CellOver,
+    Fault,
+    Journal,
+    Loaded,
+    Part,
+    Plan,
+    PlannedLaunch,
+)
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import StoreError, now_iso
@@ -41,36 +51,22 @@ Broke: TypeAlias = LaunchFailed | StoreError | KeyboardInterrupt
 """What ends the episodes of a world before their time."""
 
 
-@dataclass
-class RpcPlan:
-    """The launches that are to be measured. `folder`: of the run."""
-
-    suite: RpcSuite
-    launches: tuple[RpcLaunch, ...]
-    folder: Path
-    run_id: str
-    about: bool = True
-    width: int = 1
-
-    def cells(self, launch: RpcLaunch) -> Sequence[Cell]:
-        """The worlds of a launch."""
-        return launch.worlds
-
-    def work(self, launch: RpcLaunch, cell: Cell) -> Listed[PlannedTrial]:
-        """A world is one row."""
-        return Listed([cell[1]])
-
-    def expected_s(self, place: int, at: int | None = None) -> float:
-        """About how long the launches from this place on take, from world `at` on."""
-        return expected_s(self.suite, self.launches[place:], at or 0)
-
-    def name(self, launch: RpcLaunch) -> tuple[str, int]:
-        """The backend and its round."""
-        return launch.backend, launch.round
-
-    def bench(self, launch: RpcLaunch, number: int, journal: Journal) -> RpcBench:
-        """The backend."""
-        return RpcBench(self, launch, number, journal)
+def plan_of(
+    suite: RpcSuite, launches: Sequence[RpcLaunch], folder: Path, run_id: str
+) -> Plan[Cell, PlannedTrial]:
+    """The launches that are to be measured; `folder`: of the run."""
+    return Plan(
+        [
+            PlannedLaunch(
+                one.backend,
+                one.round,
+                [(cell, partial(Listed, cell[1:])) for cell in one.worlds],
+                partial(RpcBench, suite, one, folder, run_id),
+            )
+            for one in launches
+        ],
+        lambda place, at: expected_s(suite, launches[place:], at or 0),
+    )
 
 
 class RpcBench(Bench[Cell, PlannedTrial]):
@@ -78,12 +74,20 @@ class RpcBench(Bench[Cell, PlannedTrial]):
 
     begun = True
 
-    def __init__(self, plan: RpcPlan, launch: RpcLaunch, number: int, journal: Journal) -> None:
-        self._suite, self._journal, self._folder = plan.suite, journal, plan.folder
+    def __init__(
+        self,
+        suite: RpcSuite,
+        launch: RpcLaunch,
+        folder: Path,
+        run_id: str,
+        number: int,
+        journal: Journal,
+    ) -> None:
+        self._suite, self._journal, self._folder = suite, journal, folder
         self._part = Part(str(number), VariantUsed(launch.backend), launch.round)
         self.parts = (self._part,)
-        log = plan.folder / self._part.log
-        self._backend = RpcBackend(launch.backend, plan.suite, plan.run_id, self._part.number, log)
+        log = folder / self._part.log
+        self._backend = RpcBackend(launch.backend, suite, run_id, self._part.number, log)
 
     def start(self) -> None:
         """Starts the program, which is proven at once."""
@@ -93,14 +97,15 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         proof = {"versions": backend.versions, "master_port": backend.port}
         self._journal.append(self._part.record({"start": backend.start_s}, proof))
 
-    def put(self, cell: Cell) -> Sequence[tuple[Part, RunFailed]]:
+    def put(self, cell: Cell) -> None:
         """Makes the processes of a world."""
         self._world, self._planned = cell
         self._say(f"starting {self._world.world_size} processes")
         try:
             people = self._people = self._backend.world(self._world)
         except LaunchFailed as error:
-            return [(self._part, error)]
+            self._journal.fail(Fault("deploy", error, self._part, self._planned))
+            raise CellOver(str(error)) from None
         proof = {
             "agent": people.agent,
             "observers": list(people.observers),
@@ -109,11 +114,6 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         number, label = self._part.number, self._planned.cell
         self._journal.append(Deploy(number, label, people.seconds, False, proof))
         self._say(f"agent is pid {people.agent}")
-        return ()
-
-    def at(self, cell: Cell) -> PlannedTrial:
-        """The one row of the world."""
-        return cell[1]
 
     def load(self, row: PlannedTrial) -> Loaded:
         """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""

@@ -7,7 +7,8 @@ measure.py, what the figures mean belongs to summary.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
@@ -25,41 +26,36 @@ from serve_bench.benchmarks.scale.trial import with_values
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial
 from serve_bench.runner.agenda import Listed
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Part
+from serve_bench.runner.runner import (
+    Bench,
+    CellOver,
+    Fault,
+    Journal,
+    Loaded,
+    Part,
+    Plan,
+    PlannedLaunch,
+)
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.strays import Reaped
 
 
-@dataclass
-class ScalePlan:
-    """The launches that are to be measured. `folder`: of the run."""
-
-    suite: ScaleSuite
-    launches: tuple[ScaleLaunch, ...]
-    folder: Path
-    run_id: str
-    about: bool = True
-    width: int = 1
-
-    def cells(self, launch: ScaleLaunch) -> Sequence[ScaleCell]:
-        """The sizes of a launch."""
-        return launch.cells
-
-    def work(self, launch: ScaleLaunch, cell: ScaleCell) -> Listed[PlannedTrial]:
-        """The rows of a size."""
-        return Listed(cell.rows)
-
-    def expected_s(self, place: int, at: int | None = None) -> float | None:
-        """About how long the launches from this place on take."""
-        return expected_s(self.suite, self.launches[place:]) if at is None else None
-
-    def name(self, launch: ScaleLaunch) -> tuple[str, int]:
-        """The variant and its round."""
-        return launch.variant.name, launch.round
-
-    def bench(self, launch: ScaleLaunch, number: int, journal: Journal) -> ScaleBench:
-        """The cluster."""
-        return ScaleBench(self, launch, number, journal)
+def plan_of(
+    suite: ScaleSuite, launches: Sequence[ScaleLaunch], folder: Path, run_id: str
+) -> Plan[ScaleCell, PlannedTrial]:
+    """The launches that are to be measured; `folder`: of the run."""
+    return Plan(
+        [
+            PlannedLaunch(
+                one.variant.name,
+                one.round,
+                [(cell, partial(Listed, cell.rows)) for cell in one.cells],
+                partial(ScaleBench, suite, one, folder, run_id),
+            )
+            for one in launches
+        ],
+        lambda place, at: expected_s(suite, launches[place:]) if at is None else None,
+    )
 
 
 class ScaleBench(Bench[ScaleCell, PlannedTrial]):
@@ -67,25 +63,35 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
 
     begun = True
 
-    def __init__(self, plan: ScalePlan, launch: ScaleLaunch, number: int, journal: Journal) -> None:
-        self._suite, self._journal = plan.suite, journal
+    def __init__(
+        self,
+        suite: ScaleSuite,
+        launch: ScaleLaunch,
+        folder: Path,
+        run_id: str,
+        number: int,
+        journal: Journal,
+    ) -> None:
+        self._suite, self._journal = suite, journal
         self._part = Part(str(number), launch.variant, launch.round)
         self.parts = (self._part,)
-        self._cluster = self._cluster_of(plan, launch)
-        self._rows = Rows(plan.suite, self._cluster, plan.folder, plan.run_id, self._part, journal)
+        self._cluster = self._cluster_of(launch, folder / self._part.log, run_id)
+        self._rows = Rows(suite, self._cluster, folder, run_id, self._part, journal)
         self._proven = False
         self._there = False  # the applications of a size are, or may be
 
-    def _cluster_of(self, plan: ScalePlan, launch: ScaleLaunch) -> OwnCluster | AttachedCluster:
-        suite, number, log = plan.suite, self._part.number, plan.folder / self._part.log
+    def _cluster_of(
+        self, launch: ScaleLaunch, log: Path, run_id: str
+    ) -> OwnCluster | AttachedCluster:
+        suite, number = self._suite, self._part.number
         sizes = [cell.replicas for cell in launch.cells]
         if suite.address is not None:
             names = {app.name for size in sizes for app in apps_of(suite, size)}
-            return AttachedCluster(suite.address, plan.run_id, number, log, tuple(sorted(names)))
+            return AttachedCluster(suite.address, run_id, number, log, tuple(sorted(names)))
         most = max(processes_of(suite, size) for size in sizes)
         spec = LaunchSpec(
             launch.variant,
-            plan.run_id,
+            run_id,
             number,
             log,
             most_replicas=most,
@@ -102,7 +108,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         if isinstance(self._cluster, AttachedCluster):
             check_cluster(self._suite, self._cluster.found["nodes"])
 
-    def put(self, cell: ScaleCell) -> Sequence[tuple[Part, RunFailed]]:
+    def put(self, cell: ScaleCell) -> None:
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
         self._cell, self._there = cell, True
         count = processes_of(self._suite, cell.replicas)
@@ -112,25 +118,19 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 apps_of(self._suite, cell.replicas), lambda at: self._rows.say(cell, at)
             )
         except RunFailed as error:
-            return [(self._part, error)]
+            if not self._cluster.alive():
+                raise
+            self._journal.fail(Fault("deploy", error, self._part, dict(cell.cell)))
+            raise CellOver(str(error)) from None
         if not self._proven:
             self._journal.append(self._part.proven(self._cluster.seconds, self._proof))
             self._proven = True
         proof = {"replicas": [asdict(one) for one in put.replicas]}
         self._journal.append(Deploy(self._part.number, dict(cell.cell), put.seconds, False, proof))
-        return ()
 
     def _proof(self) -> JsonObject:
         proof = self._cluster.prove()
         return {**proof, "proxies": [asdict(one) for one in self._cluster.proxies()]}
-
-    def at(self, cell: ScaleCell) -> JsonObject:
-        """The size as it is recorded."""
-        return dict(cell.cell)
-
-    def lost(self, part: Part) -> bool:
-        """What lives on may take another size."""
-        return not self._cluster.alive()
 
     def load(self, row: PlannedTrial) -> Loaded:
         """A row; of a curve, removing the replicas is a part of it."""
@@ -154,7 +154,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         try:
             return self._cluster.remove(), None
         except RunFailed as error:
-            return None, Fault("deploy", error, self._part, self.at(self._cell))
+            return None, Fault("deploy", error, self._part, dict(self._cell.cell))
 
     def close(self, part: Part) -> Reaped:
         """Ends the load actors, and the cluster or what was put on it."""

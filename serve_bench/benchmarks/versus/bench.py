@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -21,18 +22,20 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
-from serve_bench.core.result import Deploy, JsonObject, Launch, Trial
+from serve_bench.core.result import Deploy, Launch, Trial
 from serve_bench.load import LoadError
 from serve_bench.runner.agenda import Listed
 from serve_bench.runner.runner import (
     NEXT_PHASE,
     Bench,
+    CellOver,
     Fault,
     Journal,
-    LaunchesFailed,
     LaunchOver,
     Loaded,
     Part,
+    Plan,
+    PlannedLaunch,
 )
 from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -116,59 +119,52 @@ def _end(ups: Sequence[Up]) -> None:
 
 # --------------------------------------------------------------------------------------------------
 
-CellRows: TypeAlias = tuple[Cell, tuple[Pairing, ...]]
-
 
 @dataclass
-class PairPlan:
-    """The rounds that are to be measured. `folder`: of the run. `services`: those of `--url`, in
-    place of launches. `chosen`: how rows are loaded, by an earlier sitting."""
+class Pairs:
+    """How both sides are measured, round by round. `folder`: of the run. `services`: those of
+    `--url`, in place of launches. `chosen`: how rows are loaded, by an earlier sitting."""
 
     suite: VersusSuite
-    launches: tuple[RoundPlan, ...]
+    rounds: tuple[RoundPlan, ...]
     folder: Path
     run_id: str
     services: tuple[Service, Service] | None = None
     chosen: dict[str, Slicing] = field(default_factory=dict)
-    about: bool = False
-    width: int = 2
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _began_s: float | None = None
 
     def __post_init__(self) -> None:
         self.rows = PairRows(self.suite, self.folder, self.run_id, chosen=self.chosen)
 
-    def cells(self, launch: RoundPlan) -> Sequence[CellRows]:
-        """The cells of a round, with their rows."""
-        return launch.cells
+    def plan(self) -> Plan[Cell, Pairing]:
+        """The rounds that are to be measured; each step says of which side."""
+        launches = [
+            PlannedLaunch(
+                f"round {one.round}",
+                one.round,
+                [(cell, partial(Listed, rows)) for cell, rows in one.cells],
+                partial(PairBench, self, one),
+            )
+            for one in self.rounds
+        ]
+        return Plan(launches, self._expected_s, about=False, width=2)
 
-    def work(self, launch: RoundPlan, cell: CellRows) -> Listed[Pairing]:
-        """The rows of a cell."""
-        return Listed(cell[1])
-
-    def expected_s(self, place: int, at: int | None = None) -> float | None:
-        """About how long the rounds from this place on take, at the pace of those before."""
+    def _expected_s(self, place: int, at: int | None) -> float | None:
+        """At the pace of the rounds before."""
         if at is not None:
             return None
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
-        planned_s = expected_s(self.suite, self.launches[:place])
+        planned_s = expected_s(self.suite, self.rounds[:place])
         pace = max(1.0, (now_s - self._began_s) / planned_s) if planned_s else 1.0  # a busy host
-        return pace * expected_s(self.suite, self.launches[place:])
-
-    def name(self, launch: RoundPlan) -> tuple[str, int]:
-        """The round; each step says of which side."""
-        return f"round {launch.round}", launch.round
-
-    def bench(self, launch: RoundPlan, number: int, journal: Journal) -> PairBench:
-        """Both sides."""
-        return PairBench(self, launch, number, journal)
+        return pace * expected_s(self.suite, self.rounds[place:])
 
 
-class PairBench(Bench[CellRows, Pairing]):
+class PairBench(Bench[Cell, Pairing]):
     """Both sides of a round. Its parts are in the order in which they are started."""
 
-    def __init__(self, plan: PairPlan, launch: RoundPlan, number: int, journal: Journal) -> None:
+    def __init__(self, plan: Pairs, launch: RoundPlan, number: int, journal: Journal) -> None:
         self._plan, self._suite, self._journal = plan, plan.suite, journal
         self._round = launch.round
         plan.rows.say = self._say_row
@@ -207,34 +203,32 @@ class PairBench(Bench[CellRows, Pairing]):
         if not failed:
             self.begun = True
             failed = start_both(ups, self._say_side)
-        for up, _ in failed:
+        for up, error in failed:
             if not up.serving.imported:  # nor will it be the next time
                 without_ray.add(up.side.launched.python)
+            self._journal.fail(Fault("launch", error, up.part))
         if failed:
-            raise LaunchesFailed([(up.part, error) for up, error in failed])
+            raise LaunchOver(str(failed[0][1]))
 
-    def put(self, cell: CellRows) -> Sequence[tuple[Part, RunFailed]]:
-        """Deploys a cell on both sides."""
+    def put(self, cell: Cell) -> None:
+        """Deploys a cell on both sides. A launch must be proven with its first cell."""
         if self._plan.services is not None:
-            return ()
-        apps = [self._suite.of_side(up.side, cell[0]) for up in self._both]
-        failed = []
-        placed = deploy_both(self._both, apps, self.at(cell), self._say_side)
+            return
+        apps = [self._suite.of_side(up.side, cell) for up in self._both]
+        over: RunFailed | None = None
+        label = self._suite.label(cell)
+        placed = deploy_both(self._both, apps, label, self._say_side)
         for up, outcome in zip(self._both, placed, strict=True):
-            if isinstance(outcome, LaunchFailed):
-                failed.append((up.part, outcome))
-            else:
+            if not isinstance(outcome, LaunchFailed):
                 self._journal.append(*outcome)
-        return failed
-
-    def at(self, cell: CellRows) -> JsonObject:
-        """The cell as it is recorded."""
-        return self._suite.label(cell[0])
-
-    def lost(self, part: Part) -> bool:
-        """A launch must be proven with its first cell."""
-        (up,) = (up for up in self._both if up.part == part)
-        return not up.proven or not up.serving.alive()
+            elif not up.proven or not up.serving.alive():
+                self._journal.fail(Fault("launch", outcome, up.part))
+                over = LaunchOver(str(outcome))
+            else:
+                self._journal.fail(Fault("deploy", outcome, up.part, label))
+                over = over or CellOver(str(outcome))
+        if over is not None:
+            raise over
 
     def load(self, row: Pairing) -> Loaded:
         """A row on both sides."""
