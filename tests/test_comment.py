@@ -10,10 +10,7 @@ from typing import Final
 
 import pytest
 
-from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.benchmarks.parts.page import page_of
-from serve_bench.benchmarks.press.summary import settings_of
-from serve_bench.benchmarks.press.tables import remarks as press_remarks
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.scale.joined import scale_page
 from serve_bench.cli.show import render
@@ -79,7 +76,7 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
 }
-TOLD_ONCE: Final = ("ranker", "load", "rpc")
+TOLD_ONCE: Final = ("ranker", "load", "rpc", "press", "sweep", "recsys")
 """Kinds whose comment is made of their document."""
 
 
@@ -132,13 +129,7 @@ def said(result: Result) -> Iterator[str]:
         yield from (warning.message for warning in part.warnings)
         yield from (failure.message for one in part.cells for failure in one.failures)
         yield from (text for one in part.entries for text in one.facts)
-        if command != "press":
-            yield from (text for one in part.entries for text in one.remarks)
-    for ladder in ladder_lines(result):
-        yield from (*(() if command == "press" else (ladder.end,)), *ladder.signs)
-    if command == "press":
-        rows = [row for one in settings_of(result) for row in one.rows]
-        yield from (text for row in rows for text in press_remarks(row, None))
+        yield from (text for one in part.entries for text in one.remarks)
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name not in TOLD_ONCE])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.published import press_table
+from serve_bench.benchmarks.press.summary import settings_of
 from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
@@ -41,44 +42,26 @@ def gpu() -> Result:
     return press_result(*(press_trial(users, 900.0, of=CUDA, gpu=40.0) for users in (1, 10)))
 
 
-@pytest.mark.parametrize("made", [golden(), gpu()], ids=["levels", "gpu"])
-def test_every_row_has_the_figures_of_the_json(made: Result) -> None:
+def test_every_row_of_every_setting_stands_in_its_table() -> None:
+    made = golden()
     sheet = press_sheet(made, "results/x")
     is_sound(sheet)
-    for setting in in_json(made)["settings"]:
-        shown = next(
-            one
-            for one in tables(sheet)
-            if one.caption.split(",")[0] == setting["name"].split(",")[0]
-            and one.columns[0].name == "clients"
-        )
-        used = table(sheet, "CPU of service")
-        uses = [row for row in used.rows if row.group == setting["name"]]
-        for row, use, told in zip(shown.rows, uses, setting["rows"], strict=True):
-            assert cell(shown, row, "clients") == told["clients"]
-            assert cell(shown, row, "aveTime", "us") == told["ave_time_us"]
-            assert cell(shown, row, "totalTime") == told["total_time_us"]
-            assert cell(shown, row, "qps", "1/s") == told["qps"]
-            assert cell(shown, row, "p50") == told["p50_ms"]
-            assert cell(shown, row, "p99") == told["p99_ms"]
-            assert cell(shown, row, "errors") == sum(told["failed"].values())
-            assert cell(shown, row, "cut") == told["cut"]
-            assert cell(shown, row, "mark") == told["mark"]
-            for name in ("service", "client", "host"):
-                assert cell(used, use, name) == told[f"{name}_cpu_percent"]
-            if setting["device"] == "cuda":
-                assert cell(used, use, "GPU") == cell(shown, row, "GPU") == told["gpu_percent"]
+    settings = settings_of(made)
+    shown = table(sheet, "Settings")
+    assert column(shown, "setting") == ["ERROR", "DEBUG"]
+    assert column(shown, "with") == [100, 100] and column(shown, "knee") == [50, 50]
+    for one in settings:
+        rows = table(sheet, f"{one.name}, mean of 3 launches")
+        assert column(rows, "qps") == [row.qps for row in one.rows]
+        assert column(rows, "mark") == [one.ladder.mark(row.line) for row in one.rows]
 
 
-def test_the_settings_are_those_of_the_json() -> None:
-    made = golden()
-    shown, told = table(press_sheet(made, None), "Settings"), in_json(made)["settings"]
-    assert column(shown, "setting") == [one["name"] for one in told]
-    assert column(shown, "best", "qps") == [one["best_qps"] for one in told]
-    assert column(shown, "clients") == [one["best_clients"] for one in told]
-    assert column(shown, "knee") == [one["knee_clients"] for one in told]
-    alone = [one["rows"][0]["ave_time_us"] for one in told]
-    assert column(shown, "aveTime") == alone
+def test_a_gpu_has_columns_where_one_is_used() -> None:
+    sheet = press_sheet(gpu(), None)
+    assert column(table(sheet, "default, GPU"), "GPU") == [40.0, 40.0]
+    assert column(table(sheet, "CPU of service"), "GPU") == [40.0, 40.0]
+    every = tables(press_sheet(golden(), None))
+    assert not any(one.name == "GPU" for each in every for one in each.columns)
 
 
 def test_log_levels_are_compared_launch_by_launch() -> None:
@@ -117,23 +100,29 @@ def test_charts_have_a_line_for_each_setting_with_its_marks() -> None:
 
 def test_without_the_published_figures_there_is_no_column_of_them() -> None:
     sheet = press_sheet(press_result(press_trial(1, 330.0)), None, published=False)
-    assert not any("published" in one.unit for each in tables(sheet) for one in each.columns)
-    assert not any("not measured here" in one for one in texts(sheet))
+    assert section(sheet, "published") is None
+    assert not any("published, not measured here:" in one for one in texts(sheet))
 
 
-def test_published_rows_stand_beside_those_of_as_many_clients() -> None:
-    made = press_result(press_trial(1, 330.0), press_trial(7, 900.0), press_trial(10, 1480.0))
-    shown = table(press_sheet(made, None), "default")
-    there = {row["clients"]: row for row in press_table("cpu", "ERROR")["rows"]}
-    beside = column(shown, "qps", "1/s, published")
-    assert [float(beside[0]), beside[1], float(beside[2])] == [
-        pytest.approx(there[1]["qps"], rel=1e-3),
-        "-",
-        pytest.approx(there[10]["qps"], rel=1e-3),
-    ]
+def test_the_published_table_of_the_device_and_level_has_a_place_of_its_own() -> None:
+    sheet = press_sheet(press_result(press_trial(1, 330.0), press_trial(10, 1480.0)), None)
+    rows = press_table("cpu", "ERROR")["rows"]
+    shown = table(sheet, "Published, not measured here, like default, CPU, ERROR")
+    assert column(shown, "clients") == [f"{row['clients']:,}" for row in rows]
+    assert column(table(sheet, "Settings"), "published best") == ["18297 (500)"]
+    rates = chart(sheet, "Requests/s over clients")
+    (name,) = {one["group"] for one in rates.spec["data"]["values"]} - {"default, CPU, ERROR"}
+    assert name == "published, not measured here: CPU, log level 5"
+    assert drawn(rates, name) == [(row["clients"], row["qps"]) for row in rows]
     noop = {name: value for name, value in PRESS_CELL.items() if name not in ("ranker", "device")}
-    plain = table(press_sheet(press_result(press_trial(1, 330.0, of=noop)), None), "default")
-    assert not any("published" in one.unit for one in plain.columns)
+    plain = press_sheet(press_result(press_trial(1, 330.0, of=noop)), None)
+    assert any("no published table like" in one for one in texts(plain))
+
+
+def test_requests_that_failed_or_were_cut_are_named_below_the_chart() -> None:
+    made = press_result(press_trial(1, 330.0), press_trial(10, 1480.0, failed={"rejected": 3}))
+    rates = chart(press_sheet(made, None), "Requests/s over clients")
+    assert "Some requests failed or were cut with 10." in rates.caption
 
 
 def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
@@ -163,7 +152,7 @@ def test_a_service_of_others_shows_nothing_inside() -> None:
         "service",
         "there already: mine http://127.0.0.1:1/; what is inside it is not visible",
     ) in (sheet.run.pairs)
-    assert column(table(sheet, "Settings"), "CPU") == [None]
+    assert not any(one.name == "CPU" for each in tables(sheet) for one in each.columns)
 
 
 def test_names_pass_through_as_they_are() -> None:

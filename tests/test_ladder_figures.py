@@ -6,11 +6,7 @@ import json
 from dataclasses import asdict, replace
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.benchmarks.ladder.comment import best_texts
-from serve_bench.benchmarks.ladder.page_found import found as sentences
-from serve_bench.benchmarks.ladder.page_rows import knees_table, ratio_of
-from serve_bench.benchmarks.ladder.summary import ladder_lines
-from serve_bench.benchmarks.ladder.tables import saturated
+from serve_bench.benchmarks.ladder.summary import ladder_lines, services_of
 from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.ladder import Ladder
@@ -29,7 +25,7 @@ def steps(variant: str, ladder: Ladder, rates: dict[int, float]) -> list[Trial]:
 
 
 def result(ladder: Ladder, *trials: Trial | Failure) -> Result:
-    begun = replace(run(), suite={"ladder": asdict(ladder)})
+    begun = replace(run(), command="sweep", suite={"ladder": asdict(ladder)})
     return result_of([begun, *trials])
 
 
@@ -60,7 +56,7 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     assert (found.knee, found.best, found.collapses) == (None, None, ())
     assert [found.mark(line) for line in found.steps] == ["", ""]
     assert first.best is first.steps[2] and first.mark(first.steps[1]) == "knee"
-    text = render(result(ladder, *whole, *steps("default", ladder, done)))
+    text = render(result(ladder, *whole, *steps("default", ladder, done)), width=120)
     (row,) = [line for line in text.splitlines() if "not climbed to its end" in line]
     assert row.split()[0] == "default" and row.split()[-2:] == ["-", "-"]
     of_json = json.loads(render(result(ladder, *steps("default", ladder, done)), "json"))
@@ -116,13 +112,10 @@ def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
     )
     base, found = ladder_lines(whole_run)
     assert found.best is not None and found.rate(found.best) == 180.0
-    told = saturated(found, base)
-    assert told[0].startswith("180.0 ") and told[-2:] == ("180.0", "0.50")
-    assert best_texts(found) == ("180.0", "20") and ratio_of(found, base) == 0.5
-    page = page_of(whole_run)
-    table = repr(knees_table(page, [base, found]))
-    assert table.count("180.0") >= 2 and "270.0" not in table
-    assert next(iter(sentences(page, [found]))).startswith("default serves at most 180.0 ")
+    _, service = services_of(page_of(whole_run), [base, found])
+    assert (service.best_rate, service.ratio) == (180.0, 0.5)
+    knees, _, _ = render(whole_run).partition("\nSteps\n")
+    assert "180.0" in knees and "270.0" not in knees
     of_json = json.loads(render(whole_run, "json"))["ladders"][1]
     assert of_json["at_knee"]["requests_per_s"] == 180.0
 
@@ -150,7 +143,7 @@ def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     broken = [
         replace(BROKEN, key=one.key, cell=one.cell, row=one.row) for one in (trials[3], trials[4])
     ]
-    begun = replace(run(), suite={"ladder": asdict(ladder)})
+    begun = replace(run(), command="sweep", suite={"ladder": asdict(ladder)})
     (found,) = ladder_lines(result_of([begun, *trials, *broken]))
     marks = [found.mark(line) for line in found.steps]
     assert marks == ["", "", "", "in doubt", "in doubt"]  # what it ended with is not known
@@ -185,8 +178,8 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
 def test_a_deploy_that_failed_stands_in_the_table() -> None:
     ladder = Ladder(steps=(10,))
     lost = Failure("deploy", "no replica came", AT, variant="default", round=1, cell=cell())
-    begun = replace(run(), suite={"ladder": asdict(ladder)})
+    begun = replace(run(), command="sweep", suite={"ladder": asdict(ladder)})
     trials = steps("default", ladder, {10: 100.0})
     text = render(result_of([begun, *trials, lost]))
-    assert "failed: deploy: no replica came" in text
-    assert "LADDER default" in text
+    assert "failed: deploy of default: no replica came" in text
+    assert "At saturation" in text

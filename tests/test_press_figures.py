@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.press.compare import Comparison, comparisons
-from serve_bench.benchmarks.press.summary import Setting, settings_of
-from serve_bench.benchmarks.press.tables import remarks
+from serve_bench.benchmarks.press.document import row_findings
+from serve_bench.benchmarks.press.summary import Comparison, Setting, comparisons, settings_of
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.records import PRESS_CELL, press_result, press_row, press_trial
@@ -67,10 +66,9 @@ def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
     within = asdict(Counts(10_000, 9_950, {}, 50))
     (row,) = only(replace(one, client={"in_windows": within})).rows
     assert (row.cut, row.late, row.unaccounted, row.ended_by_time) == (0, 50, 0, True)
-    (told,) = remarks(row, None)
-    assert told == (
-        "cut: time ended the row first; 10,000 of 10,000 requests were completed, 0 not, "
-        "50 ended after that"
+    (finding,) = row_findings(row, None)
+    assert finding.line == (
+        "cut by time: 10,000 of 10,000 requests were completed, 0 not, 50 ended after that"
     )
 
 

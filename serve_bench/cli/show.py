@@ -234,27 +234,20 @@ def _before(
 ) -> str | None:
     """Terminal and Markdown of the kinds that have builders of their own for them still; None for
     those that are told by their document."""
-    from serve_bench.benchmarks.ladder.comment import ladder_comment
-    from serve_bench.benchmarks.ladder.text import ladder_text
     from serve_bench.benchmarks.micro.comment import rows_comment
     from serve_bench.benchmarks.micro.own_app_text import own_text
     from serve_bench.benchmarks.parts.page import page_of
-    from serve_bench.benchmarks.press.comment import press_comment
-    from serve_bench.benchmarks.press.text import press_text
     from serve_bench.benchmarks.scale.comment import scale_comment
     from serve_bench.benchmarks.scale.text import scale_text
     from serve_bench.report.table import table
 
-    if result.run.command in ("ranker", "load", "rpc"):
+    if result.run.command in ("ranker", "load", "rpc", "press", "sweep", "recsys"):
         return None
-    where, published, exclude = options.where, options.published, options.exclude_connect
+    where, published = options.where, options.published
     markdown = format == "markdown"
     command, about = result.run.command, (published, where)
     if markdown:
         comments = {
-            "press": lambda: press_comment(result, published, where, exclude),
-            "sweep": lambda: ladder_comment(result, published, where),
-            "recsys": lambda: ladder_comment(result, published, where),
             "scale": lambda: scale_comment(result, published, where),
         }
         return visible(comments.get(command, lambda: rows_comment(result, published, where))())
@@ -262,9 +255,6 @@ def _before(
         return table(page_of(result, published=published, where=where), width=width, color=color)
     tables = {
         "run": lambda: own_text(result, where, width),
-        "press": lambda: press_text(result, *about, width, exclude),
-        "sweep": lambda: ladder_text(result, *about, width),
-        "recsys": lambda: ladder_text(result, *about, width),
         "scale": lambda: scale_text(result, *about, width),
     }
     return visible(tables[command]())

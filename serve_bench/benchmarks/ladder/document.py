@@ -1,41 +1,78 @@
-"""The page of a run of ladders (sweep, recsys): knees, every step, rates and latency over users.
+"""What a run of ladders says (sweep, recsys): knees, every step, rates and latency over users.
 
-Rule: knee, best and collapse are those of benchmarks/ladder/summary.py, and all figures those of
-ladder_json; a press run is a ladder too and has a page of its own (benchmarks/press/document.py).
+Rule: knee, best and collapse are those of summary.py, and all figures those of the JSON; a press
+run is a ladder too and has a document of its own (benchmarks/press/document.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from serve_bench.benchmarks.ladder.page_charts import (
+from serve_bench.analysis.statistics import MAIN, Line, merged
+from serve_bench.benchmarks.ladder.charts import (
     Curve,
+    cpu_chart,
     curves_of,
+    knee_curves,
+    knee_windows,
     latency_charts,
-    measured,
     throughput_charts,
 )
-from serve_bench.benchmarks.ladder.page_found import found, told
-from serve_bench.benchmarks.ladder.page_knees import cpu_chart, knee_curves, knee_windows
-from serve_bench.benchmarks.ladder.page_rows import knees_table, names_of, steps_table
-from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.benchmarks.ladder.tables import entries_of, name_of, size_of
+from serve_bench.benchmarks.ladder.summary import (
+    NOT_VISIBLE,
+    LadderLine,
+    Service,
+    ladder_lines,
+    services_of,
+)
+from serve_bench.benchmarks.micro.page_details import cpu_tables, evidence
+from serve_bench.benchmarks.micro.page_panels import names_of
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
+from serve_bench.benchmarks.parts.inside import mean_by_role, served_facts
 from serve_bench.benchmarks.parts.page import Page, page_of
-from serve_bench.benchmarks.parts.pieces import distinct, page_doubts, section
-from serve_bench.benchmarks.parts.published import published_notes
+from serve_bench.benchmarks.parts.pieces import (
+    NOTHING,
+    NS_PER_MS,
+    Fields,
+    count,
+    distinct,
+    doubted,
+    errors,
+    gaps,
+    limit_words,
+    milliseconds,
+    page_doubts,
+    percent,
+    plain,
+    rate,
+    section,
+    sentence,
+    share,
+    table_of,
+)
+from serve_bench.benchmarks.parts.published import RECSYS, reference
+from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import (
     Block,
+    Cell,
+    Column,
     Document,
+    Facts,
+    Finding,
     Folded,
+    Number,
     Prose,
     ReportOptions,
     Section,
+    Table,
+    Text,
+    Tone,
     sentences,
 )
 from serve_bench.core.ladder import COLLAPSE, KNEE, LEAST_GAIN
 from serve_bench.core.result import Result
+from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
 FORMULAS: Final = (
     (
@@ -73,118 +110,472 @@ FORMULAS: Final = (
 """Beside those that hold for all runs."""
 
 
-def is_ladder(result: Result) -> bool:
-    """Whether the rows of a run are steps of ladders. Of `press` too, which has its own page."""
-    return result.run.suite.get("ladder") is not None
-
-
 def document(result: Result, options: ReportOptions) -> Document:
-    """What a run of ladders says; of recsys with what was published below its tables, if wanted."""
-    where, published = options.where, options.published
-    run, page, ladders = result.run, page_of(result, where=where), ladder_lines(result)
+    """What a run of ladders says; of recsys with the published figures in tables of their own, if
+    wanted."""
+    run, page = result.run, page_of(result, where=options.where)
+    services = services_of(page, ladder_lines(result))
     return Document(
         title=f"serve-bench {run.command}, run {run.id}",
         command=run.command,
-        run=asked(run),
+        run=Facts((("service", _service_words(result)), *asked(run).pairs)),
         machine=machine(run),
-        findings=sentences(found(page, ladders)),
+        findings=sentences(_findings(page, services)),
         doubts=tuple(page_doubts(page)),
-        sections=tuple(_sections(result, page, ladders, published)),
-        where=where,
+        sections=tuple(_sections(result, page, services, options.published)),
+        where=options.where,
         argv=run.argv,
+        records=(options.where,) if options.where else (),
     )
+
+
+def _service_words(result: Result) -> str:
+    """The service in words: its tiers, its device, its batching."""
+    urls = result.run.suite.get("urls")
+    if urls:
+        named = ", ".join(f"{name} {url}" for name, url in urls.items())
+        return f"there already: {named}; what is inside is {NOT_VISIBLE}"
+    cell = (result.run.suite.get("cells") or [{}])[0]
+    if "ranker" not in cell:
+        return f"app {result.run.suite.get('app')}"
+    replicas = [one for deploy in result.deploys for one in deploy.proof.get("replicas", ())]
+    facts = replicas[0] if replicas else {}
+    device = str(facts.get("device", cell.get("device"))).upper()
+    threads = facts.get("threads", cell.get("threads"))
+    where = f"CPU, no GPU is used; {threads} thread{'s' if threads != 1 else ''} of torch a ranker"
+    if device != "CPU":
+        where = f"{facts.get('device_name') or device}, {cell.get('gpu_fraction'):g} GPU a ranker"
+    each = cell.get("ingress_per_ranker")
+    tiers = f"ingress ({each} replicas a ranker) -> DLRM ranker" if each else "DLRM ranker"
+    return (
+        f"on {where}; torch {facts.get('torch', 'not asked')}; GET ?user_id=N -> {tiers}, "
+        f"{cell.get('rows_per_request')} candidates a request, tables "
+        f"{cell.get('sparse_features')} x {cell.get('table_rows'):,} x {cell.get('width')}; "
+        f"batches of up to {cell.get('max_batch_size')} requests, waiting up to "
+        f"{cell.get('batch_wait_timeout_s')} s"
+    )
+
+
+# ------------------------------------------------------------------------------------ findings
+
+
+def _findings(page: Page, services: Sequence[Service]) -> Iterator[str]:
+    """What the figures support: gaps, the best service, its limit, collapses, doubts."""
+    steps = [(one.entries[line.row], line) for one in services for line in one.ladder.steps]
+    missing = sum(line.status != "measured" for _, line in steps)
+    yield from gaps(missing, len(steps), failed_messages(page), "step")
+    sound = [one for one in services if one.knee is not None and one.best is not None]
+    if not sound:
+        ended = any(one.ladder.finished for one in services)
+        why = "No step can be relied on" if ended else "No ladder was climbed to its end"
+        yield f"{why}: there is no knee and no best."
+        return
+    top = max(sound, key=lambda one: one.best_rate or 0.0)
+    yield _headline(top, services)
+    words = [] if top.limit is None else [f"What limits {top.name} at its knee: {top.limit.text}"]
+    fallen = [
+        f"{f'{one.name}: ' if len(sound) > 1 else ''}{next(_collapse_words(one))}"
+        for one in sound
+        if one.ladder.collapses
+    ]
+    if not fallen and all(max(one.ladder.rates) > _users(one.best) for one in sound):
+        fallen = [f"{'no' if words else 'No'} collapse was seen"]
+    if words or fallen:
+        yield sentence("; ".join([*words, *fallen]))
+    yield from doubted([entry.warnings for entry, _ in steps], page.warnings, "step")
+
+
+def failed_messages(page: Page) -> list[str]:
+    """The messages of all failures of a page, those of rows last."""
+    parts = [one for part in page.variants for one in part.failures]
+    parts += [one for part in page.variants for cell in part.cells for one in cell.failures]
+    own = [one for entry in page.entries for one in entry.failures]
+    return [one.message for one in (*page.failures, *parts, *own)]
+
+
+def _headline(top: Service, services: Sequence[Service]) -> str:
+    """The highest requests/s, its knee, and how it stands to the first service of its size."""
+    knee, best = top.knee, top.best
+    assert knee is not None and best is not None
+    most = "serves most," if len(services) > 1 else "serves at most"
+    head = f"{top.name} {most} {number(top.best_rate)} requests/s with {users_words(best)}"
+    base = next(one for one in services if one.ladder is top.base)
+    if base is not top and top.ratio is not None:
+        head += f", {top.ratio:.2f} times the best of {base.name}"
+    times = knee.distributions.get("latency")
+    waits = ""
+    if times is not None:
+        p50, p99 = (latency(value / NS_PER_MS) for value in (times.p50, times.p99))
+        waits = f"p50 {p50} ms, p99 {p99} ms"
+    if knee is best:
+        head += f" ({waits})" if waits else ""
+        if min(top.ladder.rates) < _users(knee):
+            head += f", and no step with fewer users reaches {100 * KNEE:.0f} % of that"
+        return sentence(head)
+    inside = [f"{number(top.ladder.rate(knee))} requests/s", *([waits] if waits else [])]
+    enough = f"{users_words(knee)} are enough for {100 * KNEE:.0f} % of that"
+    return sentence(f"{head}; {enough} ({', '.join(inside)})")
+
+
+def _users(line: Line | None) -> int:
+    return 0 if line is None else line.row.connections
+
+
+def users_words(line: Line) -> str:
+    """`1 user`, `200 users`."""
+    return f"{_users(line):,} user{'' if _users(line) == 1 else 's'}"
+
+
+def _ladder_words(one: Service) -> str:
+    """What a ladder adds up to, in a line: its end, its collapses, its signs."""
+    words = [one.ladder.end, *_collapse_words(one)]
+    words += [f"sign: {sign}" for sign in one.ladder.signs]
+    if one.knee is not None and one.knee is one.ladder.steps[0] and _users(one.knee) > 1:
+        words.append("the first step is the knee already: fewer users may do (--users)")
+    return f"{one.name}: {'; '.join(words)}."
+
+
+def _collapse_words(one: Service) -> Iterator[str]:
+    """Each collapse; that there is none, or that none could be seen."""
+    if one.best is None:
+        return
+    if not one.ladder.collapses:
+        last = max(one.ladder.rates)
+        if last > _users(one.best):
+            yield f"no collapse up to {last:,} users"
+        else:
+            yield "no step has more users than the best, so no collapse could be seen"
+    for line in one.ladder.collapses:
+        kept = one.ladder.rate(line)
+        yield (
+            f"collapse with {users_words(line)}: {number(kept)} requests/s, "
+            f"{kept / (one.best_rate or kept):.2f} of the best"
+        )
+
+
+# ------------------------------------------------------------------------------------ sections
 
 
 def _sections(
-    result: Result, page: Page, ladders: Sequence[LadderLine], published: bool
+    result: Result, page: Page, services: Sequence[Service], published: bool
 ) -> Iterator[Section]:
-    yield from section("results", "Results", _results(page, ladders, published))
-    groups = _groups(ladders)
-    yield from section(
-        "throughput",
-        "Throughput over users",
-        (
-            block
-            for name, every in groups.items()
-            if (curves := measured(every))
-            for block in throughput_charts(_titled("Requests/s over users", name), curves)
-        ),
+    if not services:
+        nothing = Prose(("Nothing was measured.",), "doubt")
+        yield Section("results", "Results", (nothing,), "headline")
+    else:
+        told = Prose(tuple(map(_ladder_words, services)), listed=True)
+        yield Section("results", "Results", (_knees(services), told), "headline")
+        if inside := [one for one in services if one.knee is not None and one.visible]:
+            yield Section("inside", "Inside", (_inside(inside),), "table")
+        yield Section("steps", "Steps", (_steps(services),), "table")
+    if published and result.run.command == "recsys":
+        yield Section("published", "Published", tuple(_published()), "table")
+    yield from how(page)
+    groups = _groups(services)
+    rates = (
+        block
+        for name, curves in groups.items()
+        for block in throughput_charts(_titled("Requests/s over users", name), curves)
     )
+    yield from section("throughput", "Throughput over users", rates)
     yield from section("latency", "Latency", _latency(groups))
-    yield from section(
-        "windows",
-        "Windows over time",
-        (
-            chart
-            for name, every in groups.items()
-            for chart in knee_windows(every, _titled("", name))
-        ),
-    )
-    yield from section("cpu", "CPU by process, and what limited each step", _inside(page, ladders))
+    windows = (one for name, own in groups.items() for one in knee_windows(own, _titled("", name)))
+    yield from section("windows", "Windows over time", windows)
+    cpu = (*_cpu(services), *inside_blocks(page))
+    yield from section("cpu", "CPU by process, and what limited each step", cpu)
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
-def _latency(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
-    for name, every in groups.items():
-        yield from latency_charts(_titled("Latency over users", name), measured(every))
-    for name, every in groups.items():
-        yield from knee_curves(every, _titled("", name))
+def how(
+    page: Page, definitions: Sequence[str] = (), without: tuple[str, ...] = ("ratio:",)
+) -> Iterator[Section]:
+    """What the figures are, how they were got, and what to try against what limited the rows. Notes
+    of the page that begin with one of `without` are left out."""
+    notes = (*definitions, *(one for one in page.notes if not one.startswith(without)))
+    if notes:
+        yield Section("how", "How it was measured", (Prose(notes, "quiet", listed=True),), "table")
+
+
+def inside_blocks(page: Page) -> Iterator[Block]:
+    """Batches of each row, CPU of each process, and what each verdict rests on; folded."""
+    names = names_of(page)
+    served = tuple(
+        (names.whole(entry), fact)
+        for entry in page.entries
+        for fact in served_facts(entry.line.trials, entry.line.cell.get("max_batch_size", 1))
+    )
+    if served:
+        yield Folded("What the replicas counted", (Facts(served),))
+    yield from cpu_tables(page)
+    # The hints stand with how it was measured.
+    yield from (one for one in evidence(page, names) if isinstance(one, Folded))
 
 
 def _titled(what: str, name: str) -> str:
     return f"{what}: {name}" if name else what
 
 
-def _groups(ladders: Sequence[LadderLine]) -> dict[str, list[Curve]]:
+def _groups(services: Sequence[Service]) -> dict[str, list[Curve]]:
     """The ladders that share a chart: those of one size, or all where each has its own size."""
-    sizes: dict[str, list[LadderLine]] = {}
-    for one in ladders:
-        sizes.setdefault(size_of(one), []).append(one)
-    if all(len(own) == 1 for own in sizes.values()):
-        return {"": curves_of(names_of(ladders), ladders)} if ladders else {}
+    sizes: dict[str, list[Service]] = {}
+    for one in services:
+        sizes.setdefault(one.group, []).append(one)
+    if len(sizes) < 2:
+        return {"": curves_of([one.name for one in services], [one.ladder for one in services])}
     return {
-        size: curves_of(distinct([name_of(one) for one in own]), own) for size, own in sizes.items()
+        size: curves_of(distinct([one.label for one in own]), [one.ladder for one in own])
+        for size, own in sizes.items()
     }
 
 
-# ------------------------------------------------------------------------------------ results
+def _latency(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
+    for name, curves in groups.items():
+        yield from latency_charts(_titled("Latency over users", name), curves)
+    for name, curves in groups.items():
+        yield from knee_curves(curves, _titled("", name))
 
 
-def _results(page: Page, ladders: Sequence[LadderLine], published: bool) -> Iterator[Block]:
-    if not ladders:
-        yield Prose(("Nothing was measured.",), "doubt")
-        return
-    yield knees_table(page, ladders)
-    pairs = zip(names_of(ladders), ladders, strict=True)
-    yield Prose(tuple(told(name, one) for name, one in pairs), listed=True)
-    yield steps_table(page, ladders)
-    if published and page.run.command == "recsys":
-        notes = published_notes("recsys")
-        yield Folded("Published, not measured here", (Prose(notes, "quiet"),))
-
-
-# ----------------------------------------------------------------------------------------- CPU
-
-
-def _inside(page: Page, ladders: Sequence[LadderLine]) -> Iterator[Block]:
+def _cpu(services: Sequence[Service]) -> Iterator[Block]:
     """CPU at the knees; of each ladder over its steps, folded where there are several."""
-    names = names_of(ladders)
-    knees = []
     every: list[Block] = []
-    for name, ladder in zip(names, ladders, strict=True):
-        entries = entries_of(ladder, page)
-        if ladder.knee is not None:
-            limit = entries[ladder.knee.row].limited
-            knees.append((f"{name}, {ladder.knee.row.label}", ladder.knee.trials, limit))
+    for one in services:
         rows = [
-            (line.row.label, line.trials, entries[line.row].limited)
-            for line in ladder.steps
+            (line.row.label, line.trials, one.entries[line.row].limited)
+            for line in one.ladder.steps
             if any(trial.usage for trial in line.trials)
         ]
-        every += cpu_chart(_titled("CPU at every step", name if len(ladders) > 1 else ""), rows)
-    if len(ladders) == 1:
+        title = _titled("CPU at every step", one.name if len(services) > 1 else "")
+        every += cpu_chart(title, rows)
+    if len(services) == 1:
         yield from every
         return
+    knees = [
+        (f"{one.name}, {one.knee.row.label}", one.knee.trials, one.entries[one.knee.row].limited)
+        for one in services
+        if one.knee is not None
+    ]
     yield from cpu_chart("CPU at the knee", knees)
     if every:
         yield Folded("CPU at every step of each ladder", tuple(every))
+
+
+# ------------------------------------------------------------------------------------- figures
+
+Step = tuple[Service, Line]
+_TONES: Final[Mapping[str, Tone]] = {
+    "collapse": "bad",
+    "this run fell": "bad",
+    "in doubt": "doubt",
+    "this run held": "quiet",
+}
+
+
+def mark_text(ladder: LadderLine, line: Line) -> Text:
+    """What a step is to its ladder, with its tone."""
+    mark = ladder.mark(line)
+    return Text(mark, _TONES.get(mark, "plain"))
+
+
+def clients_cell(line: Line) -> Number:
+    """How many there were at once, and in which run of the step."""
+    again = f" (run {line.row.run})" if line.row.run > 1 else ""
+    return Number(f"{line.row.connections:,}{again}", line.row.connections)
+
+
+def _ms(line: Line | None, name: str) -> Number:
+    return NOTHING if line is None else share(line.distributions.get("latency"), name)
+
+
+def _knee_rate(one: Service) -> Cell:
+    if one.knee is None:
+        return Text(one.ladder.without, "doubt")
+    return rate(one.ladder.spread(one.knee))
+
+
+def _step_rate(line: Line) -> Cell:
+    spread = line.spreads.get(MAIN)
+    return Text(line.status, "doubt") if spread is None else rate(spread)
+
+
+def _ratio(one: Service) -> Cell:
+    """Of the best requests/s to that of the first service of the size."""
+    if one.ratio is None:
+        return "-"
+    return "1" if one.ladder is one.base else f"{one.ratio:.2f}"
+
+
+def _limit_words(one: Service) -> tuple[str, ...]:
+    if one.knee is None:
+        return ()
+    return (limit_words(one.limit) if one.visible else f"what limited it is {NOT_VISIBLE}",)
+
+
+def _cpu_of(one: Service, *roles: str) -> Number:
+    """CPU of the roles that begin with one of these."""
+    uses = {} if one.knee is None else mean_by_role(one.knee.trials)
+    own = [use.cpu_percent for role, use in uses.items() if role.startswith(roles)]
+    return percent(sum(own) if own else None)
+
+
+def _of_model(one: Service, *roles: str) -> Number:
+    return _cpu_of(one, *roles) if "ranker" in one.ladder.cell else NOTHING
+
+
+def _batch(line: Line | None, name: str, digits: int = 0) -> Number:
+    sizes = merged(() if line is None else line.trials, BATCH_SIZE)
+    if not sizes.count:
+        return NOTHING
+    value = sizes.percentile(0.5) if name == "p50" else getattr(sizes, name)
+    return Number(f"{value:.{digits}f}", value)
+
+
+def _forward(line: Line | None) -> Cell:
+    trials = () if line is None else line.trials
+    return milliseconds(mean_forward_ns(trial.forward for trial in trials))
+
+
+def _host(line: Line | None) -> str:
+    """Mean over launches, of all cores: `176 of 200`; `-` where it was not sampled."""
+    trials = () if line is None else line.trials
+    hosts = [trial.usage["host"] for trial in trials if trial.usage.get("host")]
+    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
+    if not shares:
+        return "-"
+    return f"{sum(shares) / len(shares):.0f} of {100 * int(hosts[0].get('cores', 1))}"
+
+
+def _gpu(one: Service) -> Cell:
+    """Use of all GPUs together; a ranker on a CPU uses none."""
+    if one.knee is None or one.ladder.cell.get("device") != "cuda":
+        return "-"
+    trials = one.knee.trials
+    gpus = [gpu for trial in trials for gpu in trial.usage.get("gpus", ()) if isinstance(gpu, dict)]
+    shares = [gpu["use_percent"] for gpu in gpus if gpu.get("use_percent") is not None]
+    return percent(sum(shares) / len(trials)) if shares else NOT_VISIBLE
+
+
+# -------------------------------------------------------------------------------------- tables
+
+KNEES: Final[Fields[Service]] = (
+    (Column("service", number=False), lambda one: Text(one.label, below=_limit_words(one))),
+    (Column("at the knee", "requests/s"), _knee_rate),
+    (Column("users"), lambda one: count(_users(one.knee) or None)),
+    (Column("p50", "ms"), lambda one: _ms(one.knee, "p50")),
+    (Column("p90", "ms", spare=True), lambda one: _ms(one.knee, "p90")),
+    (Column("p99", "ms"), lambda one: _ms(one.knee, "p99")),
+    (
+        Column("errors", "all steps", spare=True),
+        lambda one: count(one.ladder.errors, "bad" if one.ladder.errors else "plain"),
+    ),
+    (Column("best", "requests/s"), lambda one: plain(one.best_rate)),
+    (Column("best at", "users", spare=True), lambda one: count(_users(one.best) or None)),
+    (Column("ratio", "of the best"), _ratio),
+)
+INSIDE: Final[Fields[Service]] = (
+    (Column("service", number=False), lambda one: one.label),
+    (Column("batch", "mean"), lambda one: _batch(one.knee, "mean", 1)),
+    (Column("batch p50", spare=True), lambda one: _batch(one.knee, "p50")),
+    (Column("batch max", spare=True), lambda one: _batch(one.knee, "max")),
+    (Column("forward", "ms"), lambda one: _forward(one.knee)),
+    (Column("ranker", "CPU %"), lambda one: _of_model(one, "replica Ranker")),
+    (Column("ingress", "CPU %"), lambda one: _of_model(one, "replica Ingress")),
+    (Column("replicas", "CPU %"), lambda one: _cpu_of(one, "replica")),
+    (Column("HTTP", "CPU %"), lambda one: _cpu_of(one, "haproxy", "proxy")),
+    (Column("host", "CPU %"), lambda one: _host(one.knee)),
+    (Column("GPU", "%"), _gpu),
+)
+"""At the knee."""
+STEPS: Final[Fields[Step]] = (
+    (Column("users"), lambda one: clients_cell(one[1])),
+    (Column("throughput", "requests/s"), lambda one: _step_rate(one[1])),
+    (Column("p50", "ms"), lambda one: _ms(one[1], "p50")),
+    (Column("p90", "ms", spare=True), lambda one: _ms(one[1], "p90")),
+    (Column("p99", "ms"), lambda one: _ms(one[1], "p99")),
+    (Column("max", "ms", spare=True), lambda one: _ms(one[1], "max")),
+    (Column("errors"), lambda one: errors(one[1].failed)),
+    (Column("batch", "requests", spare=True), lambda one: _batch(one[1], "mean", 1)),
+    (Column("forward", "ms", spare=True), lambda one: _forward(one[1])),
+    (Column("host", "CPU %", spare=True), lambda one: _host(one[1])),
+    (Column("mark", number=False), lambda one: mark_text(one[0].ladder, one[1])),
+)
+PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
+    (Column("service", number=False), lambda row: str(row["variant"])),
+    (Column("users"), lambda row: str(row["users"])),
+    (Column("throughput", "requests/s"), lambda row: str(row["req_s"])),
+    (Column("p50", "ms"), lambda row: str(row["p50_ms"])),
+    (Column("p90", "ms"), lambda row: str(row["p90_ms"])),
+    (Column("p99", "ms"), lambda row: str(row.get("p99_ms", "-"))),
+)
+
+
+def _knees(services: Sequence[Service]) -> Table:
+    """Each service where it is saturated, by size."""
+    groups = list(dict.fromkeys(one.group for one in services))
+    return table_of(
+        f"At saturation: the fewest users with {100 * KNEE:.0f} % of the best requests/s",
+        KNEES,
+        sorted(services, key=lambda one: groups.index(one.group)),
+        (
+            "Users: closed loop, each a connection that asks again at once. ±: std over the "
+            "windows (ddof 0). Ratio: of the best requests/s, to that of the first service of the "
+            "same size.",
+        ),
+        _knee_doubts,
+        lambda one: one.group,
+    )
+
+
+def _knee_doubts(one: Service) -> list[Finding]:
+    """Of the knee and of the best; of all steps where there is neither."""
+    steps = {line.row.label: line for line in one.ladder.steps}
+    if one.knee is not None and one.best is not None:
+        steps = {"at the knee": one.knee}
+        if one.best is not one.knee:
+            steps["at the best"] = one.best
+    return [
+        each.of(where) for where, line in steps.items() for each in one.entries[line.row].findings
+    ]
+
+
+def _inside(services: Sequence[Service]) -> Table:
+    """Batches and CPU of each tier."""
+    return table_of(
+        "Batches and CPU at the same loads",
+        INSIDE,
+        services,
+        (
+            "Batch: requests that a replica took at once, as it counted them, warm-up included; "
+            "forward: the model for a batch, from features as they came to scores. CPU: all "
+            "processes of the tier, 100 % is one core; host: of all its cores, the client "
+            "included.",
+        ),
+        group=lambda one: one.group,
+    )
+
+
+def _steps(services: Sequence[Service]) -> Table:
+    """Every step of every ladder, doubts under the step that they are about."""
+    return table_of(
+        "Every step",
+        STEPS,
+        [(one, line) for one in services for line in one.ladder.steps],
+        (
+            "±: std over the windows (ddof 0). Errors are in no rate and no latency. Host: all "
+            "that runs there, of all its cores, the client included.",
+        ),
+        lambda one: one[0].entries[one[1].row].findings,
+        lambda one: one[0].name if len(services) > 1 else "",
+    )
+
+
+def _published() -> Iterator[Table]:
+    """Both published tables, with their hardware."""
+    first = reference(RECSYS)
+    rows = [
+        {"variant": f"{row['gpu_replicas']} GPU, {name}", **row[key]}
+        for row in first["rows"]
+        for key, name in (("oss", "open source"), ("turbo", "Turbo"))
+    ]
+    for about, every in ((first, rows), (first["later"], first["later"]["rows"])):
+        caption = f"Published, not measured here: {about['source']}; {about['hardware']}"
+        yield table_of(caption, PUBLISHED, every)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.benchmarks.ladder.tables import name_of, size_of
+from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines, services_of
+from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.parts.published import PRESS, press_table, reference
 from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.press.summary import settings_of
@@ -68,11 +68,8 @@ def _curves(result: Result, published: bool) -> list[_Curve]:
             )
             for one in settings_of(result)
         ]
-    ladders = ladder_lines(result)
-    several = len({size_of(one) for one in ladders}) > 1
     return [
-        _Curve(f"{name_of(one)}, {size_of(one)}" if several else name_of(one), one)
-        for one in ladders
+        _Curve(one.name, one.ladder) for one in services_of(page_of(result), ladder_lines(result))
     ]
 
 
@@ -149,15 +146,7 @@ def _latencies(axes: Axes, curve: _Curve, colour: str, point: str) -> None:
 
 def _shown(ladder: LadderLine) -> list[Line]:
     """One line for each sound step: of several runs the one nearest to their median."""
-    found: dict[int, Line] = {}
-    for line in ladder.steps:
-        users = _users(line)
-        if users not in ladder.rates or MAIN not in line.spreads or line in ladder.doubted:
-            continue
-        off = abs(line.spreads[MAIN].mean - ladder.rates[users])
-        if users not in found or off < abs(found[users].spreads[MAIN].mean - ladder.rates[users]):
-            found[users] = line
-    return list(found.values())
+    return [ladder.nearest(users) for users in ladder.rates]
 
 
 def _published(upper: Axes, lower: Axes, table: Any) -> None:

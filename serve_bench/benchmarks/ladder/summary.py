@@ -10,14 +10,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.analysis.climb import climbs_of, throughput_of
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize
+from serve_bench.analysis.verdict import Verdict
 from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
+from serve_bench.benchmarks.parts.page import Entry, Page
+from serve_bench.benchmarks.parts.pieces import distinct
+from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
-from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
+from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
+
+NOT_VISIBLE: Final = "not visible"
+"""What is inside a service that was there already."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,22 @@ class LadderLine:
         """Failed requests in all steps."""
         return sum(step.errors for step in self.steps)
 
+    def runs(self, users: int) -> list[Line]:
+        """The sound runs of a step."""
+        return [
+            line
+            for line in self.steps
+            if line.row.connections == users and MAIN in line.spreads and line not in self.doubted
+        ]
+
+    def nearest(self, users: int) -> Line:
+        """Of a sound step the run nearest to their median."""
+        return _nearest(self.runs(users), self.rates[users])
+
+
+def _nearest(runs: Sequence[Line], rate: float) -> Line:
+    return min(runs, key=lambda line: (abs(line.spreads[MAIN].mean - rate), line.row.run))
+
 
 def ladder_of(run_suite: Mapping[str, Any]) -> Ladder | None:
     """The ladder of a stored suite; None if its loads do not grow."""
@@ -151,11 +174,7 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
     ]
 
     def line_of(step: Step) -> Line:
-        """The run nearest to the median."""
-        return min(
-            by_clients[step.clients],
-            key=lambda line: (abs(line.spreads[MAIN].mean - step.throughput), line.row.run),
-        )
+        return _nearest(by_clients[step.clients], step.throughput)
 
     return LadderLine(
         variant=variant,
@@ -239,3 +258,105 @@ def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) ->
             else:
                 said.append(f"not at its end: {move.clients} {word} come next")
     return "; ".join(dict.fromkeys(said)) or "not begun"
+
+
+# --------------------------------------------------------------------------------------------------
+# Ladders joined with their names, what they are held against, and the entries of the page.
+
+
+@dataclass(frozen=True)
+class Service:
+    """A ladder as it is shown. `name` tells it from all others of the run, `label` from those of
+    its `group` (one size; empty where each has a size of its own). `base`: the first of its size;
+    `entries`: of its steps by their row."""
+
+    name: str
+    label: str
+    group: str
+    ladder: LadderLine
+    base: LadderLine
+    entries: Mapping[Row, Entry]
+
+    @property
+    def knee(self) -> Line | None:
+        """The step at which it is saturated."""
+        return self.ladder.knee
+
+    @property
+    def best(self) -> Line | None:
+        """The step with the highest requests/s."""
+        return self.ladder.best
+
+    @property
+    def best_rate(self) -> float | None:
+        """The highest requests/s."""
+        return None if self.best is None else self.ladder.rate(self.best)
+
+    @property
+    def ratio(self) -> float | None:
+        """Of the best requests/s to that of the base; None where either has none."""
+        if self.best_rate is None or self.base.best is None:
+            return None
+        return self.best_rate / self.base.rate(self.base.best)
+
+    @property
+    def visible(self) -> bool:
+        """Whether it was launched by the run: of services of others no process is seen."""
+        return "num_replicas" in self.ladder.cell
+
+    @property
+    def limit(self) -> Verdict | None:
+        """What limited it at its knee."""
+        if self.knee is None or not self.visible:
+            return None
+        return self.entries[self.knee.row].limited
+
+
+def services_of(page: Page, ladders: Sequence[LadderLine]) -> list[Service]:
+    """The ladders of a run under their names."""
+    names, sizes = [_name(one) for one in ladders], [_size(one) for one in ladders]
+    whole = [f"{name}, {size}" for name, size in zip(names, sizes, strict=True)]
+    told = names if len(ladders) == 1 else distinct(whole)
+    grouped = len(set(sizes)) < len(ladders)
+    return [
+        Service(
+            name=told[at],
+            label=names[at] if grouped else told[at],
+            group=sizes[at] if grouped else "",
+            ladder=one,
+            base=ladders[sizes.index(sizes[at])],
+            entries=entries_of(one, page),
+        )
+        for at, one in enumerate(ladders)
+    ]
+
+
+def _name(ladder: LadderLine) -> str:
+    """`default, plain, CPU`; of a variant without a model, and of a service of others, the name
+    alone."""
+    cell = ladder.cell
+    words = [ladder.variant, cell.get("ranker"), str(cell.get("device") or "").upper()]
+    return ", ".join(str(word) for word in words if word)
+
+
+def _size(ladder: LadderLine) -> str:
+    """What of the cell is not in the name: ladders of one size stand together."""
+    cell = ladder.cell
+    if "num_replicas" not in cell:
+        return f"replicas {NOT_VISIBLE}"
+    if "ranker" in cell:
+        count = int(cell["num_replicas"])
+        return f"{count} ranker replica{'s' if count != 1 else ''}"
+    return cell_title(cell)
+
+
+def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:
+    """The entries of a page that are about a ladder, by their row."""
+    slug = cell_slug(ladder.cell)
+    return {
+        entry.line.row: entry
+        for entry in page.entries
+        if entry.line.variant == ladder.variant
+        and cell_slug(entry.line.cell) == slug
+        and entry.line.status != "profiled"
+    }

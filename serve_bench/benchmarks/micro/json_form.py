@@ -16,10 +16,11 @@ from serve_bench.core.result import Trial
 
 def json_text(page: Page) -> str:
     """The run as one JSON object, indented."""
-    return json.dumps(_page(page), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(page_data(page), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _page(page: Page) -> dict[str, Any]:
+def page_data(page: Page) -> dict[str, Any]:
+    """The run as it stands in JSON."""
     return {
         "run": {
             "id": page.run.id,

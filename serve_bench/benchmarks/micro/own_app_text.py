@@ -7,14 +7,13 @@ with the cell that it is about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
-from serve_bench.benchmarks.ladder.text import about_variants, closing
 from serve_bench.benchmarks.parts.page import Entry, Page, page_of
-from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
+from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number, remark
 from serve_bench.core.kept import body_bytes
 from serve_bench.core.own_app import APP_NAME
 from serve_bench.core.result import Result
@@ -190,3 +189,38 @@ def _remarks(page: Page, names: _Names, width: int) -> Iterator[str]:
             for entry in cell.entries:
                 for text in entry.remarks:
                     yield from wrapped(f"! {names.cell(entry.line)}: {text}", width, hang=2)
+
+
+def about_variants(page: Page, width: int) -> Iterator[str]:
+    """Each variant as it was engaged, with what failed or is doubted about it as a whole."""
+    for part in page.variants:
+        if part.engaged or part.env:
+            flags = " ".join(part.env) or "no flags"
+            yield from wrapped(f"variant {part.name}: {flags}", width)
+            yield from wrapped(part.engaged, width, indent=2)
+        for warning in part.warnings:
+            yield from wrapped(f"! {remark(warning)}", width)
+        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
+        for one in struck:
+            yield from wrapped(f"failed: {one.what}: {one.message}", width)
+
+
+def closing(
+    page: Page,
+    notes: Sequence[str],
+    where: str | None,
+    width: int,
+    without: tuple[str, ...] = ("ratio:",),
+) -> Iterator[str]:
+    """What is about the whole run: failures, doubts, how to read it, host, records. Of the page's
+    own notes those that begin with one of `without` are left out."""
+    yield ""
+    for one in page.failures:
+        yield from wrapped(f"failed: {one.what}: {one.message}", width)
+    for warning in page.warnings:
+        yield from wrapped(f"! {remark(warning)}", width)
+    others = [note for note in page.notes if not note.startswith(without)]
+    for note in (*notes, *others, f"host: {page.host}"):
+        yield from wrapped(note, width)
+    if where is not None:
+        yield f"records: {where}"

@@ -31,6 +31,7 @@ from serve_bench.core.document import (
     Table,
     Text,
     Tone,
+    cell_text,
 )
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.proof import contradictions
@@ -99,13 +100,17 @@ def table_of(
     fields: Fields[T],
     items: Iterable[T],
     notes: Sequence[str] = (),
-    doubts: Callable[[T], Iterable[Finding]] = lambda _: (),
+    doubts: Callable[[T], Sequence[Finding]] = lambda _: (),
+    group: Callable[[T], str] = lambda _: "",
 ) -> Table:
-    """A table with a row for each item."""
-    rows = tuple(
-        Row(tuple(cell(item) for _, cell in fields), tuple(doubts(item))) for item in items
+    """A table with a row for each item, without the columns that hold nothing but dashes."""
+    every = [(item, [cell(item) for _, cell in fields]) for item in items]
+    kept = [at for at in range(len(fields)) if any(cell_text(row[at]) != "-" for _, row in every)]
+    rows = (
+        Row(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item))
+        for item, cells in every
     )
-    return Table(caption, tuple(column for column, _ in fields), rows, tuple(notes))
+    return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
 
 
 def section(name: str, title: str, blocks: Iterable[Block]) -> Iterator[Section]:
@@ -276,9 +281,7 @@ def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float,
     return {key: values for key, values in found.items() if len(values) > 1}
 
 
-def in_parts(
-    series: Mapping[str, list[tuple[float, float]]],
-) -> Iterator[tuple[str, dict[str, list[tuple[float, float]]]]]:
+def in_parts(series: Mapping[str, T]) -> Iterator[tuple[str, dict[str, T]]]:
     """The series in charts of as many lines as are told apart, with what their titles say of it."""
     names = list(series)
     count = -(-len(names) // MOST_LINES)

@@ -1,6 +1,7 @@
-"""A press run as JSON and CSV: what the text says, for programs.
+"""A press run as JSON, CSV and the lines of the published test.
 
-Rule: figures are not rounded, and have the unit in their names.
+Rule: figures of JSON and CSV are not rounded, and have the unit in their names; the published
+columns keep their names, units and digits.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
-from serve_bench.benchmarks.ladder.tables import ladder_fields
-from serve_bench.benchmarks.micro import json_form
+from serve_bench.benchmarks.ladder.forms import ladder_fields
+from serve_bench.benchmarks.micro.json_form import page_data
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.page import Entry, page_of
 from serve_bench.benchmarks.parts.published import PRESS, reference
-from serve_bench.benchmarks.press.compare import Comparison, comparisons
-from serve_bench.benchmarks.press.summary import PressRow, Setting, settings_of
-from serve_bench.benchmarks.press.tables import classic_press
+from serve_bench.benchmarks.press.summary import (
+    Comparison,
+    PressRow,
+    Setting,
+    comparisons,
+    settings_of,
+)
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.load_result import ERROR_CLASSES
 from serve_bench.core.result import Result
@@ -25,17 +30,17 @@ from serve_bench.core.result import Result
 # ------------------------------------------------------------------------------------- JSON
 
 
-def press_json(result: Result, published: bool, where: str | None) -> str:
+def json_text(result: Result, options: ReportOptions) -> str:
     """The page as every run's JSON has it, and `press`: settings, rows, comparisons."""
-    page = json.loads(json_form.json_text(page_of(result, published=published, where=where)))
+    data = page_data(page_of(result, published=options.published, where=options.where))
     settings = settings_of(result)
-    page["press"] = {
+    data["press"] = {
         "settings": [_setting(setting) for setting in settings],
         "comparisons": [_comparison(one) for one in comparisons(settings)],
     }
-    if published:
-        page["published"] = reference(PRESS)
-    return json.dumps(page, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if options.published:
+        data["published"] = reference(PRESS)
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _setting(setting: Setting) -> dict[str, Any]:
@@ -132,11 +137,11 @@ def _keyed(found: Mapping[int, float]) -> dict[str, float]:
     return {str(key): value for key, value in found.items()}
 
 
-# ------------------------------------------------------------------------------------------ CSV
+# ------------------------------------------------------------------------------ CSV and classic
 
 
-def press_csv(result: Result, published: bool) -> str:
-    """The run as CSV: the columns of every run, those of a ladder, and the figures as published."""
+def csv_text(result: Result, options: ReportOptions) -> str:
+    """A line for each row: the columns of every run, those of a ladder, the published figures."""
     settings = settings_of(result)
     ladders = [setting.ladder for setting in settings]
     rows = {row.line.keys: (setting, row) for setting in settings for row in setting.rows}
@@ -154,19 +159,41 @@ def press_csv(result: Result, published: bool) -> str:
             **{f"failed_{name}": row.line.failed.get(name, 0) for name in ERROR_CLASSES},
         }
 
-    return csv.csv_text(page_of(result, published=published), further)
+    return csv.csv_text(page_of(result, published=options.published), further)
 
 
-def json_text(result: Result, options: ReportOptions) -> str:
-    """The figures of the run."""
-    return press_json(result, options.published, options.where)
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return press_csv(result, options.published)
+CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
 def classic_text(result: Result, options: ReportOptions) -> str:
-    """The lines of the published press test."""
-    return classic_press(settings_of(result))
+    """A table of the published form for each setting, under its name."""
+    out: list[str] = []
+    for setting in settings_of(result):
+        measured = [row for row in setting.rows if row.qps is not None]
+        out += [f"{setting.name}:", *_aligned([CLASSIC, *map(_classic_row, measured)])]
+        out += [
+            f"! {_name(row)}: cut off, {row.line.completed:,} requests done"
+            for row in measured
+            if row.ended_by_time
+        ]
+        out.append("")
+    return "\n".join(out[:-1]) + "\n" if out else "nothing was measured\n"
+
+
+def _classic_row(row: PressRow) -> tuple[str, ...]:
+    """The four published columns with their digits: us with up to five decimals, qps with five."""
+    ave = "-" if row.ave_us is None else f"{row.ave_us:.5f}".rstrip("0").rstrip(".")
+    total = "-" if row.total_us is None else f"{row.total_us:.0f}"
+    return _name(row), ave, total, f"{row.qps:.5f}"
+
+
+def _name(row: PressRow) -> str:
+    return row.name if row.run == 1 else f"{row.name} (run {row.run})"
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns two spaces apart, the names of the tests flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]

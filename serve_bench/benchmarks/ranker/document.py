@@ -215,13 +215,11 @@ def _sections(
 
 def _time_row(entry: Entry, line: RankerLine | None) -> Row:
     """A row of TIMES, measured or not, with what doubts it."""
-    doubts = [*entry.findings]
     if line is None:
         cells = (count(_rows(entry)), entry.line.variant, Text("not measured", "doubt"))
-        return Row(pieces.padded(cells, len(TIMES)), tuple(doubts))
-    if line.few_rounds:
-        doubts.append(Finding(line.few_rounds, "few-rounds", "doubt"))
-    return Row(tuple(cell(line) for _, cell in TIMES), tuple(doubts))
+        return Row(pieces.padded(cells, len(TIMES)), entry.findings)
+    few = [Finding(line.few_rounds, "few-rounds", "doubt")] if line.few_rounds else []
+    return Row(tuple(cell(line) for _, cell in TIMES), (*entry.findings, *few))
 
 
 # --------------------------------------------------------------------------------------- findings
