@@ -231,12 +231,12 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
             continue
         try:
             histogram = Histogram.decode(metric.histogram)
-        except (KeyError, TypeError, ValueError) as error:
+            if total is None:
+                total = histogram
+            else:
+                total.merge(histogram)
+        except ValueError as error:  # of another unit than the trials before
             raise FormatError(f"trial {trial.key}: metric {name}: {error}") from None
-        if total is None:
-            total = histogram
-        else:
-            total.merge(histogram)
     return total or Histogram()
 
 

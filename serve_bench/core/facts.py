@@ -43,6 +43,52 @@ class CountsFacts(TypedDict, total=False):
     unsent: Count
 
 
+class CellFacts(TypedDict, total=False):
+    """The axes of a cell that readers compute with. Options of an own app stand beside."""
+
+    num_replicas: Count
+    max_batch_size: Count
+    max_concurrent_queries: Count
+    max_queued_requests: Signed
+    batch_wait_timeout_s: Amount
+    ingress_per_ranker: Count
+    gpu_fraction: Amount
+    threads: Count
+    rows_per_request: Count
+    dense_features: Count
+    sparse_features: Count
+    table_rows: Count
+    width: Count
+    seed: Count
+    bottom: str | list[Count]
+    top: str | list[Count]
+    ranker: str
+    device: str
+    callable: str
+    log_level: str
+    body_type: str
+    url: str
+    # of rpc
+    world_size: Count
+    batch: bool
+    state_size: str
+    nlayers: Count
+    out_features: Count
+    policy_ms: Amount | None
+    # of scale
+    workload: str
+    fanout: Count
+    length: Count
+    deployments: Count
+    hops: Count
+
+
+class PlannedFacts(TypedDict, total=False):
+    """Of a planned trial what `result.PlannedTrial` leaves open."""
+
+    cell: CellFacts
+
+
 # ------------------------------------------------------------------------------ host and usage
 
 
@@ -565,13 +611,74 @@ class VariantFacts(TypedDict, total=False):
     python: str | None
 
 
+class AskedFacts(TypedDict, total=False):
+    """The request of an app of the user's own: `own_app.Asked` as an object."""
+
+    route: str
+    method: str
+    headers: list[tuple[str, str | None]]
+    body: str
+    body_bytes: Count
+    expect_status: list[Count]
+    paths: list[str]
+    header_sets: list[list[tuple[str, str | None]]]
+    draw: str
+
+
+class DeploymentFacts(TypedDict, total=False):
+    """`own_app.OwnDeployment` as an object."""
+
+    name: Required[str]
+    num_replicas: Count | None
+    num_cpus: Amount
+    num_gpus: Amount
+    tables: Mapping[str, Mapping[str, Any]]
+    resources: list[str]
+
+
+class BesideFacts(TypedDict):
+    """`own_app.Beside` as an object."""
+
+    config: Mapping[str, Any]
+    folder: str
+    deployments: list[DeploymentFacts]
+
+
+class AppFacts(TypedDict, total=False):
+    """An app of the user's own: `own_app.OwnApp` as an object."""
+
+    target: Required[str]
+    import_path: Required[str]
+    folder: str
+    deployments: Required[list[DeploymentFacts]]
+    options: list[str]
+    asked: Required[AskedFacts]
+    config: Mapping[str, Any]
+    beside: list[BesideFacts]
+    gpus: Amount | None
+
+
 class SideFacts(TypedDict, total=False):
     """A side of `versus`."""
 
     label: Required[str]
     variant: Required[VariantFacts]
-    app: Any
+    app: str | AppFacts
     settings: Mapping[str, Any]
+
+
+class RowFacts(TypedDict, total=False):
+    """`result.Row` as an object."""
+
+    label: Required[str]
+    client: Required[str]
+    connections: Required[Connections]
+    processes: Count | None
+    loop: str
+    rate_per_s: Amount | None
+    data_size: str
+    requests_each: Count | None
+    run: Count
 
 
 class LadderFacts(TypedDict, total=False):
@@ -589,10 +696,10 @@ class SuiteFacts(TypedDict, total=False):
     run, its own kind of suite is read (`benchmarks/*/request.py`)."""
 
     name: str
-    app: Any
+    app: str | AppFacts
     variants: list[VariantFacts]
-    cells: list[Mapping[str, Any]]
-    rows: list[Any]
+    cells: list[CellFacts]
+    rows: list[RowFacts | Count]
     windows: Count | None
     window_s: Amount | None
     warmup_min_s: Amount | None
@@ -624,7 +731,7 @@ class SuiteFacts(TypedDict, total=False):
     pairing: str
     cores_each: Count | None
     backends: list[str]
-    worlds: list[Mapping[str, Any]]
+    worlds: list[CellFacts]
     x_axis: str
     master_addr: str
     master_port: Count

@@ -17,6 +17,7 @@ from msgspec import Meta
 from serve_bench.core.errors import BadInput
 from serve_bench.core.facts import (
     Amount,
+    CellFacts,
     ClientFacts,
     Connections,
     CountsFacts,
@@ -24,6 +25,7 @@ from serve_bench.core.facts import (
     DeployProof,
     HostFacts,
     LaunchProof,
+    PlannedFacts,
     ProfileFacts,
     ServeMetricsFacts,
     SettledFacts,
@@ -108,8 +110,12 @@ class Metric:
     def __post_init__(self) -> None:
         if (self.windows is None) == (self.histogram is None):
             raise ValueError("a metric holds either windows or a histogram")
-        if self.histogram and len(self.histogram["index"]) != len(self.histogram["count"]):
+        if (histogram := self.histogram) is None:
+            return
+        if len(histogram["index"]) != len(histogram["count"]):
             raise ValueError("a histogram has as many counts as slots")
+        if histogram["unit"] != self.unit:
+            raise ValueError(f"its unit is {self.unit}, and {histogram['unit']} in its histogram")
 
 
 # -------------------------------------------------------------------------------- records
@@ -263,11 +269,13 @@ RECORDS: Final[dict[str, type[Record]]] = {
 }
 
 FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
-    Run: {"suite": SuiteFacts, "host": HostFacts},
+    Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
     Resume: {"host": HostFacts},
     Launch: {"proof": LaunchProof},
-    Deploy: {"proof": DeployProof, "settled": SettledFacts},
+    Deploy: {"cell": CellFacts, "proof": DeployProof, "settled": SettledFacts},
+    Failure: {"cell": CellFacts | None},
     Trial: {
+        "cell": CellFacts,
         "client": ClientFacts,
         "usage": TrialUsage,
         "serve_metrics": ServeMetricsFacts,
