@@ -55,6 +55,7 @@ class CellFacts(TypedDict, total=False):
     gpu_fraction: Amount
     threads: Count
     rows_per_request: Count
+    rows: Count
     dense_features: Count
     sparse_features: Count
     table_rows: Count
@@ -448,6 +449,7 @@ class ShapeFacts(TypedDict, total=False):
     table_rows: Count
     width: Count
     rows_per_request: Count
+    rows: Count
     bottom: list[Count]
     top: list[Count]
 
