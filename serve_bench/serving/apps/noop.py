@@ -13,7 +13,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from .tally import Tally, folders
+from .tally import Batching, Tally, folders
 
 ANSWER = "ok"
 
@@ -30,20 +30,15 @@ def _reply(body_type: str) -> Any:
 
 
 @serve.deployment(name=MEASURED)
-class NoOp:
+class NoOp(Batching):
     """Answers "ok"; through `serve.batch` when max_batch_size is above 1."""
 
     def __init__(self, body_type: str) -> None:
         self._body_type = body_type
-        self._max_batch_size = 1
         self._counts = Tally(folders()[0])
 
-    def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
-        self._counts.make_room(int(config["max_batch_size"]))
-        self._max_batch_size = int(config["max_batch_size"])
-        self._batched.set_max_batch_size(self._max_batch_size)
-        self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
+    def _make_room(self, largest: int) -> None:
+        self._counts.make_room(largest)
 
     @serve.batch
     async def _batched(self, requests: list[Any]) -> list[Any]:
@@ -55,14 +50,6 @@ class NoOp:
         if self._max_batch_size > 1:
             return await self._batched(request)
         return _reply(self._body_type)
-
-    def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
-        return {
-            "max_batch_size": self._max_batch_size,
-            "queue_max_batch_size": self._batched._get_max_batch_size(),
-            "batch_wait_timeout_s": self._batched._get_batch_wait_timeout_s(),
-        }
 
 
 @serve.deployment(

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .press_samples import NoRequest, Samples, read
-from .tally import SharedTally, folders
+from .tally import Batching, SharedTally, folders
 
 #: The deployment to which the cell's settings apply.
 MEASURED = "Press"
@@ -189,20 +189,15 @@ def deployment(
     return wrapped.bind(make, arguments, tuple(args.get("features", ("user", "item"))))
 
 
-class Echo:
+class Echo(Batching):
     """Ranks nothing and answers {"samples": N}, so what a ranker costs is the difference; through
     serve.batch when max_batch_size is above 1."""
 
     def __init__(self) -> None:
-        self._max_batch_size = 1
         self._counts = SharedTally(folders()[0])
 
-    def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
-        self._max_batch_size = int(config["max_batch_size"])
-        self._counts.make_room(self._max_batch_size)
-        self._batched.set_max_batch_size(self._max_batch_size)
-        self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
+    def _make_room(self, largest: int) -> None:
+        self._counts.make_room(largest)
 
     @serve.batch
     async def _batched(self, requests: list[int]) -> list[int]:
@@ -227,14 +222,6 @@ class Echo:
     def body(self, answer: int) -> bytes:
         """The number as JSON."""
         return b'{"samples": %d}' % answer
-
-    def settings(self) -> dict[str, Any]:
-        """What this replica uses now, for the proof."""
-        return {
-            "max_batch_size": self._max_batch_size,
-            "queue_max_batch_size": self._batched._get_max_batch_size(),
-            "batch_wait_timeout_s": self._batched._get_batch_wait_timeout_s(),
-        }
 
 
 def build(args: Mapping[str, Any]) -> Any:

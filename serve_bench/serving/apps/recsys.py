@@ -21,7 +21,7 @@ from ray.serve.exceptions import RayServeException
 
 from .dlrm_features import FORMS, Answer, Payload, as_scores, features, scores_json
 from .dlrm_shape import Shape
-from .tally import Tally, folders
+from .tally import Batching, Tally, folders
 
 #: The deployment to which the cell's num_replicas, max_concurrent_queries and max_batch_size apply.
 MEASURED = "Ranker"
@@ -45,7 +45,7 @@ api = FastAPI()
 
 
 @serve.deployment(name=MEASURED, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
-class Ranker:
+class Ranker(Batching):
     """Scores requests in batches. torch is imported here alone: an ingress does without.
 
     `tally`: what it counts with; another where several threads score.
@@ -64,18 +64,11 @@ class Ranker:
         self._max_batch_size = MAX_BATCH_SIZE
         batches, forward_ns = folders()
         self._batches, self._forward_ns = self.tally(batches), self.tally(forward_ns)
-        self._make_room()
+        self._make_room(MAX_BATCH_SIZE)
 
-    def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
-        self._max_batch_size = int(config["max_batch_size"])
-        self._make_room()
-        self._batched.set_max_batch_size(self._max_batch_size)
-        self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
-
-    def _make_room(self) -> None:
-        self._batches.make_room(self._max_batch_size)
-        self._forward_ns.make_room(self._max_batch_size)
+    def _make_room(self, largest: int) -> None:
+        self._batches.make_room(largest)
+        self._forward_ns.make_room(largest)
 
     @serve.batch(max_batch_size=MAX_BATCH_SIZE, batch_wait_timeout_s=BATCH_WAIT_TIMEOUT_S)
     async def _batched(self, payloads: list[Payload]) -> list[Answer]:
@@ -99,12 +92,7 @@ class Ranker:
 
     def settings(self) -> dict[str, Any]:
         """What this replica uses now, for the proof."""
-        return {
-            "max_batch_size": self._max_batch_size,
-            "queue_max_batch_size": self._batched._get_max_batch_size(),
-            "batch_wait_timeout_s": self._batched._get_batch_wait_timeout_s(),
-            **self._ranker.facts(),
-        }
+        return super().settings() | self._ranker.facts()
 
 
 def usual_user(scope: Any) -> int | None:

@@ -1,5 +1,5 @@
 """Running totals of a replica, in memory that is mapped from a file: they can be read at any moment
-and ask nothing of the replica.
+and ask nothing of the replica. And what replicas that batch have in common.
 
 A file is named by the pid, in a folder of the launch; it holds 8-byte numbers: the first a total,
 then one for each batch size. Without a folder there is no file. How they are read: core/usage.py.
@@ -10,7 +10,9 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 FOLDER = "SERVE_BENCH_COUNTS"
 """The variable that names the folder of requests and batches; the parent makes it."""
@@ -76,3 +78,29 @@ def folders() -> tuple[str | None, str | None]:
     """The folders of this launch: of requests and batches, and of nanoseconds in the model."""
     folder = os.environ.get(FOLDER)
     return folder, None if folder is None else folder + FORWARD_SUFFIX
+
+
+class Batching:
+    """A replica whose method `_batched` is a `serve.batch`, used when max_batch_size is above 1."""
+
+    _batched: Any
+    _max_batch_size = 1
+
+    def _make_room(self, largest: int) -> None:
+        """So that batches of up to so many requests can be counted."""
+        raise NotImplementedError
+
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Takes max_batch_size and batch_wait_timeout_s from user_config, without a restart."""
+        self._make_room(int(config["max_batch_size"]))
+        self._max_batch_size = int(config["max_batch_size"])
+        self._batched.set_max_batch_size(self._max_batch_size)
+        self._batched.set_batch_wait_timeout_s(float(config["batch_wait_timeout_s"]))
+
+    def settings(self) -> dict[str, Any]:
+        """What this replica uses now, for the proof."""
+        return {
+            "max_batch_size": self._max_batch_size,
+            "queue_max_batch_size": self._batched._get_max_batch_size(),
+            "batch_wait_timeout_s": self._batched._get_batch_wait_timeout_s(),
+        }
