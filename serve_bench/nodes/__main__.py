@@ -9,6 +9,7 @@ it need not be installed on the other hosts: there it needs Ray alone and what c
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -58,10 +59,11 @@ def _greet(address: str) -> None:
     """Ask the cluster for its name: a wrong token is refused at once, where `ray.init` would go on
     trying for minutes (Ray 2.60)."""
     try:
-        from ray._raylet import GcsClient  # type: ignore[attr-defined]
-    except ImportError:
+        raylet: Any = importlib.import_module("ray._raylet")
+        client = raylet.GcsClient
+    except (ImportError, AttributeError):
         return  # another Ray may have it elsewhere: then `ray.init` is waited for
-    GcsClient(address=address)
+    client(address=address)
 
 
 def refusal(address: str, error: BaseException) -> str:
@@ -80,7 +82,7 @@ def refusal(address: str, error: BaseException) -> str:
 
 def nodes() -> list[dict[str, Any]]:
     """All nodes that the cluster knows, dead ones too, as Node.to_json."""
-    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    untyped: Any = ray
     return [
         {
             "node_id": one["NodeID"],
@@ -90,7 +92,7 @@ def nodes() -> list[dict[str, Any]]:
             "is_head": "node:__internal_head__" in one["Resources"],
             "cpus": one["Resources"].get("CPU", 0.0) if one["Alive"] else None,
         }
-        for one in known
+        for one in untyped.nodes()
     ]
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from serve_bench.core.load_result import ClientVerdict
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from tests.servers import serving
@@ -72,10 +72,10 @@ def cores() -> tuple[int, int]:
     return allowed[-1], allowed[0]
 
 
-def verdict_on(url: str, core: int, body: bytes, client: str) -> ClientVerdict:
+def verdict_on(url: str, core: int, body: bytes, client: Client) -> ClientVerdict:
     request = Request(url, expect_body=body)
     # Every read is timed: with hogs there may be too few for one in 64.
-    load = Load(request, client=client, connections=8, processes=1, pickup_every=1)  # type: ignore[arg-type]
+    load = Load(request, client=client, connections=8, processes=1, pickup_every=1)
     with pinned(core):
         return drive_load(load, Timing(0.2, 0.2, windows=1, window_s=0.6)).verdict
 
@@ -83,7 +83,7 @@ def verdict_on(url: str, core: int, body: bytes, client: str) -> ClientVerdict:
 @pytest.mark.parametrize("client", ["raw", "aiohttp"])
 @pytest.mark.parametrize("hogs", [0, 2])
 def test_a_fast_server_leaves_the_client_no_slack(
-    cores: tuple[int, int], hogs: int, client: str
+    cores: tuple[int, int], hogs: int, client: Client
 ) -> None:
     core, server = cores
     with running(FAST_SERVER, server) as process:
@@ -99,7 +99,7 @@ def test_a_fast_server_leaves_the_client_no_slack(
 @pytest.mark.parametrize("client", ["raw", "aiohttp"])
 @pytest.mark.parametrize("hogs", [0, 2])
 def test_a_slow_server_leaves_the_client_idle(
-    cores: tuple[int, int], hogs: int, client: str
+    cores: tuple[int, int], hogs: int, client: Client
 ) -> None:
     with serving(delay_s=0.1) as server, hogging(hogs, cores[0]):
         verdict = verdict_on(server.url, cores[0], b"ok", client)

@@ -11,30 +11,30 @@ import time
 from collections import Counter
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
 
 from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from tests import servers
 from tests.load.loads import TIMING, run_here
 from tests.servers import KnownServer, serving
 
-CLIENTS = ("raw", "aiohttp")
+CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 ROOT = Path(__file__).parents[2]
 SHORT = Timing(warmup_min_s=0.1, warmup_max_s=0.1, windows=2, window_s=0.15, drain_s=1.0)
 
 
-def count_of(server: KnownServer, client: str, count: int, **options: Any) -> LoadResult:
+def count_of(server: KnownServer, client: Client, count: int, **options: Any) -> LoadResult:
     """A load of so many requests, with the body checked."""
     request = {"expect_body": b"ok"} | options.pop("request", {})
     settings = {"connections": 3, "timeout_s": 0.4} | options
-    load = Load(Request(server.url, **request), client=client, count=count, **settings)  # type: ignore[arg-type]
+    load = Load(Request(server.url, **request), client=client, count=count, **settings)
     return run_here(load)
 
 
@@ -46,7 +46,7 @@ def mixed(every: int) -> servers.Script:
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("loop", ["closed", "open"])
-def test_injected_failures_are_counted_by_class(client: str, loop: str) -> None:
+def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> None:
     kinds = len(servers.FAILURES)
     count = 4 * kinds * 3
     options = {"rate": 500.0, "max_connections": 20} if loop == "open" else {}
@@ -64,7 +64,7 @@ def test_injected_failures_are_counted_by_class(client: str, loop: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_valid_responses_complete(client: str) -> None:
+def test_valid_responses_complete(client: Client) -> None:
     kinds = cycle(["chunked", "drip", "early_hints", "until_eof", "connection_close", "ok"])
     with serving(lambda number: next(kinds)) as server:
         result = count_of(server, client, 36)
@@ -79,7 +79,7 @@ def test_valid_responses_complete(client: str) -> None:
     ("action", "method", "status"),
     [("no_content", "GET", 204), ("not_modified", "GET", 304), ("head", "HEAD", 200)],
 )
-def test_responses_without_a_body(client: str, action: str, method: str, status: int) -> None:
+def test_responses_without_a_body(client: Client, action: str, method: str, status: int) -> None:
     with serving(servers.always(action)) as server:
         options = {"method": method, "expect_body": None, "expect_status": (status,)}
         result = count_of(server, client, 9, request=options)
@@ -89,10 +89,10 @@ def test_responses_without_a_body(client: str, action: str, method: str, status:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_windows_and_accounts_of_a_timed_load(client: str) -> None:
+def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     seen: list[Progress] = []
     with serving(delay_s=0.002) as server:
-        load = Load(Request(server.url, expect_body=b"ok"), client=client, connections=4)  # type: ignore[arg-type]
+        load = Load(Request(server.url, expect_body=b"ok"), client=client, connections=4)
         timing = Timing(0.45, 2.0, windows=3, window_s=0.2)
         result = drive_load(load, timing, on_progress=seen.append)
     assert len(result.windows) == 3
@@ -134,10 +134,10 @@ def test_windows_agree_with_the_server_log() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_several_workers_add_up(client: str) -> None:
+def test_several_workers_add_up(client: Client) -> None:
     with serving() as server:
         request = Request(server.url)
-        load = Load(request, client=client, count=50, connections=5, processes=2)  # type: ignore[arg-type]
+        load = Load(request, client=client, count=50, connections=5, processes=2)
         result = drive_load(load, TIMING)
     assert [worker.connections for worker in result.workers] == [3, 2]
     assert len({worker.pid for worker in result.workers}) == 2
@@ -147,13 +147,13 @@ def test_several_workers_add_up(client: str) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("loop", ["closed", "open"])
 def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
-    client: str, loop: str
+    client: Client, loop: str
 ) -> None:
     """The same through two workers, by time: nothing is lost where one part meets the next."""
     pace: dict[str, Any] = {"rate": 400.0, "max_connections": 40} if loop == "open" else {}
     with serving(mixed(7)) as server:
         request = Request(server.url, expect_body=b"ok")
-        load = Load(request, client=client, connections=6, processes=2, timeout_s=0.4, **pace)  # type: ignore[arg-type]
+        load = Load(request, client=client, connections=6, processes=2, timeout_s=0.4, **pace)
         result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
     expected: Counter[str] = Counter()
     for action, injected in server.actions.items():
@@ -169,7 +169,7 @@ def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("check", [True, False])
 def test_a_response_split_at_every_byte(
-    client: str, check: bool, monkeypatch: pytest.MonkeyPatch
+    client: Client, check: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(data: bytes, place: int) -> servers.Action:
         async def action(writer: asyncio.StreamWriter) -> bool:
@@ -195,7 +195,7 @@ def test_a_response_split_at_every_byte(
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("c", [1, 2, 6])
-def test_capacity_limits_the_rate(c: int, client: str) -> None:
+def test_capacity_limits_the_rate(c: int, client: Client) -> None:
     capacity, service_s = 2, 0.01
     with serving(delay_s=service_s, capacity=capacity) as server:
         result = count_of(server, client, 60, connections=c, timeout_s=5.0)
@@ -209,7 +209,7 @@ def test_capacity_limits_the_rate(c: int, client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_server_that_is_slow_to_take_connections(client: str) -> None:
+def test_a_server_that_is_slow_to_take_connections(client: Client) -> None:
     with serving(accept_delay_s=0.1) as server:
         result = count_of(server, client, 9)
     assert result.total.completed == 9 == len(server.log)
@@ -219,12 +219,12 @@ def test_a_server_that_is_slow_to_take_connections(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_refused_raises_one_line(client: str) -> None:
+def test_refused_raises_one_line(client: Client) -> None:
     with serving() as server:
         pass
     line = rf"^connect: 127\.0\.0\.1:{server.port}: connection refused$"
     with pytest.raises(LoadError, match=line):
-        drive_load(Load(Request(server.url), client=client), SHORT)  # type: ignore[arg-type]
+        drive_load(Load(Request(server.url), client=client), SHORT)
 
 
 def test_unresolvable_host_raises_one_line() -> None:
@@ -238,7 +238,7 @@ def children_of(pid: int) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_dead_worker_is_a_value(client: str) -> None:
+def test_a_dead_worker_is_a_value(client: Client) -> None:
     killed: list[int] = []
 
     def kill_one(progress: Progress) -> None:
@@ -247,7 +247,7 @@ def test_a_dead_worker_is_a_value(client: str) -> None:
             os.kill(killed[0], signal.SIGKILL)
 
     with serving(delay_s=0.001) as server:
-        load = Load(Request(server.url), client=client, connections=2, processes=2)  # type: ignore[arg-type]
+        load = Load(Request(server.url), client=client, connections=2, processes=2)
         timing = Timing(0.1, 0.1, windows=2, window_s=0.4)
         result = drive_load(load, timing, on_progress=kill_one)
     assert [failure.pid for failure in result.failures] == killed
@@ -278,13 +278,13 @@ def test_an_exception_in_the_parent_leaves_no_worker() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_interrupted_load_keeps_what_it_measured(client: str) -> None:
+def test_an_interrupted_load_keeps_what_it_measured(client: Client) -> None:
     def interrupt(progress: Progress) -> None:
         if progress.phase == "measure" and progress.elapsed_s > 0.7:
             raise KeyboardInterrupt
 
     with serving(delay_s=0.001) as server:
-        load = Load(Request(server.url), client=client, connections=2, processes=2)  # type: ignore[arg-type]
+        load = Load(Request(server.url), client=client, connections=2, processes=2)
         with pytest.raises(LoadInterrupted) as caught:
             drive_load(load, Timing(0.1, 0.1, 99, 0.1), on_progress=interrupt)
     result = caught.value.result
@@ -296,7 +296,7 @@ def test_an_interrupted_load_keeps_what_it_measured(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: str) -> None:
+def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: Client) -> None:
     """The server stops answering: the drain would wait for it, longer than Ctrl-C does."""
 
     told: list[Progress] = []
@@ -307,7 +307,7 @@ def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: str) -> None:
             raise KeyboardInterrupt
 
     with serving(lambda number: "ok" if number < 200 else "silent", delay_s=0.002) as server:
-        load = Load(Request(server.url), client=client, connections=2)  # type: ignore[arg-type]
+        load = Load(Request(server.url), client=client, connections=2)
         with pytest.raises(LoadInterrupted) as caught:
             drive_load(load, Timing(0.1, 0.1, 3, 0.3), on_progress=interrupt)
     result = caught.value.result
@@ -348,7 +348,7 @@ drive_load(load, Timing(0.1, 0.1, 1, 60.0), mark={"SERVE_BENCH_RUN": "marked"})
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_workers_end_when_the_parent_is_killed(client: str) -> None:
+def test_workers_end_when_the_parent_is_killed(client: Client) -> None:
     with serving() as server:
         parent = subprocess.Popen([sys.executable, "-c", PARENT, server.url, client], cwd=ROOT)
         try:

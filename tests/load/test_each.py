@@ -11,12 +11,13 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_bench.core.histogram import Histogram, bounded, slot, slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadInterrupted, connection, drive_load
 from serve_bench.load.connection import lacking_ports
@@ -79,10 +80,10 @@ def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: b
 
 
 @pytest.mark.parametrize("client", ["raw", "aiohttp"])
-def test_a_503_is_a_class_of_its_own(client: str) -> None:
-    limit = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
+def test_a_503_is_a_class_of_its_own(client: Client) -> None:
+    limit: dict[str, Any] = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
     with serving(lambda number: ("ok", "error503", "error500")[number % 3]) as server:
-        result = run_here(Load(Request(server.url), client=client, connections=4, **limit))  # type: ignore[arg-type]
+        result = run_here(Load(Request(server.url), client=client, connections=4, **limit))
         expected = run_here(
             Load(Request(server.url, expect_status=(200, 500, 503)), connections=4, count=24)
         )
@@ -194,13 +195,13 @@ def check_log(rows: list[LoggedRequest], result: LoadResult) -> None:
         ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
     ],
 )
-def test_the_log_agrees_with_the_account(options: dict[str, float], timing: Timing) -> None:
+def test_the_log_agrees_with_the_account(options: dict[str, Any], timing: Timing) -> None:
     kinds = sorted(servers.FAILURES)
     script = lambda number: kinds[number // 7 % len(kinds)] if number % 7 == 6 else "ok"  # noqa: E731
     log = RequestLog()
     with serving(script, delay_s=0.001) as server:
         request = Request(server.url, expect_body=b"ok")
-        load = Load(request, connections=6, processes=2, timeout_s=0.3, **options)  # type: ignore[arg-type]
+        load = Load(request, connections=6, processes=2, timeout_s=0.3, **options)
         result = drive_load(load, timing, log=log)
     rows = list(log.rows())
     assert result.measured.completed > 100 and len(rows) == len(log)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadError, external
 from serve_bench.load.external import ExternalError, ExternalResult
@@ -187,10 +187,10 @@ def test_the_real_wrk_runs(body: bytes) -> None:
 
 @pytest.mark.external
 @pytest.mark.parametrize("client", ["wrk", "ab"])
-def test_the_real_programs_find_nobody(client: str) -> None:
+def test_the_real_programs_find_nobody(client: Client) -> None:
     with serving() as server:
         pass
-    load = Load(Request(server.url), client=client)  # type: ignore[arg-type]
+    load = Load(Request(server.url), client=client)
     with pytest.raises(LoadError, match=r"^connect: ") as caught:
         external.drive_external(load, Timing(windows=1, window_s=1.0))
     assert "\n" not in str(caught.value)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from serve_bench.core.load_result import SlicedResult, Warmup
-from serve_bench.core.load_spec import Load, Slices
+from serve_bench.core.load_spec import Client, Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import LoadError
 from serve_bench.load.driver import drive_slices, drive_windows, joined
@@ -19,15 +19,15 @@ from serve_bench.load.worker import run_slices
 from tests import servers
 from tests.servers import serving
 
-CLIENTS = ("raw", "aiohttp")
+CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 
 
-def load_of(url: str, client: str = "raw", **options: Any) -> Load:
-    return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)  # type: ignore[arg-type]
+def load_of(url: str, client: Client = "raw", **options: Any) -> Load:
+    return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_two_targets_in_turn(client: str) -> None:
+def test_two_targets_in_turn(client: Client) -> None:
     plan = Slices(pairs=8, slice_s=0.03, warmup_s=0.1, seed=4)
     with serving(delay_s=0.002) as fast, serving(delay_s=0.006) as slow:
         result = drive_slices((load_of(fast.url, client), load_of(slow.url, client)), plan)
@@ -70,7 +70,7 @@ def test_only_one_side_is_loaded_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_failures_do_not_stop_the_turns(client: str) -> None:
+def test_failures_do_not_stop_the_turns(client: Client) -> None:
     plan = Slices(pairs=4, slice_s=0.03, warmup_s=0.0)
     with serving() as good, serving(servers.every(5, "close_before")) as bad:
         result = drive_slices((load_of(good.url, client), load_of(bad.url, client)), plan)

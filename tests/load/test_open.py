@@ -6,12 +6,12 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from serve_bench.core.histogram import Histogram, slot_middle
-from serve_bench.core.load_spec import Load, Stage, Timing
+from serve_bench.core.load_spec import Client, Load, Stage, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from serve_bench.load.connection import choose_address
@@ -22,7 +22,7 @@ from serve_bench.load.workers import shares
 from tests.load.loads import Ends, run_here
 from tests.servers import KnownServer, serving
 
-CLIENTS = ("raw", "aiohttp")
+CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 NOW = {"warmup_min_s": 0.0, "warmup_max_s": 0.0}
 RATE = 200.0
 PERIOD_S, STALL_S = 0.5, 0.1
@@ -99,12 +99,12 @@ def times_of(
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("most", [60, 4])
 @pytest.mark.parametrize("stall", STALLS)
-def test_a_stall_is_seen_by_everything_due_in_it(client: str, most: int, stall: str) -> None:
+def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stall: str) -> None:
     count, ends = int(RATE * 2 * PERIOD_S), Ends()
     with serving(stall=STALLS[stall]) as server:
         load = Load(
             Request(server.url, expect_body=b"ok", **numbered(count)),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             connections=4,
             max_connections=most,
             rate=RATE,
@@ -134,12 +134,12 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: str, most: int, stall: 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("stall", STALLS)
-def test_a_closed_loop_misses_the_stall(client: str, stall: str) -> None:
+def test_a_closed_loop_misses_the_stall(client: Client, stall: str) -> None:
     # 2 ms a request: about 400 are answered while the open loop above sends 200.
     with serving(stall=STALLS[stall], delay_s=0.002) as server:
         load = Load(
             Request(server.url, expect_body=b"ok"),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             count=400,
         )
         result = run_here(load)
@@ -154,12 +154,12 @@ def test_a_closed_loop_misses_the_stall(client: str, stall: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_whole_way_through_workers_and_shared_memory_says_the_same(client: str) -> None:
+def test_the_whole_way_through_workers_and_shared_memory_says_the_same(client: Client) -> None:
     count = 150
     with serving(stall=periodic) as server:
         load = Load(
             Request(server.url, expect_body=b"ok", **numbered(count)),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             connections=4,
             max_connections=60,
             rate=RATE,
@@ -180,14 +180,14 @@ def test_the_whole_way_through_workers_and_shared_memory_says_the_same(client: s
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("loop", ["closed", "open"])
 @pytest.mark.parametrize("slow", ["delay", "accept"])
-def test_latency_is_the_servers_time(client: str, loop: str, slow: str) -> None:
+def test_latency_is_the_servers_time(client: Client, loop: str, slow: str) -> None:
     count, ends = 40, Ends()
     pace: dict[str, Any] = {"rate": 100.0, "max_connections": 20} if loop == "open" else {}
-    how = {"delay_s": 0.02} if slow == "delay" else {"accept_delay_s": 0.1}
-    with serving(**how) as server:  # type: ignore[arg-type]
+    how: dict[str, Any] = {"delay_s": 0.02} if slow == "delay" else {"accept_delay_s": 0.1}
+    with serving(**how) as server:
         load = Load(
             Request(server.url, expect_body=b"ok", **numbered(count)),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             connections=1,
             count=count,
             **pace,
@@ -201,11 +201,11 @@ def test_latency_is_the_servers_time(client: str, loop: str, slow: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_cannot_be_sent_is_counted(client: str) -> None:
+def test_what_cannot_be_sent_is_counted(client: Client) -> None:
     rate = 200.0
     with serving(delay_s=0.02) as server:
         request = Request(server.url)
-        load = Load(request, client=client, connections=1, rate=rate)  # type: ignore[arg-type]
+        load = Load(request, client=client, connections=1, rate=rate)
         result = drive_load(load, Timing(windows=1, window_s=0.5, drain_s=0.8, **NOW))
     due = rate * (result.warmup.seconds + 0.5)
     assert result.total.sent + result.total.unsent == pytest.approx(due, abs=2)
@@ -219,11 +219,11 @@ def test_what_cannot_be_sent_is_counted(client: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_connections_grow_with_the_need(client: str) -> None:
+def test_connections_grow_with_the_need(client: Client) -> None:
     with serving(delay_s=0.1) as server:
         load = Load(
             Request(server.url),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             connections=1,
             max_connections=60,
             rate=100.0,
@@ -252,10 +252,10 @@ def test_stages_begin_with_the_first_window(arrivals: Any) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due(
-    client: str,
+    client: Client,
 ) -> None:
     with serving() as server:
-        load = Load(Request(server.url), client=client, connections=8, rate=200.0)  # type: ignore[arg-type]
+        load = Load(Request(server.url), client=client, connections=8, rate=200.0)
         (share,) = shares(load, 1)
         shared = Shared.create(1)
         engine = make_engine(load, choose_address(load.request, 5.0), share)
@@ -280,11 +280,11 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_count_is_kept_by_several_workers(client: str) -> None:
+def test_a_count_is_kept_by_several_workers(client: Client) -> None:
     with serving() as server:
         load = Load(
             Request(server.url),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             connections=4,
             processes=2,
             rate=300.0,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import statistics
 from itertools import islice, pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_bench.core.load_spec import Stage
+from serve_bench.core.load_spec import Arrivals, Stage
 from serve_bench.load.pacing import due_times, segments
 
 ENDLESS = Stage(1000.0, 1e9)
 
 
-def take(n: int, *args: object, **options: object) -> list[int]:
-    return list(islice(due_times(*args, **options), n))  # type: ignore[arg-type]
+def take(n: int, *args: Any, **options: Any) -> list[int]:
+    return list(islice(due_times(*args, **options), n))
 
 
 def test_a_constant_rate_is_a_comb() -> None:
@@ -100,9 +101,9 @@ def test_the_seed_decides() -> None:
     st.booleans(),
 )
 def test_due_times_never_go_back_and_stay_inside(
-    stages: list[Stage], arrivals: str, ramp: bool
+    stages: list[Stage], arrivals: Arrivals, ramp: bool
 ) -> None:
-    times = list(due_times(stages, arrivals, ramp))  # type: ignore[arg-type]
+    times = list(due_times(stages, arrivals, ramp))
     assert times == sorted(times)
     assert all(0 <= t <= sum(s.duration_s for s in stages) * 1e9 + 1 for t in times)
     if arrivals == "constant":

@@ -12,7 +12,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -26,7 +26,7 @@ from serve_bench.cli.progress import trial_text
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.load_spec import Client, Load, Slices, Timing
 from serve_bench.core.nodes import Node, node_fact
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
@@ -36,7 +36,7 @@ from serve_bench.load.driver import drive_slices
 from tests.load.test_combine import a_result
 from tests.servers import serving
 
-CLIENTS = ("raw", "aiohttp")
+CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 WARM_S, MEASURED_S, NEVER_S = 0.4, 0.8, 600.0
 TIMING = Timing(WARM_S, WARM_S, windows=4, window_s=MEASURED_S / 4)
 RATE = 200.0
@@ -48,14 +48,14 @@ STALLS = {
 }
 
 
-def stalled(client: str, stall: str, **options: Any) -> LoadResult:
+def stalled(client: Client, stall: str, **options: Any) -> LoadResult:
     """A load on a server that stands still between two instants after its first request (s)."""
     begin_s, end_s = STALLS[stall]
     wait = lambda since_s: end_s - since_s if begin_s <= since_s < end_s else 0.0  # noqa: E731
     with serving(delay_s=0.002, stall=wait) as server:
         load = Load(
             Request(server.url, expect_body=b"ok"),
-            client=client,  # type: ignore[arg-type]
+            client=client,
             timeout_s=1.5 if stall == "for good" else 30.0,
             **options,
         )
@@ -71,7 +71,7 @@ def slow(result: LoadResult, least_s: float) -> int:
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("stall", STALLS)
-def test_every_request_due_in_a_stall_is_in_the_latency(client: str, stall: str) -> None:
+def test_every_request_due_in_a_stall_is_in_the_latency(client: Client, stall: str) -> None:
     result = stalled(client, stall, connections=20, rate=RATE)
     measured, (begin_s, end_s) = result.measured, STALLS[stall]
     assert measured.sent + measured.unsent == RATE * MEASURED_S
@@ -96,7 +96,7 @@ def test_every_request_due_in_a_stall_is_in_the_latency(client: str, stall: str)
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("stall", STALLS)
-def test_each_connection_waits_for_a_stall_once(client: str, stall: str) -> None:
+def test_each_connection_waits_for_a_stall_once(client: Client, stall: str) -> None:
     result = stalled(client, stall, connections=5)
     measured, (begin_s, end_s) = result.measured, STALLS[stall]
     lasted_s = min(end_s - begin_s, 1.5)

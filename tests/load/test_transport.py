@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load import exchanges as reactions
@@ -38,16 +38,16 @@ from tests.servers import serving
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
 
 
-def load_of(request: Request, client: str, **options: Any) -> Load:
+def load_of(request: Request, client: Client, **options: Any) -> Load:
     settings = {"connections": 3, "count": 30, "timeout_s": 2.0} | options
-    return Load(request, client=client, **settings)  # type: ignore[arg-type]
+    return Load(request, client=client, **settings)
 
 
-def run(request: Request, client: str, **options: Any) -> LoadResult:
+def run(request: Request, client: Client, **options: Any) -> LoadResult:
     return run_here(load_of(request, client, **options))
 
 
-def run_in_worker(request: Request, client: str, **options: Any) -> LoadResult:
+def run_in_worker(request: Request, client: Client, **options: Any) -> LoadResult:
     return drive_load(load_of(request, client, **options), TIMING)
 
 
@@ -66,7 +66,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
 
 
 @CLIENTS
-def test_https(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
+def test_https(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     script = servers.every(5, "connection_close")
     with serving(script, tls=context) as server:
@@ -77,7 +77,7 @@ def test_https(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
 
 
 @CLIENTS
-def test_https_in_windows(client: str, certificate: tuple[Path, ssl.SSLContext]) -> None:
+def test_https_in_windows(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     with serving(tls=context) as server:
         request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
@@ -114,7 +114,7 @@ def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
 
 @CLIENTS
 def test_https_that_cannot_be_verified(
-    client: str, certificate: tuple[Path, ssl.SSLContext]
+    client: Client, certificate: tuple[Path, ssl.SSLContext]
 ) -> None:
     with serving(tls=certificate[1]) as server:
         with pytest.raises(LoadError, match=r"^connect: .*certificate verify failed") as caught:
@@ -125,7 +125,7 @@ def test_https_that_cannot_be_verified(
 
 
 @CLIENTS
-def test_tls_to_a_server_without_it(client: str) -> None:
+def test_tls_to_a_server_without_it(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer_plainly() -> None:
@@ -164,7 +164,7 @@ def has_ipv6() -> bool:
 
 
 @CLIENTS
-def test_ipv6(client: str) -> None:
+def test_ipv6(client: Client) -> None:
     if not has_ipv6():
         assert not Path("/proc/net/if_inet6").read_text(encoding="ascii").startswith("0" * 31 + "1")
         return
@@ -175,7 +175,7 @@ def test_ipv6(client: str) -> None:
 
 
 @CLIENTS
-def test_a_unix_socket(client: str, tmp_path: Path) -> None:
+def test_a_unix_socket(client: Client, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with serving(servers.every(7, "close_before"), unix_path=path) as server:
         request = Request("http://localhost/x", unix_socket=path)
@@ -186,7 +186,7 @@ def test_a_unix_socket(client: str, tmp_path: Path) -> None:
 
 
 @CLIENTS
-def test_bodies_are_cycled(client: str) -> None:
+def test_bodies_are_cycled(client: Client) -> None:
     big = bytes(range(256)) * 8192  # 2 MiB: more than the socket takes at once
     with serving() as server:
         request = Request(server.url, method="POST", bodies=(b"one", big, b"three"))
@@ -197,7 +197,7 @@ def test_bodies_are_cycled(client: str) -> None:
 
 
 @CLIENTS
-def test_bodies_are_drawn(client: str) -> None:
+def test_bodies_are_drawn(client: Client) -> None:
     def bodies(seed: int) -> list[bytes]:
         with serving() as server:
             request = Request(server.url, method="POST", bodies=(b"a", b"b"), draw="random")
@@ -218,7 +218,7 @@ def targets(server: servers.KnownServer) -> list[str]:
 
 
 @CLIENTS
-def test_paths_are_cycled(client: str) -> None:
+def test_paths_are_cycled(client: Client) -> None:
     with serving() as server:
         result = run(Request(server.url + "own?q=1", paths=PATHS), client, connections=1)
     assert result.total.completed == 30
@@ -226,7 +226,7 @@ def test_paths_are_cycled(client: str) -> None:
 
 
 @CLIENTS
-def test_every_path_is_asked_for_equally_often_by_several_workers(client: str) -> None:
+def test_every_path_is_asked_for_equally_often_by_several_workers(client: Client) -> None:
     with serving() as server:
         request = Request(server.url, paths=PATHS)
         result = run_in_worker(request, client, connections=4, processes=2, count=60)
@@ -235,7 +235,7 @@ def test_every_path_is_asked_for_equally_often_by_several_workers(client: str) -
 
 
 @CLIENTS
-def test_paths_and_bodies_go_together(client: str) -> None:
+def test_paths_and_bodies_go_together(client: Client) -> None:
     with serving() as server:
         request = Request(server.url, method="POST", paths=PATHS, bodies=(b"one", b"two"))
         run(request, client, connections=1, count=6)
@@ -252,7 +252,7 @@ def test_paths_and_bodies_go_together(client: str) -> None:
 
 
 def test_paths_are_drawn_and_both_clients_draw_alike() -> None:
-    def drawn(client: str, seed: int) -> list[str]:
+    def drawn(client: Client, seed: int) -> list[str]:
         with serving() as server:
             request = Request(server.url, paths=PATHS, draw="random")
             run(request, client, connections=1, count=60, seed=seed)
@@ -269,7 +269,7 @@ def test_both_clients_send_the_same_targets_however_odd() -> None:
     odd += "/'\"<>{}|^`"
     paths = tuple(odd.split())
 
-    def sent(client: str) -> list[str]:
+    def sent(client: Client) -> list[str]:
         with serving() as server:
             run(Request(server.url, paths=paths), client, connections=1, count=len(paths))
         return targets(server)
@@ -278,7 +278,7 @@ def test_both_clients_send_the_same_targets_however_odd() -> None:
 
 
 @CLIENTS
-def test_a_retry_asks_for_the_same_path(client: str) -> None:
+def test_a_retry_asks_for_the_same_path(client: Client) -> None:
     with serving(servers.every(2, "error500")) as server:
         result = run(Request(server.url, paths=PATHS), client, connections=1, count=6, retries=1)
     assert result.total.failed == {}
@@ -288,7 +288,7 @@ def test_a_retry_asks_for_the_same_path(client: str) -> None:
 
 
 @CLIENTS
-def test_headers_are_sent(client: str) -> None:
+def test_headers_are_sent(client: Client) -> None:
     headers = (("Authorization", "Bearer token"), ("X-Two", "2"))
     with serving() as server:
         run(Request(server.url, headers=headers), client, count=3)
@@ -297,7 +297,7 @@ def test_headers_are_sent(client: str) -> None:
 
 
 @CLIENTS
-def test_without_keepalive_every_request_has_its_connection(client: str) -> None:
+def test_without_keepalive_every_request_has_its_connection(client: Client) -> None:
     with serving(servers.always("connection_close"), delay_s=0.001) as server:
         result = run(Request(server.url), client, keepalive=False)
     assert result.total.completed == 30
@@ -307,7 +307,7 @@ def test_without_keepalive_every_request_has_its_connection(client: str) -> None
 
 @CLIENTS
 @pytest.mark.parametrize("action", ["close_before", "error500", "reset", "silent"])
-def test_retries_are_counted_apart(client: str, action: str) -> None:
+def test_retries_are_counted_apart(client: Client, action: str) -> None:
     nth = 10
     with serving(servers.every(nth, action), delay_s=0.002) as server:
         result = run(Request(server.url), client, retries=3, connections=2, timeout_s=0.4)
@@ -323,7 +323,7 @@ def test_retries_are_counted_apart(client: str, action: str) -> None:
 
 
 @CLIENTS
-def test_retries_end(client: str) -> None:
+def test_retries_end(client: Client) -> None:
     with serving(servers.always("error500")) as server:
         result = run(Request(server.url), client, retries=2, count=6, connections=2)
     assert result.total.failed == {"status": 6}
@@ -332,7 +332,7 @@ def test_retries_end(client: str) -> None:
 
 
 @CLIENTS
-def test_a_server_that_goes_away_is_connect_failures(client: str) -> None:
+def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(serving())
 
@@ -340,7 +340,7 @@ def test_a_server_that_goes_away_is_connect_failures(client: str) -> None:
             if progress.phase == "measure":
                 stack.close()
 
-        load = Load(Request(server.url), client=client, connections=2)  # type: ignore[arg-type]
+        load = Load(Request(server.url), client=client, connections=2)
         result = drive_load(load, Timing(0.1, 0.1, windows=1, window_s=0.8), on_progress=leave)
     failed = result.measured.failed
     assert failed["connect"] >= 2
@@ -351,7 +351,7 @@ def test_a_server_that_goes_away_is_connect_failures(client: str) -> None:
 
 
 @CLIENTS
-def test_an_idle_connection_that_ends_is_replaced_and_no_failure(client: str) -> None:
+def test_an_idle_connection_that_ends_is_replaced_and_no_failure(client: Client) -> None:
     with serving(servers.always("close_later")) as server:
         result = run(Request(server.url), client, connections=1, count=6, rate=20.0)
     assert result.total.failed == {}

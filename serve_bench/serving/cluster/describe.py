@@ -159,7 +159,7 @@ def gpus() -> float | None:
 
 def config_of(file: str) -> dict[str, Any]:
     """What a config file of Serve says. Raises NoConfig."""
-    import yaml  # type: ignore[import-untyped]  # comes with Ray, without types
+    yaml: Any = importlib.import_module("yaml")  # comes with Ray, without types
     from ray.serve import schema
 
     try:

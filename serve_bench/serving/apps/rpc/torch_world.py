@@ -135,12 +135,12 @@ class TorchWorld:
         one that has nothing to say."""
         messages: dict[int, dict[str, Any]] = {}
         missing = set(ranks)
-        places = {line: rank for rank, line in enumerate(self._lines)}
+        places: dict[Any, int] = {line: rank for rank, line in enumerate(self._lines)}
         while missing:
             for ready in wait([*self._lines, PARENT]):
                 if ready == PARENT:
                     end_launch()
-                rank = places[ready]  # type: ignore[index]  # what we waited for
+                rank = places[ready]
                 try:
                     message = json.loads(self._lines[rank].recv_bytes())
                 except (EOFError, OSError):
