@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from serve_bench.benchmarks.parts.charts import Point, intervals, percentile_curves
 from serve_bench.core.document import (
     Chart,
     Code,
@@ -31,102 +32,27 @@ STUB = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
 
 def chart(title: str = "requests/s by row", name: str = "default") -> Chart:
     """Points with intervals, by group; `name` is that of the first group."""
-    values = [
-        {
-            "row": f"{clients} clients",
-            "group": group,
-            "value": rate,
-            "low": 0.9 * rate,
-            "high": 1.1 * rate,
-            "shown": f"{rate:,.0f}",
-        }
+    points = [
+        Point(f"{clients} clients", group, rate, 0.9 * rate, 1.1 * rate)
         for clients, rates in ((1, (155, 1670)), (8, (271, 2810)), (100, (375, 4550)))
         for group, rate in zip((name, "optimized"), rates, strict=True)
     ]
-    colour = {"field": "group", "type": "nominal", "legend": {"orient": "top", "title": None}}
-    y = {"field": "row", "type": "nominal", "sort": None, "title": None}
-    x = {"field": "value", "type": "quantitative", "title": "requests/s"}
-    spec: dict[str, Any] = {
-        "data": {"values": values},
-        "width": "container",
-        "height": 150,
-        "encoding": {"y": y, "yOffset": {"field": "group"}, "color": colour},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 70},
-                "encoding": {
-                    "x": x,
-                    "shape": colour,
-                    "tooltip": [{"field": "group"}, {"field": "shown", "title": "requests/s"}],
-                },
-            },
-        ],
-    }
-    return Chart(
-        title,
-        spec,
-        f"{title}: {name} 155 to 375, optimized 1,670 to 4,550.",
-        "A dot is the mean of a row, its line the std over windows.",
-    )
+    words = f"{title}: {name} 155 to 375, optimized 1,670 to 4,550."
+    caption = "A dot is the mean of a row, its line the std over windows."
+    return intervals(title, points, "requests/s", words, caption)
 
 
 def curves() -> Chart:
     """Lines on log axes, with expressions that must be interpreted."""
-    values = [
-        {
-            "x": 1 / (1 - share),
-            "value": factor * (2 + math.log(1 / (1 - share)) ** 2),
-            "group": name,
-        }
+    series = {
+        name: [
+            (share, factor * (2 + math.log(1 / (1 - share)) ** 2))
+            for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999)
+        ]
         for name, factor in (("single client", 1.0), ("8 clients", 4.0), ("100 connections", 11.0))
-        for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999)
-    ]
-    axis = {
-        "values": [2, 10, 100, 1000, 10000],
-        "labelExpr": "format(100 - 100 / datum.value, '.7~g') + ' %'",
     }
-    spec: dict[str, Any] = {
-        "data": {"values": values},
-        "width": "container",
-        "height": 240,
-        "encoding": {
-            "x": {
-                "field": "x",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "axis": axis,
-                "title": "share of requests that were no slower",
-            },
-            "y": {
-                "field": "value",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "title": "latency, ms",
-            },
-            "color": {
-                "field": "group",
-                "type": "nominal",
-                "legend": {"orient": "top", "title": None},
-            },
-        },
-        "layer": [
-            {"mark": "line"},
-            {
-                "transform": [{"filter": "datum.x > 1"}],
-                "mark": {"type": "point", "filled": True},
-                "encoding": {"shape": {"field": "group", "type": "nominal"}},
-            },
-        ],
-    }
-    return Chart(
-        "latency by percentile, max_batch_size 1",
-        spec,
-        "Latency of 100 connections rises from 22 ms at the median to 950 ms.",
-    )
+    words = "Latency of 100 connections rises from 22 ms at the median to 950 ms."
+    return percentile_curves("latency by percentile, max_batch_size 1", series, words)
 
 
 def table(name: str = "single client") -> Table:

@@ -24,6 +24,7 @@ from serve_bench.core.document import (
     with_charts,
 )
 from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
 
 SCRIPT = "<script>alert(1)</script>"
 """A name that must come through as it is: the frame escapes it, no one else changes it."""
@@ -110,14 +111,14 @@ def column(of: Table, name: str, unit: str | None = None) -> list[Any]:
 
 def marks(of: Chart) -> list[tuple[float, str]]:
     """The rules of a ladder with their words."""
-    layers = of.spec["layer"]
+    layers = vega(of)["layer"]
     found = [one for layer in layers for one in layer.get("data", {}).get("values", ())]
     return sorted({(one["x"], one["words"]) for one in found if "words" in one})
 
 
 def drawn(of: Chart, group: str) -> list[tuple[float, float]]:
     """(x, value) of a series."""
-    return [(one["x"], one["value"]) for one in of.spec["data"]["values"] if one["group"] == group]
+    return [(one["x"], one["value"]) for one in vega(of)["data"]["values"] if one["group"] == group]
 
 
 def is_sound(sheet: Document) -> None:
@@ -134,7 +135,7 @@ def is_sound(sheet: Document) -> None:
             for figure in (found for found in row.cells if isinstance(found, Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
-        json.dumps(drawing.spec, allow_nan=False)
+        json.dumps(vega(drawing), allow_nan=False)
         assert drawing.words and drawing.title
 
 

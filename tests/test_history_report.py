@@ -25,6 +25,7 @@ from serve_bench.benchmarks.history.text import strips
 from serve_bench.benchmarks.history.words import headline, news_lines
 from serve_bench.core.document import Block, Chart, Document, Folded, Number, Table
 from serve_bench.core.errors import BadInput
+from serve_bench.report.vega import vega
 from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
 from tests.records import ROWS, cell
 from tests.sheet_parts import as_lines
@@ -206,10 +207,10 @@ def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
         "Runs of one level spread by 1.6 % to 1.7 %; of the steps 2 regressed.",
         "Versions or the host changed with 2 of 9 runs; at 1 a row steps.",
     )
-    drawn = charts(first)[0].spec["data"]["values"]
+    drawn = vega(charts(first)[0])["data"]["values"]
     values = [one["value"] for one in drawn if one["group"].startswith("100 connections")]
     assert values == pytest.approx(FALLEN, rel=1e-9)
-    assert "step 0.85" in json.dumps(charts(first)[0].spec)
+    assert "step 0.85" in json.dumps(vega(charts(first)[0]))
     assert as_lines(first.findings)[0] == (
         "2 steps in 1 of 2 rows over 9 runs of micro: at 2026-01-07 03:04 throughput 0.850 x in 1 "
         "row, p99 1.177 x in 1 row."
@@ -222,7 +223,7 @@ def test_rows_that_are_far_apart_are_drawn_to_their_first_level() -> None:
     (chart,) = charts(sheet)
     drawn = [
         one["value"]
-        for one in chart.spec["data"]["values"]
+        for one in vega(chart)["data"]["values"]
         if one["group"].startswith("100 connections")
     ]
     assert drawn[0] == pytest.approx(1, rel=0.01) and drawn[8] == pytest.approx(0.845, rel=0.01)

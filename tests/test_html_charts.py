@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.charts import (
-    VERDICTS,
     Mark,
     Point,
     Ratio,
@@ -24,9 +23,9 @@ from serve_bench.benchmarks.parts.charts import (
     ratios,
     stacked,
 )
-from serve_bench.benchmarks.parts.charts_parts import FITS, LINE, broken
 from serve_bench.core.document import Chart
 from serve_bench.report.html.frame import DARK, LIGHT
+from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, vega
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"
@@ -107,7 +106,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 
 
 def data(chart: Chart) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = chart.spec["data"]["values"]
+    values: list[dict[str, Any]] = vega(chart)["data"]["values"]
     return values
 
 
@@ -129,9 +128,9 @@ def test_vega_lite_compiles_it(name: str) -> None:
 
     chart = CHARTS[name]()
     for theme in (LIGHT, DARK):
-        compiled = vl_convert.vegalite_to_vega({**chart.spec, "config": theme})
+        compiled = vl_convert.vegalite_to_vega({**vega(chart), "config": theme})
         assert compiled["marks"]
-    svg = vl_convert.vegalite_to_svg({**chart.spec, "width": 340, "config": LIGHT})
+    svg = vl_convert.vegalite_to_svg({**vega(chart), "width": 340, "config": LIGHT})
     assert "NaN" not in svg and "undefined" not in svg and "Infinity" not in svg
 
 
@@ -140,12 +139,12 @@ def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
     chart = CHARTS[name]()
     code = [
         str(leaf)
-        for key, leaf in everything(chart.spec)
+        for key, leaf in everything(vega(chart))
         if key in ("expr", "labelExpr", "filter", "calculate")
     ]
     assert code
     assert not any(part in one for one in code for part in ("script", "${x}", "variant"))
-    json.dumps(chart.spec, allow_nan=False)
+    json.dumps(vega(chart), allow_nan=False)
 
 
 def test_a_spec_that_is_broken_is_found() -> None:
@@ -159,10 +158,10 @@ def test_a_spec_that_is_broken_is_found() -> None:
 def test_the_page_gives_size_and_colours(name: str) -> None:
     chart = CHARTS[name]()
     assert chart.title == "t"
-    assert chart.spec["width"] == "container"
-    assert chart.spec["height"] >= LINE
-    assert chart.spec["description"] == chart.words
-    colours = [leaf for key, leaf in everything(chart.spec) if str(leaf).startswith("#")]
+    assert vega(chart)["width"] == "container"
+    assert vega(chart)["height"] >= LINE
+    assert vega(chart)["description"] == chart.words
+    colours = [leaf for key, leaf in everything(vega(chart)) if str(leaf).startswith("#")]
     assert set(colours) <= {colour for colour, _ in VERDICTS.values()}
 
 
@@ -176,7 +175,7 @@ def test_intervals_hold_the_points_as_they_were_given() -> None:
     assert [one["shown"] for one in data(chart)] == ["154.3", "1,668", "374.6", "4,552"]
     assert [one["between"] for one in data(chart)][1:3] == ["1,491 to 1,845", "-"]
     assert chart.caption == "cap"
-    assert chart.spec["height"] == (2 + 4) * LINE  # a heading for each label
+    assert vega(chart)["height"] == (2 + 4) * LINE  # a heading for each label
 
 
 def test_rows_of_one_label_stand_together() -> None:
@@ -187,11 +186,11 @@ def test_rows_of_one_label_stand_together() -> None:
 def test_short_labels_stand_beside_their_line_and_long_ones_above() -> None:
     short = intervals("t", [Point("a", "g", 1.0), Point("b", "g", 2.0)], "ms", "w")
     assert [one["line"] for one in data(short)] == ["0|a", "1|b"]
-    assert short.spec["height"] == 2 * LINE
+    assert vega(short)["height"] == 2 * LINE
     long = intervals("t", [Point(LONG, "g", 1.0)], "ms", "w")
-    words = [one["words"] for one in long.spec["layer"][0]["data"]["values"]]
+    words = [one["words"] for one in vega(long)["layer"][0]["data"]["values"]]
     assert " ".join(words) == LONG
-    assert long.spec["height"] == (len(words) + 1) * LINE
+    assert vega(long)["height"] == (len(words) + 1) * LINE
 
 
 def test_long_words_are_broken_behind_commas() -> None:
@@ -207,13 +206,13 @@ def test_long_words_are_broken_behind_commas() -> None:
 def x_of(chart: Chart) -> dict[str, Any]:
     return next(
         layer["encoding"]["x"]
-        for layer in chart.spec["layer"]
+        for layer in vega(chart)["layer"]
         if layer["encoding"].get("x", {}).get("type") == "quantitative"
     )
 
 
 def y_of(chart: Chart) -> dict[str, Any]:
-    y: dict[str, Any] = chart.spec["layer"][-1]["encoding"]["y"]
+    y: dict[str, Any] = vega(chart)["layer"][-1]["encoding"]["y"]
     return y
 
 
@@ -244,12 +243,12 @@ def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
     assert [one["shown"] for one in data(chart)] == ["69", "49", "94", "72"]
     notes = [
         one["words"]
-        for layer in chart.spec["layer"]
+        for layer in vega(chart)["layer"]
         if layer["mark"].get("style") == "note"
         for one in layer["data"]["values"]
     ]
     assert notes == ["limited by offered load", "limited by proxy"]
-    totals = [one["total"] for one in chart.spec["layer"][-1]["data"]["values"]]
+    totals = [one["total"] for one in vega(chart)["layer"][-1]["data"]["values"]]
     assert totals == pytest.approx([117.8, 165.4])
 
 
@@ -258,7 +257,7 @@ def test_ratios_stand_around_one() -> None:
     fields = ("label", "metric", "ratio", "low", "word")
     given = [tuple(getattr(one, name) for name in fields) for one in RATIOS]
     assert [tuple(one[name] for name in fields) for one in data(chart)] == given
-    band = chart.spec["layer"][0]["data"]["values"]
+    band = vega(chart)["layer"][0]["data"]["values"]
     assert {(one["from"], one["to"], one["one"]) for one in band} == {(0.95, 1.05, 1)}
     ends = x_of(chart)["scale"]["domain"]
     assert ends[0] < 0.83 and ends[1] > 1.1
@@ -272,7 +271,7 @@ def test_ratios_stand_around_one() -> None:
 def test_verdicts_are_told_apart_by_colour_and_by_shape() -> None:
     colours, shapes = zip(*VERDICTS.values(), strict=True)
     assert len(set(colours)) == len(set(shapes)) == len(VERDICTS) == 4
-    look = ratios("t", RATIOS, 0.05, "w").spec["layer"][-2]["encoding"]
+    look = vega(ratios("t", RATIOS, 0.05, "w"))["layer"][-2]["encoding"]
     for channel, at in (("color", 0), ("shape", 1)):
         named = dict(
             zip(look[channel]["scale"]["domain"], look[channel]["scale"]["range"], strict=True)
@@ -318,7 +317,7 @@ def test_of_many_points_a_dozen_have_a_shape_and_all_speak() -> None:
     assert not any("dot" in one for one in data(alone)), "there is nothing to tell it from"
     chart = over_time("t", {"a": line, "b": line}, "ms", "w")
     assert sum("dot" in one for one in data(chart)) == 2 * 12
-    said = [layer for layer in chart.spec["layer"] if "tooltip" in layer["encoding"]]
+    said = [layer for layer in vega(chart)["layer"] if "tooltip" in layer["encoding"]]
     assert [layer["transform"][0]["filter"] for layer in said] == ["datum.dot", "!datum.dot"]
 
 
@@ -333,7 +332,7 @@ def test_a_ladder_names_its_last_step_and_none_twice() -> None:
 @pytest.mark.parametrize("places", [(1, 2, 20), (50, 300, 500, 20)])
 def test_no_rule_of_a_mark_goes_through_the_words_of_another(places: tuple[int, ...]) -> None:
     marks = [Mark(x, "words") for x in places]
-    drawn = ladder("t", STEPS, "clients", "requests/s", "w", marks).spec["layer"]
+    drawn = vega(ladder("t", STEPS, "clients", "requests/s", "w", marks))["layer"]
     own = drawn[: 2 * len(marks)]
     rules = {one["data"]["values"][0]["x"]: one["encoding"]["y"]["value"] for one in own[::2]}
     texts = {
@@ -349,9 +348,9 @@ def test_no_rule_of_a_mark_goes_through_the_words_of_another(places: tuple[int, 
 
 
 def test_one_series_needs_no_legend() -> None:
-    alone = over_time("t", {"a": [(0, 1.0)]}, "ms", "w").spec["layer"][0]["encoding"]["color"]
+    alone = vega(over_time("t", {"a": [(0, 1.0)]}, "ms", "w"))["layer"][0]["encoding"]["color"]
     assert alone["legend"] is None
-    several = over_time("t", WINDOWS, "ms", "w").spec["layer"][0]["encoding"]["color"]
+    several = vega(over_time("t", WINDOWS, "ms", "w"))["layer"][0]["encoding"]["color"]
     assert several["legend"]["orient"] == "top"
     assert several["scale"]["domain"] == ["launch 1", "launch 2"]
 
@@ -407,6 +406,6 @@ def test_all_is_seen_on_a_light_and_on_a_dark_page(theme: dict[str, Any], page: 
 def test_both_themes_have_the_same_fields_and_the_styles_that_charts_name() -> None:
     assert [key for key, _ in everything(LIGHT)] == [key for key, _ in everything(DARK)]
     used = {
-        leaf for draw in CHARTS.values() for key, leaf in everything(draw().spec) if key == "style"
+        leaf for draw in CHARTS.values() for key, leaf in everything(vega(draw())) if key == "style"
     }
     assert used == set(LIGHT["style"])

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.benchmarks.parts.charts_lines import AT_LEAST
+from serve_bench.benchmarks.parts.charts import AT_LEAST
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
+from serve_bench.report.vega import vega
 from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run, trial
 from tests.records import cell as cell_of
 from tests.sheet_parts import (
@@ -87,7 +88,7 @@ def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
     rates = chart(sheet, "Requests/s over users")
     assert drawn(rates, "default") == list(RATES.items())
     assert marks(rates) == [(30, "knee"), (50, "collapse")]
-    assert [one["low"] for one in rates.spec["data"]["values"]][:2] == [90.0, 162.0]
+    assert [one["low"] for one in vega(rates)["data"]["values"]][:2] == [90.0, 162.0]
     latency = chart(sheet, "Latency over users")
     p50 = [value for _, value in drawn(latency, "p50")]
     assert p50 == pytest.approx([1e3 * users / rate for users, rate in RATES.items()], rel=1e-3)
@@ -129,7 +130,7 @@ def test_of_many_ladders_all_stand_in_one_chart_and_each_alone_with_its_marks() 
     is_sound(sheet)
     rates = chart(sheet, "Requests/s over users")
     assert marks(rates) == [] and "Knees: num_replicas 1 30" in rates.caption
-    assert {one["group"] for one in rates.spec["data"]["values"]} == {
+    assert {one["group"] for one in vega(rates)["data"]["values"]} == {
         f"num_replicas {n}" for n in (1, 2, 4, 8)
     }
     assert marks(chart(sheet, "Requests/s: num_replicas 4")) == [(30, "knee"), (50, "collapse")]
@@ -147,14 +148,14 @@ def test_several_axes_have_short_words_in_charts_that_the_caption_explains() -> 
         climb = Climb(LADDER, "default", 1, one)
         trials += [trial(climb.planned(users), rate, rate) for users, rate in RATES.items()]
     rates = chart(ladder_sheet(result(*trials), None), "Requests/s over users")
-    assert {one["group"] for one in rates.spec["data"]["values"]} == {"bs1, rep1", "bs4, rep8"}
+    assert {one["group"] for one in vega(rates)["data"]["values"]} == {"bs1, rep1", "bs4, rep8"}
     assert "bs: max_batch_size, rep: num_replicas." in rates.caption
 
 
 def test_several_runs_of_a_step_give_a_bar_from_the_lowest_to_the_highest() -> None:
     runs = [press_trial(200, qps, run=at, of={**PRESS_CELL}) for at, qps in ((1, 90.0), (2, 500.0))]
     made = press_result(press_trial(50, 1000.0), *runs, command="sweep")
-    values = chart(ladder_sheet(made, None), "Requests/s over").spec["data"]["values"]
+    values = vega(chart(ladder_sheet(made, None), "Requests/s over"))["data"]["values"]
     (fallen,) = [one for one in values if one["x"] == 200]
     assert (fallen["low"], fallen["high"]) == pytest.approx((90.0, 500.0))
     assert fallen["value"] == pytest.approx(295.0)
@@ -244,8 +245,8 @@ def test_a_latency_that_is_only_a_lower_bound_has_an_arrow_that_is_explained() -
     metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
     made[-1] = replace(made[-1], metrics=metrics)
     latency = chart(ladder_sheet(result(*made), None), "Latency over users")
-    marked = [(one["x"], one["group"]) for one in latency.spec["data"]["values"] if "least" in one]
+    marked = [(one["x"], one["group"]) for one in vega(latency)["data"]["values"] if "least" in one]
     assert marked == [(50, "p99")]
     assert AT_LEAST in latency.caption and "p99: " in latency.words and "> 30,000" in latency.words
     sound = chart(ladder_sheet(result(*steps()), None), "Latency over users")
-    assert "datum.least" not in json.dumps(sound.spec) and AT_LEAST not in sound.caption
+    assert "datum.least" not in json.dumps(vega(sound)) and AT_LEAST not in sound.caption

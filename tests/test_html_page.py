@@ -33,6 +33,7 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Record, Result, VariantUsed, result_of
+from serve_bench.report.vega import vega
 from serve_bench.store import read
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
 from tests.sheet_parts import as_lines, page_sheet, texts
@@ -178,7 +179,7 @@ def test_charts_draw_the_figures_of_the_json(golden: Result) -> None:
     rows = [row for row in in_json(golden) if row["spreads"]]
     sheet = page_sheet(golden, None)
     drawn = every(section(sheet, "throughput").blocks, Chart)
-    values = [one for chart in drawn for one in chart.spec["data"]["values"]]
+    values = [one for chart in drawn for one in vega(chart)["data"]["values"]]
     assert sorted(one["value"] for one in values) == sorted(
         row["spreads"]["throughput"]["mean"] for row in rows
     )
@@ -186,7 +187,7 @@ def test_charts_draw_the_figures_of_the_json(golden: Result) -> None:
         round(row["spreads"]["throughput"]["std"], 6) for row in rows
     }
     curves = every(section(sheet, "latency").blocks, Chart)
-    points = [one for chart in curves for one in chart.spec["data"]["values"]]
+    points = [one for chart in curves for one in vega(chart)["data"]["values"]]
     for share, name in ((0.5, "p50"), (0.9, "p90"), (0.99, "p99")):
         assert sorted(one["value"] for one in points if one["share"] == share) == sorted(
             row["distributions"]["latency"][name] / 1e6 for row in rows
@@ -196,12 +197,12 @@ def test_charts_draw_the_figures_of_the_json(golden: Result) -> None:
 def test_bars_of_cpu_add_up_to_what_was_sampled(golden: Result) -> None:
     sheet = page_sheet(golden, None)
     drawn = every(section(sheet, "cpu").blocks, Chart)
-    bars = [one["value"] for chart in drawn for one in chart.spec["data"]["values"]]
+    bars = [one["value"] for chart in drawn for one in vega(chart)["data"]["values"]]
     sampled = [trial for trial in golden.trials if trial.usage]
     assert sum(bars) == pytest.approx(
         sum(one["cpu_percent"] for trial in sampled for one in trial.usage["processes"])
     )
-    notes = {text for chart in drawn for text in texts(chart.spec)}
+    notes = {text for chart in drawn for text in texts(vega(chart))}
     assert {"limited by proxy CPU", "limited by client"} <= notes
 
 
@@ -214,7 +215,7 @@ def test_a_bar_has_no_more_parts_than_can_be_told_apart_and_keeps_its_length() -
     made = replace(trial(of, 10.0, 11.0, 12.0), usage={**USED, "processes": processes})
     sheet = page_sheet(result_of([run(of), launch(), made]), None)
     (chart,) = every(section(sheet, "cpu").blocks, Chart)
-    values = chart.spec["data"]["values"]
+    values = vega(chart)["data"]["values"]
     assert len({one["part"] for one in values}) == MOST
     assert {"role 15", "role 9", "the rest"} <= {one["part"] for one in values}
     assert sum(one["value"] for one in values) == sum(2.0 + at for at in range(2 * MOST))
@@ -224,7 +225,7 @@ def test_bars_stand_in_the_order_of_the_rows_with_variants_beside_each_other(
     golden: Result,
 ) -> None:
     (chart,) = every(section(page_sheet(golden, None), "cpu").blocks, Chart)
-    assert list(dict.fromkeys(one["label"] for one in chart.spec["data"]["values"])) == [
+    assert list(dict.fromkeys(one["label"] for one in vega(chart)["data"]["values"])) == [
         "single client, default",
         "8 clients, optimized",
         "100 connections, default",
@@ -332,7 +333,7 @@ def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:
 def test_intervals_are_over_launches_where_there_are_three() -> None:
     sheet = page_sheet(result_of(launches(100, 110, 120)), None)
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    (point,) = chart.spec["data"]["values"]
+    (point,) = vega(chart)["data"]["values"]
     half = 4.302653 * 10 / 3**0.5  # t(0.975, 2), std of 100, 110 and 120
     assert (point["low"], point["high"]) == pytest.approx((110 - half, 110 + half), rel=1e-6)
     assert "Student's t over launches" in chart.caption and "windows" not in chart.caption
@@ -353,11 +354,11 @@ def test_intervals_are_over_windows_with_fewer_and_say_so(rates: tuple[float, ..
     result = result_of(launches(*rates))
     sheet = page_sheet(result, None)
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    (point,) = chart.spec["data"]["values"]
+    (point,) = vega(chart)["data"]["values"]
     std = (200 / 3) ** 0.5
     assert point["value"] - point["low"] == pytest.approx(std)
     assert "std over the windows" in chart.caption and "Student" not in chart.caption
-    lines = every(section(sheet, "windows").blocks, Chart)[0].spec["data"]["values"]
+    lines = vega(every(section(sheet, "windows").blocks, Chart)[0])["data"]["values"]
     assert len({one["group"] for one in lines}) == len(rates)
 
 
@@ -368,6 +369,6 @@ def test_an_interval_ends_at_zero_and_one_window_has_none() -> None:
     assert ends_of(replace(base, windows=1)) is None
     sheet = page_sheet(result_of([run(planned()), trial(planned(), 50.0)]), None)
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    assert chart.spec["data"]["values"][0]["low"] is None
+    assert vega(chart)["data"]["values"][0]["low"] is None
     assert chart.caption == "Intervals: none of a single window."
     assert "windows" not in names(sheet)

@@ -13,6 +13,7 @@ from serve_bench.benchmarks.micro.page_panels import MOST
 from serve_bench.cli.show import render
 from serve_bench.core.document import Chart, Number, Picture, Prose, Table
 from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
+from serve_bench.report.vega import vega
 from serve_bench.store import read
 from tests.records import ROWS, cell, failure_of, launch, planned, run, trial
 from tests.sheet_parts import as_lines, ladder_sheet, page_sheet, texts
@@ -119,7 +120,7 @@ def test_no_chart_has_more_lines_than_can_be_told_apart() -> None:
     sheet = page_sheet(result_of([run(*plan), *trials]), None)
     for name in ("latency", "windows"):
         charts = every(section(sheet, name).blocks, Chart)
-        groups = [{one["group"] for one in chart.spec["data"]["values"]} for chart in charts]
+        groups = [{one["group"] for one in vega(chart)["data"]["values"]} for chart in charts]
         assert max(len(group) for group in groups) <= MOST
         assert len(set().union(*groups)) == len(plan)
 
@@ -148,7 +149,7 @@ def test_profiled_rows_are_in_the_table_and_in_no_chart() -> None:
         "7.000 ± 0.000",
     ]
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    assert [one["value"] for one in chart.spec["data"]["values"]] == [100.0]
+    assert [one["value"] for one in vega(chart)["data"]["values"]] == [100.0]
     (picture,) = every(section(sheet, "profiles").blocks, Picture)
     assert picture.path == "profiles/k/proxy-5.svg"
     said = texts(section(sheet, "results"))
@@ -168,8 +169,8 @@ def test_names_stay_as_they_are_and_in_no_expression() -> None:
     shown = list(texts(sheet))
     assert any(evil in text for text in shown) and not any("&lt;" in text for text in shown)
     for chart in (chart for one in sheet.sections for chart in every(one.blocks, Chart)):
-        assert list(expressions(chart.spec))
-        assert not any("script" in text for text in expressions(chart.spec))
+        assert list(expressions(vega(chart)))
+        assert not any("script" in text for text in expressions(vega(chart)))
 
 
 def expressions(spec: Any, name: str = "") -> Iterator[str]:
@@ -191,7 +192,7 @@ def test_rows_of_one_label_are_told_apart() -> None:
     trials = [trial(of, 10.0 * at, 11.0 * at) for at, of in enumerate(plan, 1)]
     sheet = page_sheet(result_of([run(*plan), *trials]), None)
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    assert [one["label"] for one in chart.spec["data"]["values"]] == [
+    assert [one["label"] for one in vega(chart)["data"]["values"]] == [
         "10 connections (raw, small data)",
         "10 connections (aiohttp)",
         "10 connections (raw, large data)",
@@ -235,7 +236,7 @@ def test_an_own_app_names_its_best_cell_and_those_like_it() -> None:
     assert f"B{said[1:]}." in list(texts(section(sheet, "best")))
     assert sheet.title == "serve-bench run shop.py:app, run r1"
     (chart,) = every(section(sheet, "throughput").blocks, Chart)
-    labels = [one["label"] for one in chart.spec["data"]["values"]]
+    labels = [one["label"] for one in vega(chart)["data"]["values"]]
     assert labels == ["num_replicas 1", "num_replicas 2", "num_replicas 3"]
     assert "num_replicas: Ranker.num_replicas" in chart.caption
     pairs = dict(sheet.run.pairs)

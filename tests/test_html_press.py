@@ -12,6 +12,7 @@ from serve_bench.benchmarks.parts.published import press_table
 from serve_bench.benchmarks.press.summary import settings_of
 from serve_bench.cli.show import render
 from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import (
     SCRIPT,
@@ -111,7 +112,7 @@ def test_the_published_table_of_the_device_and_level_has_a_place_of_its_own() ->
     assert column(shown, "clients") == [f"{row['clients']:,}" for row in rows]
     assert column(table(sheet, "Settings"), "published best") == ["18297 (500)"]
     rates = chart(sheet, "Requests/s over clients")
-    (name,) = {one["group"] for one in rates.spec["data"]["values"]} - {"default, CPU, ERROR"}
+    (name,) = {one["group"] for one in vega(rates)["data"]["values"]} - {"default, CPU, ERROR"}
     assert name == "published, not measured here: CPU, log level 5"
     assert drawn(rates, name) == [(row["clients"], row["qps"]) for row in rows]
     noop = {name: value for name, value in PRESS_CELL.items() if name not in ("ranker", "device")}
@@ -178,7 +179,7 @@ def test_parts_of_a_bar_are_no_more_than_can_be_told_apart() -> None:
     ]
     usage = {"host": {"cores": 2, "cpu_percent": 90.0}, "processes": processes, "gpus": []}
     trial = replace(press_trial(10, 500.0), usage=usage)
-    values = chart(press_sheet(press_result(trial), None), "CPU by process").spec["data"]["values"]
+    values = vega(chart(press_sheet(press_result(trial), None), "CPU by process"))["data"]["values"]
     parts = {one["part"]: one["value"] for one in values}
     assert len(parts) == 8 and parts["the rest"] == pytest.approx(sum(range(1, 6)))
     assert parts["role 12"] == 12.0

@@ -26,6 +26,7 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
+from serve_bench.report.vega import vega
 from tests.records import AT, run
 from tests.sheet_parts import (
     SCRIPT,
@@ -107,7 +108,7 @@ def test_charts_draw_medians_with_their_intervals() -> None:
     forward = chart(sheet, "Forward and its floor")
     medians = [(one.rows, one.forward.median / 1e6) for one in lines[::2]]
     assert drawn(forward, "plain, forward") == medians
-    ratios = chart(sheet, "Time of plain").spec["data"]["values"]
+    ratios = vega(chart(sheet, "Time of plain"))["data"]["values"]
     known = [ratio for one in lines if one.kind == "tuned" for ratio in of_both(one)]
     assert [(one["value"], one["low"], one["high"]) for one in ratios] == [
         (one.median, one.low, one.high) for one in known

@@ -7,6 +7,7 @@ import pytest
 from serve_bench.benchmarks.rpc.charts import PUBLISHED
 from serve_bench.benchmarks.rpc.summary import rpc_summary
 from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
 from tests.records import failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
     SCRIPT,
@@ -70,9 +71,9 @@ def test_lines_join_worlds_where_the_x_axis_has_numbers() -> None:
     assert drawn(rates, "torch") == [
         (x, one.mean) for x, one in zip((10.0, 20.0), spreads, strict=True)
     ]
-    first = rates.spec["data"]["values"][0]
+    first = vega(rates)["data"]["values"][0]
     assert first["high"] == pytest.approx(spreads[0].mean + spreads[0].std)
-    words = chart(rpc_sheet(batches(), None), "Calls of all observers").spec["data"]["values"]
+    words = vega(chart(rpc_sheet(batches(), None), "Calls of all observers"))["data"]["values"]
     assert {one["label"] for one in words} == {"batch True", "batch False"}
 
 
@@ -80,7 +81,7 @@ def test_the_four_metrics_are_drawn_beside_the_published_example() -> None:
     for published in (False, True):
         latency = chart(rpc_sheet(golden(), None, published), "Agent latency")
         assert drawn(latency, PUBLISHED) == ([(10.0, 2.0), (20.0, 5.0)] if published else [])
-    value = latency.spec["data"]["values"][0]
+    value = vega(latency)["data"]["values"][0]
     assert (value["value"], value["low"], value["high"]) == (2.0, 2.0, 2.0)  # p50, up to p95
     titles = [one.title for one in charts(rpc_sheet(golden(), None))]
     assert {"Agent throughput", "Observer latency", "Observer throughput"} <= set(titles)

@@ -10,6 +10,7 @@ import pytest
 from serve_bench.benchmarks.scale.growth import QUANTITIES
 from serve_bench.cli.show import render
 from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
 from tests.scale_records import planned, scale_node, scale_result, scale_suite, scale_trial, usage
 from tests.sheet_parts import (
     SCRIPT,
@@ -106,7 +107,7 @@ def test_nodes_have_the_figures_of_the_json_and_a_lost_one_its_reason() -> None:
         assert cell(shown, row, "p50") == node["latency_ms"]["p50"]
         assert cell(shown, row, "failed") == sum(node["failed"].values())
     drawing = chart(scale_sheet(made, None), "Requests/s of each node")
-    assert sorted(one["value"] for one in drawing.spec["data"]["values"]) == sorted(
+    assert sorted(one["value"] for one in vega(drawing)["data"]["values"]) == sorted(
         node["rate"] for node in nodes if node["rate"] is not None
     )
 
@@ -173,7 +174,7 @@ def test_cpu_is_shown_for_one_node_and_for_each_of_several() -> None:
     suite = scale_suite()
     (of,) = planned(suite)
     one = scale_sheet(scale_result(suite, scale_trial(of, [scale_node(1, usage=usage())])), None)
-    values = chart(one, "CPU by process").spec["data"]["values"]
+    values = vega(chart(one, "CPU by process"))["data"]["values"]
     assert {item["part"]: item["value"] for item in values} == {
         "proxy": 80.0,
         "replicas": 45.0,

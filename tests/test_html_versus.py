@@ -24,6 +24,7 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
 from tests.records import ROWS
 from tests.sheet_parts import as_lines, versus_document
 from tests.test_report_versus import aa, stored, versus
@@ -62,7 +63,7 @@ def known(result: Result) -> Any:
 
 
 def drawn(chart: Chart) -> list[dict[str, Any]]:
-    return list(chart.spec["data"]["values"])
+    return list(vega(chart)["data"]["values"])
 
 
 SHEETS = {
@@ -135,7 +136,7 @@ def test_single_rounds_are_drawn_as_they_lie() -> None:
     line = told["rows"][0]["metrics"]["throughput"]
     expected = [line["b_by_round"][at] / line["a_by_round"][at] for at in "1234"]
     assert [one["value"] for one in drawn(chart)] == pytest.approx(expected)
-    band = chart.spec["layer"][0]["data"]["values"]
+    band = vega(chart)["layer"][0]["data"]["values"]
     assert band == [{"low": 0.95, "high": 1.05, "one": 1}]
 
 

@@ -22,6 +22,7 @@ from serve_bench.core.result import (
     Trial,
     result_of,
 )
+from serve_bench.report.vega import vega
 from tests.records import AT
 from tests.sheet_parts import as_lines, load_sheet, texts
 from tests.test_html_page import every, names, section
@@ -149,11 +150,11 @@ def test_a_load_that_was_broken_off_is_counted_to_its_end() -> None:
 
 def test_the_curves_of_an_open_loop_are_of_its_three_times() -> None:
     (chart,) = every(section(sheet(open_loop()), "latency").blocks, Chart)
-    values = chart.spec["data"]["values"]
+    values = vega(chart)["data"]["values"]
     assert {one["group"] for one in values} == {"latency", "service time", "send lag"}
     assert all(one["value"] > 0 for one in values)
     (closed,) = every(section(sheet(trial()), "latency").blocks, Chart)
-    assert {one["group"] for one in closed.spec["data"]["values"]} == {"latency"}
+    assert {one["group"] for one in vega(closed)["data"]["values"]} == {"latency"}
 
 
 def test_of_another_program_its_own_percentiles_are_shown() -> None:
@@ -256,7 +257,7 @@ def test_cpu_of_the_load_of_a_serve_beside_it_and_of_the_host_is_said() -> None:
         "the load 40 % of a core; all that runs on the host 150 % of 200 %"
     )
     (chart,) = every(section(sheet(shown), "cpu").blocks, Chart)
-    assert [one["value"] for one in chart.spec["data"]["values"]] == [40.0]
+    assert [one["value"] for one in vega(chart)["data"]["values"]] == [40.0]
     proxy = {"pid": 2, "role": "proxy", "title": "proxy", "cpu_percent": 70.0}
     beside = facts(trial(usage=used(150.4, 40.0, proxy)))
     assert "the load 40 % of a core, the Serve 70 %; all that runs" in beside["CPU"]

@@ -224,14 +224,14 @@ def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
     assert "x failed: launch of serve: serve did not start" in text
     small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
     assert "serve - - - - - - - - ! not measured" in flat(small)
-    torch, _, ray = large.partition("\nray")
+    torch, _, ray = large.partition("\n  ray")
     assert "! " not in torch
     for said in (
         "! broken off: 3 whole episodes kept",
         "x failed: observer 7 (pid 4321) ended: signal 9",
         "! unsteady-warmup: the rate had not settled after 0.5 s",
     ):
-        assert said in flat(ray.partition("\nserve")[0]), said
+        assert said in flat(ray.partition("\n  serve")[0]), said
 
 
 def test_what_was_asked_and_what_ran_is_said() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.result import (
     Better,
@@ -59,17 +60,6 @@ class Spread:
     windows: int
     launches: int
     launch_std: float | None
-
-
-class LowerBound(float):
-    """A figure of which only this is known, that it is at least so much: some of what it is made of
-    was given up before it ended. It stays one in another unit, and forms show it as `> 5,245`."""
-
-    def __truediv__(self, other: float) -> LowerBound:
-        return LowerBound(float(self) / other)
-
-    def __mul__(self, other: float) -> LowerBound:
-        return LowerBound(float(self) * other)
 
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:

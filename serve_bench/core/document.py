@@ -6,10 +6,12 @@ every text. Each kind of run is a list of sections, and looks like the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+from serve_bench.core.charts import Chart as Chart
 
 Tone: TypeAlias = Literal["plain", "good", "bad", "doubt", "quiet"]
 """What a colour says, never alone: `good` and `bad` are verdicts, `doubt` a warning, `quiet` what
@@ -136,18 +138,6 @@ class Table:
                 every = tuple(doubt for _, doubts in pairs for doubt in doubts)
                 pairs = [(row, ()) for row, _ in pairs[:-1]] + [(pairs[-1][0], every)]
             yield group, pairs
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart. `spec`: Vega-Lite without sizes, colours of the frame, or fonts, which the page sets
-    for light, dark and print; its data stand inside it (`data.values`). `words`: what it shows, for
-    whoever cannot see it. `caption` stands under it."""
-
-    title: str
-    spec: Mapping[str, Any]
-    words: str
-    caption: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ import pytest
 from serve_bench.core.document import Chart, Document, Section
 from serve_bench.report.html.blocks import Folder, Kept
 from serve_bench.report.html.frame import bundle, html_text
-from tests.html_sample import sheet
+from serve_bench.report.vega import vega
+from tests.html_sample import chart, sheet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -203,8 +204,20 @@ def test_light_and_dark_change_by_the_button_without_drawing_anew(tmp_path: Path
     assert first[1] != second[1] and first[2] != second[2]
 
 
-def test_a_chart_that_cannot_be_drawn_says_so_in_words(tmp_path: Path) -> None:
-    spoiled = Chart("spoiled", {"mark": {"type": "no such mark"}}, "Rises from 1 to 2.")
+def drawn_as(spec: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> Chart:
+    """A chart for which a page gets this Vega-Lite."""
+    one = replace(chart("drawn otherwise"), words=words)
+    monkeypatch.setattr(
+        "serve_bench.report.html.blocks.vega", lambda of: spec if of is one else vega(of)
+    )
+    return one
+
+
+def test_a_chart_that_cannot_be_drawn_says_so_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"mark": {"type": "no such mark"}}
+    spoiled = drawn_as(spec, "Rises from 1 to 2.", monkeypatch)
     act = """done({drawn: places().map(function (one) { return one.dataset.drawn; }),
       said: places()[0].textContent});"""
     told, console = seen(tmp_path, written(tmp_path, with_chart(spoiled), act=act))
@@ -214,10 +227,10 @@ def test_a_chart_that_cannot_be_drawn_says_so_in_words(tmp_path: Path) -> None:
 
 
 def test_no_chart_can_ask_the_network_even_if_it_wants_to(
-    tmp_path: Path, asked: tuple[str, list[str]]
+    tmp_path: Path, asked: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, paths = asked
-    asking = Chart("asking", {"data": {"url": url}, "mark": "bar"}, "Nothing.")
+    asking = drawn_as({"data": {"url": url}, "mark": "bar"}, "Nothing.", monkeypatch)
     states = "done(places().map(function (one) { return one.dataset.drawn; }));"
     told, console = seen(tmp_path, written(tmp_path, with_chart(asking), act=states))
     assert paths == []

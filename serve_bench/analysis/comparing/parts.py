@@ -17,6 +17,7 @@ from typing import Final, Literal
 from serve_bench.analysis.comparing.values import Doubt, Letter
 from serve_bench.analysis.comparison import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
+from serve_bench.core.figures import ratio_text as ratio_text
 from serve_bench.core.result import Better, JsonObject, Launch, Run, cell_slug
 
 GATE: Final = (MAIN,)
@@ -206,19 +207,6 @@ class Comparing:
 
 IN_THE_VERDICT = ("client-bound", "errors", "interrupted", "worker-failed", "steal")
 """Doubts that are named in the sentence of the verdict itself."""
-
-
-def ratio_text(value: float | None) -> str:
-    """A ratio with the digits that its size allows: `0.912`, `1.004`, `11.8`, `1,240`."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "inf"
-    if value >= 100:
-        return f"{value:,.0f}"
-    if value >= 10:
-        return f"{value:.1f}"
-    return f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"
 
 
 def ends(interval: Interval | None) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import Line, LowerBound, Spread
 from serve_bench.analysis.verdict import Verdict, prevailing
+from serve_bench.core.figures import decimals as decimals
+from serve_bench.core.figures import number as number
 from serve_bench.core.result import JsonObject
 
 #: Of the processes that `load` samples, its own; the others are of the Serve that answers.
@@ -54,11 +56,6 @@ def cell_title(cell: JsonObject) -> str:
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A figure with about so many digits and thousands apart; `-` where there is none."""
-    return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
-
-
 def latency(value_ms: float | None) -> str:
     """Milliseconds with the three digits that a histogram holds (its error is 0.05 %); `> 5,245`
     where no more is known than that it is above."""
@@ -73,12 +70,6 @@ def bounded_number(value: float | None, digits: int = 4) -> str:
 def bound_sign(value: float | None) -> str:
     """What stands before a figure that is only a lower bound."""
     return "> " if isinstance(value, LowerBound) else ""
-
-
-def decimals(value: float, digits: int = 4) -> int:
-    """Decimals that give about so many digits; with 3: 1234 -> 0, 12.3 -> 1, 0.123 -> 3."""
-    before_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    return max(0, digits - before_point)
 
 
 def mean_and_std(spread: Spread | None) -> str:

@@ -35,6 +35,7 @@ from serve_bench.core.document import (
     with_charts,
 )
 from serve_bench.core.errors import visible
+from serve_bench.report.vega import vega
 
 # --------------------------------------------------------------------------------------------------
 # What of a run's folder is put into its page, and what is only linked.
@@ -226,7 +227,7 @@ class Pen:
 
     def _chart(self, chart: Chart) -> str:
         name = f"{self.prefix}chart-{len(self.charts) + 1}"
-        self.charts[name] = chart.spec
+        self.charts[name] = vega(chart)
         words = escape(chart.words)
         caption = f"<figcaption>{words_of(chart.caption)}</figcaption>" if chart.caption else ""
         return (

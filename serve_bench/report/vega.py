@@ -1,20 +1,21 @@
-"""What the charts share: their data, how figures are written on them, axes, legends, the frame.
+"""Vega-Lite made of charts: the same kinds for all runs, for a page and for a picture.
 
-Rule: a chart is Vega-Lite data and no look: series take their colours from the range `category` of
-the page's configuration, words and rules from its styles (frame.py has both). Texts stand in
-data, never in an expression: field names are our own.
+Rule: pure. Figures stay numbers and stand in `spec["data"]["values"]`; every chart is read without
+colour too (shapes, labels, gaps), and at widths of 340 to 1,100 pixels. Series take their colours
+from the range `category` of the configuration (theme.py), words and rules from its styles. Texts
+stand in data, never in an expression: field names are our own.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
-from serve_bench.benchmarks.parts.texts import number
-from serve_bench.core.document import Chart
+from serve_bench.core.charts import Bars, Chart, Dots, Lines, Point, Ratio, Ratios, Share
+from serve_bench.core.figures import number, ratio_text
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -34,71 +35,212 @@ NAME_LIMIT: Final = 280
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
 
+VERDICTS: Final = {
+    "regressed": ("#d1570c", "triangle-down"),
+    "improved": ("#0c8f6e", "triangle-up"),
+    "same": ("#3a82c0", "circle"),
+    "inconclusive": ("#858c96", "diamond"),
+}
+"""Colour and shape of each verdict. The hues are those of Okabe and Ito, told apart by people of
+any colour vision; each has a contrast of 3 or more with a white and with a dark page (WCAG
+1.4.11)."""
 
-@dataclass(frozen=True)
-class Point:
-    """A figure of a row: `label` names the row, `group` what is held against each other (variants,
-    say). `low` and `high` are the ends of its interval, where there is one."""
+DOT: Final = {"type": "point", "filled": True, "size": 75, "opacity": 1}
 
-    label: str
-    group: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Share:
-    """A part of a bar. `label` names the bar, `part` what took so much (a process, a layer); `note`
-    stands under the bar, such as what limited the row: of one part of the bar, or of all."""
-
-    label: str
-    part: str
-    value: float
-    note: str = ""
+SAID: Final = 0.12
+"""A part that takes such a share of the longest bar has its figure in it; less has no room."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step of a ladder: `x` clients (replicas, bytes), a figure and the ends of its interval."""
+def vega(chart: Chart, width: int | None = None) -> Spec:
+    """A chart as Vega-Lite: as wide as its place in a page, or so many pixels."""
+    match chart.drawing:
+        case Dots():
+            spec = _dots(chart.drawing, width)
+        case Ratios():
+            spec = _ratios(chart.drawing, width)
+        case Bars():
+            spec = _bars(chart.drawing, width)
+        case Lines():
+            from serve_bench.report.vega_lines import lines
 
-    x: float
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place on the x axis of a ladder that has a name: a knee, a collapse."""
-
-    x: float
-    words: str
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """B/A of a metric of a row, with its interval and its verdict: regressed, improved, same or
-    inconclusive. `high` may be infinite."""
-
-    label: str
-    metric: str
-    ratio: float
-    low: float
-    high: float
-    word: str
+            spec = lines(chart.drawing, width)
+    whole: Spec = {"description": chart.words, "width": width or "container", **spec}
+    if width is None:
+        whole["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return whole
 
 
-def chart(title: str, spec: Spec, words: str, caption: str, height: int) -> Chart:
-    """The part of the page: as wide as its place, so many pixels high, described by `words`."""
-    whole = {
-        "description": words,
-        "width": "container",
-        "height": height,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        **spec,
+# --------------------------------------------------------------------------------------------------
+# Dots with their intervals: figures of rows by group, and ratios of A and B by verdict.
+
+
+def _dots(chart: Dots, width: int | None) -> Spec:
+    points, unit = chart.points, chart.unit
+    rows = Rows([(one.label, "") for one in points])
+    ends = [end for one in points for end in (one.value, one.low, one.high) if end is not None]
+    log = wide(ends)
+    values = [
+        finite(
+            {
+                "line": rows.keys[at],
+                **asdict(points[at]),
+                "shown": shown(points[at].value, unit),
+                "between": _between(points[at], unit),
+            }
+        )
+        for at in rows.order
+    ]
+    x = axis("value", unit, ends_of(ends, log), log)
+    look = by_group(ordered(one.group for one in points), width, beside=rows.beside)
+    fields = (("label", "row"), ("group", "group"), ("shown", unit), ("between", "interval"))
+    layers = [
+        *rows.words(),
+        interval_rule(x, "low", "high", look["color"], rows.y),
+        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
+        figures_column([one["shown"] for one in values], rows.y),
+    ]
+    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+
+
+def _between(point: Point, unit: str) -> str:
+    if point.low is None or point.high is None:
+        return "-"
+    return f"{shown(point.low, unit)} to {shown(point.high, unit)}"
+
+
+def _ratios(chart: Ratios, width: int | None) -> Spec:
+    ratios, threshold = chart.ratios, chart.threshold
+    rows = Rows([(one.label, one.metric) for one in ratios])
+    ends = [end for one in ratios for end in (one.ratio, one.low, one.high) if 0 < end < math.inf]
+    low, high = min(*ends, 1 - threshold), max(*ends, 1 + threshold)
+    beyond = (high / low) ** 0.04
+    low, high = low / beyond, high * beyond
+    values = [_ratio(ratios[at], rows.keys[at], low, high) for at in rows.order]
+    x = axis("ratio", "B/A", (low, high), True)
+    x["axis"]["labelExpr"] = f"{PLAIN} + ' x'"
+    used = [word for word in VERDICTS if any(one.word == word for one in ratios)]
+    look: Spec = {
+        channel: {
+            "field": "word",
+            "type": "nominal",
+            "scale": {"domain": used, "range": [VERDICTS[word][at] for word in used]},
+            "legend": legend_of(used, width, rows.beside),
+        }
+        for at, channel in enumerate(("color", "shape"))
     }
-    return Chart(title=title, spec=whole, words=words, caption=caption)
+    fields = (
+        *(("label", "row"), ("metric", "metric"), ("shown", "B/A")),
+        *(("between", "interval"), ("word", "verdict")),
+    )
+    layers = [
+        *_around_one(rows, x, threshold),
+        *rows.words(),
+        interval_rule(x, "from", "to", look["color"], rows.y),
+        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
+        figures_column([one["shown"] for one in values], rows.y),
+    ]
+    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+
+
+def _ratio(one: Ratio, line: str, low: float, high: float) -> Spec:
+    return finite(
+        {
+            "line": line,
+            **asdict(one),
+            "from": max(one.low, low),
+            "to": min(one.high, high),
+            "shown": f"{ratio_text(one.ratio)} x",
+            "between": f"{ratio_text(one.low)} to {ratio_text(one.high)}",
+        }
+    )
+
+
+def _around_one(rows: Rows, x: Spec, threshold: float) -> list[Spec]:
+    """The band and the rule of 1, line by line, so that neither goes through the words between."""
+    band = [
+        {"line": key, "from": 1 - threshold, "to": 1 + threshold, "one": 1} for key in rows.keys
+    ]
+    return [
+        {
+            "data": {"values": band},
+            "mark": {"type": "rect", "style": "band"},
+            "encoding": {"y": rows.y, "x": {**x, "field": "from"}, "x2": {"field": "to"}},
+        },
+        {
+            "data": {"values": band},
+            "mark": {"type": "tick", "style": "mark", "thickness": 1, "bandSize": LINE},
+            "encoding": {"y": rows.y, "x": {**x, "field": "one"}},
+        },
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Bars made of parts, such as the CPU of each process.
+
+
+def _bars(chart: Bars, width: int | None) -> Spec:
+    shares, unit = chart.shares, chart.unit
+    parts = ordered(one.part for one in shares)
+    labels = ordered(one.label for one in shares)
+    bars = [[one for one in shares if one.label == label] for label in labels]
+    notes = [" ".join(ordered(one.note for one in bar if one.note)) for bar in bars]
+    rows = Rows([(label, "") for label in labels], notes)
+    sums = [sum(one.value for one in bar) for bar in bars]
+    longest = max(sums) or 1.0
+    # Behind the longest bar there is room for its sum.
+    x = axis("start", unit, (0.0, 1.16 * longest), False)
+    values = [
+        datum
+        for key, bar in zip(rows.keys, bars, strict=True)
+        for datum in _bar(key, sorted(bar, key=lambda one: parts.index(one.part)), unit)
+    ]
+    totals = [
+        {"line": key, "total": total, "shown": shown(total, unit)}
+        for key, total in zip(rows.keys, sums, strict=True)
+    ]
+    place = {"y": rows.y, "x": x, "x2": {"field": "end"}}
+    look = by_group(parts, width, ("color",), beside=rows.beside)
+    fields = tooltip(("label", "row"), ("part", "part"), ("shown", unit))
+    figure = {"y": rows.y, "text": {"field": "shown"}}
+    layers: list[Spec] = [
+        *rows.words(),
+        {
+            # A pixel is left free at the end of each part: parts are told apart without colour.
+            "mark": {"type": "bar", "height": LINE - 4, "x2Offset": -1},
+            "encoding": {**place, **look, "tooltip": fields},
+        },
+        {
+            "transform": [{"filter": f"datum.value >= {SAID * longest!r}"}],
+            "mark": {"type": "text", "style": "segment", "tooltip": None},
+            "encoding": {**figure, "x": {**x, "field": "middle"}},
+        },
+        {
+            "data": {"values": totals},
+            "mark": {"type": "text", "style": "value", "align": "left", "dx": 5},
+            "encoding": {**figure, "x": {**x, "field": "total"}},
+        },
+    ]
+    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+
+
+def _bar(key: str, bar: Sequence[Share], unit: str) -> Iterator[Spec]:
+    """The parts of a bar, one behind the other."""
+    at = 0.0
+    for one in bar:
+        yield {
+            "line": key,
+            "group": one.part,
+            **asdict(one),
+            "shown": shown(one.value, unit),
+            "start": at,
+            "middle": at + one.value / 2,
+            "end": at + one.value,
+        }
+        at += one.value
+
+
+# --------------------------------------------------------------------------------------------------
+# What the charts share: how figures are written on them, axes, legends.
 
 
 def shown(value: float, unit: str) -> str:
@@ -113,8 +255,8 @@ def shown(value: float, unit: str) -> str:
 
 def wide(values: Iterable[float]) -> bool:
     """Whether the values need a log axis; zero and less have no place on one."""
-    found = list(values)
-    return min(found) > 0 and max(found) / min(found) >= WIDE
+    every = list(values)
+    return min(every) > 0 and max(every) / min(every) >= WIDE
 
 
 def axis(field: str, title: str, ends: tuple[float, float], log: bool, most: int = 6) -> Spec:
@@ -144,16 +286,16 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     """At most so many round numbers between the ends of a log axis, as many as there may be."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for digits in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
-        found = [
+        ticks = [
             place
             for power in range(first, last + 1)
             for digit in digits
             if low <= (place := round_to(digit * 10.0**power)) <= high
         ]
-        if len(found) <= most:
+        if len(ticks) <= most:
             break
-    found = found[:: math.ceil(len(found) / most)] if found else found
-    return found if len(found) > 2 else _even_ticks(low, high, most)
+    ticks = ticks[:: math.ceil(len(ticks) / most)] if ticks else ticks
+    return ticks if len(ticks) > 2 else _even_ticks(low, high, most)
 
 
 def _even_ticks(low: float, high: float, most: int) -> list[float]:
@@ -174,34 +316,41 @@ def round_to(value: float) -> float:
 
 def by_group(
     groups: Sequence[str],
+    width: int | None,
     channels: Sequence[str] = ("color", "shape"),
     *,
     beside: float = 0.0,
     above: int = 0,
 ) -> Spec:
     """Colour and shape by the field `group`, in the order given; one group needs no legend.
-    `beside` and `above`: as in legend_of."""
-    scale = {"domain": list(groups)}
-    legend = legend_of(groups, beside, above) if len(groups) > 1 else None
+    `width`, `beside` and `above`: as in legend_of."""
+    legend = legend_of(groups, width, beside, above) if len(groups) > 1 else None
     return {
-        channel: {"field": "group", "type": "nominal", "scale": scale, "legend": legend}
+        channel: {
+            "field": "group",
+            "type": "nominal",
+            "scale": {"domain": list(groups)},
+            "legend": legend,
+        }
         for channel in channels
     }
 
 
-def legend_of(names: Sequence[str], beside: float = 0.0, above: int = 0) -> Spec:
+def legend_of(names: Sequence[str], width: int | None, beside: float = 0.0, above: int = 0) -> Spec:
     """A legend over the plot, in as many columns as its place has room for.
 
-    `beside`: pixels of what stands to the left of the plot, `above`: between it and the legend. A
-    place that is not known (a chart outside a page) counts as a phone.
+    `width`: pixels of the chart, None where its place in a page decides (one that is not known
+    counts as a phone); `beside`: pixels of what stands to the left of the plot, `above`: between it
+    and the legend.
     """
     longest = min(NAME_LIMIT, CHARACTER * max(len(name) for name in names)) + 36
     room = f"(containerSize()[0] || {PHONE}) - {beside:.0f}"
+    columns: Any = {"expr": f"max(1, floor(({room}) / {longest:.0f}))"}
     return {
         "title": None,
         "orient": "top",
         "direction": "horizontal",
-        "columns": {"expr": f"max(1, floor(({room}) / {longest:.0f}))"},
+        "columns": columns if width is None else max(1, math.floor(width / longest)),
         "labelLimit": NAME_LIMIT,
         "symbolOpacity": 1,
         "offset": 10 + above,

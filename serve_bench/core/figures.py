@@ -1,0 +1,40 @@
+"""Figures as short texts, the same in every form of report and in every chart."""
+
+from __future__ import annotations
+
+import math
+
+
+class LowerBound(float):
+    """A figure of which only this is known, that it is at least so much: some of what it is made of
+    was given up before it ended. It stays one in another unit, and forms show it as `> 5,245`."""
+
+    def __truediv__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) / other)
+
+    def __mul__(self, other: float) -> LowerBound:
+        return LowerBound(float(self) * other)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure with about so many digits and thousands apart; `-` where there is none."""
+    return "-" if value is None else f"{value:,.{decimals(value, digits)}f}"
+
+
+def decimals(value: float, digits: int = 4) -> int:
+    """Decimals that give about so many digits; with 3: 1234 -> 0, 12.3 -> 1, 0.123 -> 3."""
+    before_point = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return max(0, digits - before_point)
+
+
+def ratio_text(value: float | None) -> str:
+    """A ratio with the digits that its size allows: `0.912`, `1.004`, `11.8`, `1,240`."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "inf"
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"

@@ -1,0 +1,245 @@
+"""Charts of lines as Vega-Lite: percentile curves, figures over time, over a growing load.
+
+Rule: every point was measured, lines only join them. Where points are many, some of them carry the
+shape that tells the series apart without its colour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from serve_bench.core.charts import Lines, Mark, Step, XScale
+from serve_bench.core.figures import LowerBound
+from serve_bench.report.vega import (
+    CHARACTER,
+    PHONE,
+    Spec,
+    axis,
+    by_group,
+    ends_of,
+    finite,
+    harmless,
+    round_to,
+    wide,
+)
+
+HEIGHT: Final = 260
+"""Pixels of a chart of lines, without its legend."""
+
+FEW: Final = 24
+"""Points of a line that all get a shape; of more, about a dozen do."""
+
+MARK_LINE: Final = 14
+"""Pixels of a line of the words of a mark."""
+
+PLOT: Final = 280.0
+"""Pixels of the width of a plot on a phone."""
+
+SHARES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+"""Where the axis of percentiles has its ticks."""
+
+ARROW: Final[Spec] = {
+    **{"type": "point", "shape": "triangle-up", "filled": False, "size": 50, "opacity": 1},
+    "yOffset": -9,
+}
+"""Over a figure that is only a lower bound."""
+
+
+def lines(chart: Lines, width: int | None) -> Spec:
+    """The height, the data and the layers of a chart of lines."""
+    values = [
+        datum
+        for name, steps in chart.series.items()
+        for datum in _values(name, steps, chart.x_scale, len(chart.series))
+    ]
+    every = [float(one["value"]) for one in values]
+    steps = [step for line in chart.series.values() for step in line]
+    every += [end for one in steps for end in (one.low, one.high) if end is not None]
+    every += chart.band or ()
+    log = wide(every) if chart.log_y is None else chart.log_y
+    if log:
+        every = [one for one in every if 0 < one < math.inf]
+    places = sorted({*(one["x"] for one in values), *(one.x for one in chart.marks)})
+    x = _x_axis(chart, places)
+    y = axis("value", chart.unit, ends_of(every, log), log)
+    layers = [
+        *([] if chart.band is None else _band(chart.band, y)),
+        *_marks(chart.marks, x, places, chart.x_scale == "log"),
+        *_layers(chart, values, x, y, width),
+    ]
+    return {"height": HEIGHT, "data": {"values": values}, "layer": layers}
+
+
+def _values(name: str, steps: Sequence[Step], x_scale: XScale, series: int) -> Iterator[Spec]:
+    """The data of a line. A point has `dot` where it carries the shape of its series: all of a
+    load, else all of few; the many points of a line that is alone have none."""
+    load = x_scale in ("linear", "log")
+    ordered = sorted(steps, key=lambda step: step.x) if load else steps
+    few = load or len(steps) <= FEW
+    every = 1 if few else math.ceil(len(steps) / 12)
+    for at, step in enumerate(ordered):
+        datum = finite({"group": name, **asdict(step)})
+        if x_scale == "share":
+            datum |= {"x": _nines(step.x), "share": step.x}
+        if at % every == 0 and (few or series > 1):
+            datum["dot"] = True
+        if isinstance(step.value, LowerBound):
+            datum["least"] = True
+        yield datum
+
+
+def _nines(share: float) -> float:
+    """Where a share stands: each further nine takes the same room on a log axis."""
+    return round_to(1 / (1 - share))
+
+
+def _x_axis(chart: Lines, places: Sequence[float]) -> Spec:
+    if chart.x_scale == "time":
+        return axis("x", chart.x_name, (0.0, 1.01 * places[-1] or 1.0), False, most=7)
+    if chart.x_scale == "share":
+        beyond = (places[-1] / places[0]) ** 0.02 if places[0] < places[-1] else 2.0
+        ends = (places[0] / beyond, places[-1] * beyond)
+        return {
+            "field": "x",
+            "type": "quantitative",
+            "title": chart.x_name,
+            "scale": {"type": "log", "domain": list(ends), "nice": False},
+            "axis": {
+                "values": [at for at in map(_nines, SHARES) if ends[0] <= at <= ends[1]],
+                "labelExpr": "format(100 - 100 / datum.value, '.9~g') + ' %'",
+                "labelOverlap": "greedy",
+            },
+        }
+    log = chart.x_scale == "log"
+    x = axis("x", chart.x_name, _around(places, log), log)
+    steps = {step.x for line in chart.series.values() for step in line}
+    x["axis"]["values"] = _ticks(sorted(steps), log)
+    return x
+
+
+def _tooltip(chart: Lines) -> list[Spec]:
+    """What is said of a point under the pointer: its series, its place, its figure."""
+    place = {
+        "share": ("share", "share", ".9~%"),
+        "time": ("x", "second", ".4~r"),
+    }.get(chart.x_scale, ("x", chart.x_name, ",~r"))
+    figure = (
+        ("value", "ms", ",.3~r") if chart.x_scale == "share" else ("value", chart.unit, ",.4~r")
+    )
+    group = [{"field": "group", "type": "nominal", "title": "series"}]
+    return [
+        *(group if len(chart.series) > 1 else []),
+        *(
+            {"field": field, "type": "quantitative", "title": harmless(name), "format": form}
+            for field, name, form in (place, figure)
+        ),
+    ]
+
+
+def _layers(
+    chart: Lines, values: Sequence[Spec], x: Spec, y: Spec, width: int | None
+) -> Iterator[Spec]:
+    """Lines, the intervals of their points, shapes at the points that have `dot`, arrows over those
+    that are only lower bounds."""
+    above = MARK_LINE * len(chart.marks) + 4 * bool(chart.marks)
+    look = by_group(list(chart.series), width, beside=PHONE - PLOT, above=above)
+    place = {"x": x, "y": y, "color": look["color"]}
+    whole = {**place, "shape": look["shape"], "tooltip": _tooltip(chart)}
+    yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": place}
+    if any(one.get("low") is not None and one.get("high") is not None for one in values):
+        ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        known = {"filter": "isValid(datum.low) && isValid(datum.high)"}
+        rule = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6}
+        yield {"transform": [known], "mark": rule, "encoding": {**place, **ends}}
+    shape = {"type": "point", "filled": True, "size": 50, "opacity": 1}
+    yield {"transform": [{"filter": "datum.dot"}], "mark": shape, "encoding": whole}
+    if not all(one.get("dot") for one in values):  # under the pointer they speak too
+        unseen = {"type": "point", "size": 50, "opacity": 0}
+        yield {"transform": [{"filter": "!datum.dot"}], "mark": unseen, "encoding": whole}
+    if any("least" in one for one in values):
+        yield {"transform": [{"filter": "datum.least"}], "mark": ARROW, "encoding": place}
+
+
+def _around(places: Sequence[float], log: bool) -> tuple[float, float]:
+    """The ends of the x axis of a load, a little beyond its steps."""
+    first, last = places[0], places[-1]
+    if log:
+        beyond = (last / first) ** 0.04 if last > first else 2.0
+        return first / beyond, last * beyond
+    beyond = 0.04 * (last - first) or 1.0
+    return first - beyond, last + beyond
+
+
+def _ticks(places: Sequence[float], log: bool) -> list[float]:
+    """The steps, but for those whose numbers would touch: one takes about a ninth of the axis. The
+    last is always named."""
+    at = [math.log(place) if log else place for place in places]
+    apart = (at[-1] - at[0]) / 9
+    kept: list[int] = []
+    for one in range(len(places)):
+        if not kept or at[one] - at[kept[-1]] >= apart:
+            kept.append(one)
+    last = len(places) - 1
+    if kept[-1] != last:
+        kept = [one for one in kept if at[last] - at[one] >= apart] + [last]
+    return [places[one] for one in kept]
+
+
+def _marks(marks: Sequence[Mark], x: Spec, places: Sequence[float], log: bool) -> Iterator[Spec]:
+    """Rules, and their words over the plot. All words stand on one side of their rule, and the
+    farther from that side's end a rule is, the higher: so no rule goes through other words."""
+    left = _left_has_room(marks, places, log)
+    for at, mark in enumerate(sorted(marks, key=lambda one: one.x if left else -one.x)):
+        own: Spec = {"data": {"values": [asdict(mark)]}}
+        up = -8 - MARK_LINE * at
+        yield {
+            **own,
+            "mark": {"type": "rule", "style": "mark", "strokeDash": [4, 3]},
+            "encoding": {"x": x, "y": {"value": up - 5}, "y2": {"value": HEIGHT}},
+        }
+        yield {
+            **own,
+            "mark": {
+                "type": "text",
+                "style": "note",
+                "align": "right" if left else "left",
+                "dx": -4 if left else 4,
+            },
+            "encoding": {"x": x, "y": {"value": up}, "text": {"field": "words"}},
+        }
+
+
+def _band(around: tuple[float, float], y: Spec) -> list[Spec]:
+    """A band over the whole width, and the rule of 1."""
+    own: Spec = {"data": {"values": [{"low": around[0], "high": around[1], "one": 1}]}}
+    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    return [
+        {**own, "mark": {"type": "rect", "style": "band"}, "encoding": ends},
+        {
+            **own,
+            "mark": {"type": "rule", "style": "mark"},
+            "encoding": {"y": {**y, "field": "one"}},
+        },
+    ]
+
+
+def _left_has_room(marks: Sequence[Mark], places: Sequence[float], log: bool) -> bool:
+    """Whether on a phone the words of the marks lack less room to the left than to the right."""
+    first, last = places[0], places[-1]
+    if first == last:
+        return False
+
+    def part(place: float) -> float:
+        return (
+            math.log(place / first) / math.log(last / first)
+            if log
+            else ((place - first) / (last - first))
+        )
+
+    ends = [(part(one.x) * PLOT, CHARACTER * len(one.words)) for one in marks]
+    lack_left = max((long - at for at, long in ends), default=0.0)
+    lack_right = max((at + long - PLOT for at, long in ends), default=0.0)
+    return lack_left < lack_right
