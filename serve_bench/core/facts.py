@@ -573,7 +573,7 @@ Group: TypeAlias = Mapping[str, Signed] | Literal["stale"]
 
 
 class ServeMetricsFacts(TypedDict, total=False):
-    """What Serve's own metrics grew by: observing/serve_metrics.py."""
+    """What Serve's own metrics grew by: observing/inside.py."""
 
     status: str
     why: str

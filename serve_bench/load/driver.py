@@ -334,7 +334,7 @@ class _Drive:
 # Two targets in turn, in slices of time: the least noisy way to compare them.
 #
 # Rule: one worker holds the connections of both, so that both are treated alike; which slice comes
-# first is drawn for each pair. Comparing the rates is `statistics`'s affair.
+# first is drawn for each pair. The rates are compared in analysis/statistics.py.
 
 
 def drive_slices(

@@ -1,6 +1,6 @@
 """A load with a count, run by an engine in this process: quick, since no worker is started.
 
-What it leaves out (workers, driver, warm-up) has tests of its own in test_load.py.
+What it leaves out (workers, driver, warm-up) has tests of its own in test_drive.py.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from serve_bench.core.result import Trial
 # names two signs of a service at its limit: the router's count of requests stays constant while the
 # load increases, and the processing latency climbs as queries queue up. Rule: only loads of the
 # same client are compared. The client's requests stand for the router's, which count as fresh only
-# when they are the same (observing/serve_metrics.py); without Serve's metrics the client's latency
+# when they are the same (observing/inside.py); without Serve's metrics the client's latency
 # stands for that of processing, and the symptom says so.
 
 Sign: TypeAlias = Literal["constant requests", "climbing latency"]
