@@ -1,4 +1,4 @@
-"""What doctor found, as text for people and as JSON for programs.
+"""The findings of doctor, as text for people and as JSON for programs.
 
 Rule: a status is a word first; colour only repeats it. Lines are at most `width` characters, but
 for single long words: a path or a command is there to be copied.
@@ -60,17 +60,17 @@ def _lines(finding: Finding, names: int, width: int, color: bool) -> Iterator[st
 
 
 def _summary(sections: Sequence[Section]) -> str:
-    found = counts(sections)
-    told = []
+    tally = counts(sections)
+    parts = []
     for status in STATUSES:
-        number = found[status]
+        number = tally[status]
         if number or status in ("ok", "warning", "failure"):
-            told.append(f"{number} {status if number == 1 else _PLURAL.get(status, status)}")
+            parts.append(f"{number} {status if number == 1 else _PLURAL.get(status, status)}")
     if not fit(sections):
-        return f"{', '.join(told)}: nothing can be measured before the failures are mended"
-    if found["warning"]:
-        return f"{', '.join(told)}: fit to measure on, with the doubts above"
-    return f"{', '.join(told)}: fit to measure on"
+        return f"{', '.join(parts)}: nothing can be measured before the failures are mended"
+    if tally["warning"]:
+        return f"{', '.join(parts)}: fit to measure on, with the doubts above"
+    return f"{', '.join(parts)}: fit to measure on"
 
 
 def data(sections: Sequence[Section], host: dict[str, Any]) -> str:
