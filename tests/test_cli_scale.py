@@ -103,7 +103,7 @@ def test_too_many_replicas_are_refused_with_the_largest_that_fits(
     line: str, message: str, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = BASE_BYTES + 7 * REPLICA_BYTES
-    monkeypatch.setattr(scale_needs, "free_bytes", lambda: free)
+    monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: free)
     refuses(f"scale {line}", message)
 
 

@@ -157,7 +157,7 @@ def test_what_measures_is_planned(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
-    monkeypatch.setattr(scale_needs, "free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: 1 << 40)
     words = [word for word in flagged(line) if word != "--dry-run"]
     if "--resume" in words:
         store_begun(Path(words[words.index("--resume") + 1]))

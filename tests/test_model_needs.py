@@ -90,7 +90,7 @@ def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch
     suite = read_suite({"app": "press", "cell": shape}, "x.toml")
     assert [cell["device"] for cell in with_device(suite).cells] == ["cpu"]
     huge = read_suite({"app": "press", "cell": {**shape, "table_rows": 10_000_000}}, "x.toml")
-    monkeypatch.setattr("serve_bench.runner.model_needs._free_bytes", lambda: 1_500_000_000)
+    monkeypatch.setattr("serve_bench.runner.model_needs.free_memory_bytes", lambda: 1_500_000_000)
     with pytest.raises(BadInput, match=r"a ranker replica takes about 1\.8 GB"):
         with_device(huge)
     without = read_suite({"app": "press_noop", "cell": {"sparse_features": 2}}, "x.toml")

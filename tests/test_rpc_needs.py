@@ -23,6 +23,7 @@ from serve_bench.benchmarks.rpc.backend import (
 )
 from serve_bench.benchmarks.rpc.request import RpcSuite, World
 from serve_bench.core.errors import BadInput
+from serve_bench.observing import host
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving.launch_spec import own_ray_version
 
@@ -48,7 +49,7 @@ def free_bytes(
 ) -> None:
     memory = type("Memory", (), {"available": available})
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    monkeypatch.setattr(rpc_needs, "memory_limit_bytes", lambda: limit_bytes)
+    monkeypatch.setattr(host, "memory_limit_bytes", lambda: limit_bytes)
 
 
 def test_what_can_be_had_is_let_through_as_it_is() -> None:

@@ -225,15 +225,16 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
     incomplete = outcome.failed or bool(result.missing)
     if not outcome.interrupted and not incomplete:
         return code
-    if not outcome.interrupted and not result.trials:
-        print("nothing was measured: mend what failed, and start anew", file=sys.stderr)
-        return code or FAILED
     how = "what was measured is kept and shown; a run of --url cannot be gone on with"
     if sitting.again is not None:
         how = f"go on with: serve-bench {sitting.again} --resume {outcome.folder}"
         if _named(result):
             how = f"go on with: the same command line, with --resume {outcome.folder} in the "
             how += "place of --out"
+    if not outcome.interrupted and not result.trials:
+        way = "" if sitting.again is None else f", or {how}"
+        print(f"nothing was measured: mend what failed, and start anew{way}", file=sys.stderr)
+        return code or FAILED
     if outcome.interrupted:
         print(f"interrupted; {how}", file=sys.stderr)
         return INTERRUPTED

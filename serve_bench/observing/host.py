@@ -225,6 +225,12 @@ def memory_limit_bytes(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
+def free_memory_bytes() -> int:
+    """The memory that is free for more processes, at most the limit of the cgroup."""
+    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
+    return free if limit is None else min(free, limit)
+
+
 def governor(root: Path = Path("/")) -> str | None:
     """The frequency governor of the first core, where the kernel shows it."""
     return small_file(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")

@@ -15,14 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import psutil
-
 from serve_bench.core.axes import MODEL_APPS, Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import VariantUsed
-from serve_bench.observing.host import memory_limit_bytes
+from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
 
 RANKER_BYTES: Final = 520_000_000
@@ -108,7 +106,7 @@ def with_device(suite: Suite) -> Suite:
         if cell["device"] == "cuda":
             for torch in torches.values():
                 check_gpus(suite, cell, torch)
-        check_memory(suite, cell, _free_bytes())
+        check_memory(suite, cell, free_memory_bytes())
     return replace(suite, cells=cells)
 
 
@@ -176,8 +174,3 @@ def check_memory(suite: Suite, cell: Mapping[str, Value], free_bytes: int) -> No
         else f"--table-rows: memory: a ranker replica takes about {wanted / rankers / 1e9:.1f} GB "
         f"({tables / 1e9:.2f} GB of tables), {free_bytes / 1e9:.1f} GB is free; try smaller tables"
     )
-
-
-def _free_bytes() -> int:
-    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
-    return free if limit is None else min(free, limit)

@@ -270,6 +270,7 @@ PROXIES: list[dict[str, Any]] = [
         "pid": 7,
         "why": None,
         "shared_with": [],
+        "place": None,  # and more that only the program needs
     }
     for name in "12"
 ]

@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-import psutil
-
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, KINDS, THROUGHPUT
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, trial_key
-from serve_bench.observing.host import memory_limit_bytes
+from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.store import now_iso
 
@@ -61,8 +59,7 @@ def check(plan: RankerPlan) -> None:
     """BadInput when torch is missing or the tables do not fit; each with a way out."""
     if importlib.util.find_spec("torch") is None:
         raise BadInput(INSTALL)
-    free, limit = psutil.virtual_memory().available, memory_limit_bytes()
-    _refuse_beyond(plan, free if limit is None else min(free, limit), "memory")
+    _refuse_beyond(plan, free_memory_bytes(), "memory")
 
 
 def _refuse_beyond(plan: RankerPlan, free_bytes: int, what: str) -> None:

@@ -25,7 +25,7 @@ from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput
 from serve_bench.core.proof import role_of
 from serve_bench.core.result import VariantUsed
-from serve_bench.observing.host import memory_limit_bytes, pss_bytes
+from serve_bench.observing.host import free_memory_bytes, pss_bytes
 from serve_bench.observing.sampler import Watched
 from serve_bench.runner.model_needs import torch_of
 from serve_bench.serving.child import Child, ChildError, last_lines
@@ -120,8 +120,7 @@ def needed_bytes(world: World, backend: str) -> int:
 
 
 def _check_memory(world: World, backend: str) -> None:
-    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
-    free = free if limit is None else min(free, limit)
+    free = free_memory_bytes()
     needed = needed_bytes(world, backend)
     if needed <= free:
         return

@@ -7,13 +7,14 @@ the child of cluster/.
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psutil
 
@@ -31,6 +32,8 @@ REMOVE_TIMEOUT_S: Final = 150.0
 
 #: A replica that Serve has let go ends within a second.
 END_TIMEOUT_S: Final = 5.0
+
+T = TypeVar("T")
 
 Say = Callable[[str], None]
 """Takes the name of a phase that ended, or how far one is."""
@@ -133,20 +136,8 @@ class ScaleCluster:
 
     def proxies(self) -> tuple[NodeProxy, ...]:
         """The nodes that are alive with their proxies, those without one too."""
-        return tuple(
-            NodeProxy(
-                node_id=one["node_id"],
-                node_ip=one["node_ip"],
-                hostname=one["hostname"],
-                status=one["status"],
-                host=one["host"],
-                port=one["port"],
-                pid=one["pid"],
-                why=one["why"],
-                shared_with=tuple(one["shared_with"]),
-            )
-            for one in self._ask("proxies", {}, ASK_TIMEOUT_S)["proxies"]
-        )
+        told = self._ask("proxies", {}, ASK_TIMEOUT_S)["proxies"]
+        return tuple(_known(NodeProxy, one, "shared_with") for one in told)
 
     def handle_load(self, load: HandleLoad) -> HandleResult:
         """Drives the load, and waits for its end."""
@@ -154,20 +145,7 @@ class ScaleCluster:
         # The last request of the warm-up, and of the measured part, may each take their timeout.
         timeout_s = load.warmup_s + measured_s + 2 * load.timeout_s + ASK_TIMEOUT_S
         told = self._ask("handle_load", asdict(load), timeout_s)
-        return HandleResult(
-            seconds=told["seconds"],
-            drained_s=told["drained_s"],
-            windows=tuple(told["windows"]),
-            latencies_ns=tuple(told["latencies_ns"]),
-            failed=told["failed"],
-            censored_ns=tuple(told["censored_ns"]),
-            late=told["late"],
-            late_failed=told["late_failed"],
-            flown_ns=told["flown_ns"],
-            warmup_completed=told["warmup_completed"],
-            warmup_failed=told["warmup_failed"],
-            examples=tuple(told["examples"]),
-        )
+        return _known(HandleResult, told, "windows", "latencies_ns", "censored_ns", "examples")
 
     def controller(self) -> Mapping[str, float | None]:
         """What Serve tells of its controller: `control_loop_ms` (mean of its last 100 loops),
@@ -189,6 +167,12 @@ class ScaleCluster:
         """Called when the processes of the cluster are others than before."""
 
 
+def _known(kind: Callable[..., T], told: Mapping[str, Any], *lists: str) -> T:
+    """An object of what the program told, as far as its fields go; `lists` become tuples."""
+    known = {name: told[name] for name in inspect.signature(kind).parameters}
+    return kind(**{**known, **{name: tuple(known[name]) for name in lists}})
+
+
 def _as_told(app: ScaleApp) -> dict[str, Any]:
     return {
         "name": app.name,
@@ -200,7 +184,7 @@ def _as_told(app: ScaleApp) -> dict[str, Any]:
     }
 
 
-class OwnCluster(ScaleCluster, Serving):
+class OwnCluster(Serving, ScaleCluster):
     """One that is started for the run, of `spec.raylets` nodes, and ended with it."""
 
     @property
@@ -217,15 +201,6 @@ class OwnCluster(ScaleCluster, Serving):
             time.sleep(0.01)
         self._changed()
         return seconds + time.monotonic() - began
-
-    def _ask(
-        self,
-        command: str,
-        body: Mapping[str, Any],
-        timeout_s: float,
-        report: Say = lambda phase: None,
-    ) -> dict[str, Any]:
-        return Serving._ask(self, command, body, timeout_s, report)
 
     def _changed(self) -> None:
         self._note_vital()

@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import psutil
-
 from serve_bench.benchmarks.scale.request import ScaleSuite, processes_of
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.observing.host import memory_limit_bytes
+from serve_bench.observing.host import free_memory_bytes
 from serve_bench.serving.launch_spec import check_interpreter, own_ray_version, reachable
 
 REPLICA_BYTES: Final = 100_000_000
@@ -60,12 +58,6 @@ def needed_bytes(suite: ScaleSuite, replicas: int) -> int:
     return own + BASE_BYTES + (suite.nodes - 1) * RAYLET_BYTES
 
 
-def free_bytes() -> int:
-    """Memory that is free here, the limit of the container minded."""
-    free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
-    return free if limit is None else min(free, limit)
-
-
 def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None:
     """RunFailed unless the replicas fit into the memory that the nodes of a cluster give out, where
     Ray says it (`memory_bytes` of each)."""
@@ -78,7 +70,7 @@ def check_cluster(suite: ScaleSuite, nodes: Sequence[Mapping[str, Any]]) -> None
 
 
 def _check_memory(suite: ScaleSuite) -> None:
-    lacking = _lacking(suite, free_bytes(), "free here:")
+    lacking = _lacking(suite, free_memory_bytes(), "free here:")
     if lacking is not None:
         raise BadInput(lacking)
 
