@@ -102,7 +102,7 @@ def test_a_run_is_recorded_and_drawn(
     lines = ranker_lines(result)
     assert [line.forward_ratio is not None for line in lines] == [False, True, False, True]
     assert all(line.floor.seconds > 0 and line.rows_per_s > 0 for line in lines)
-    assert "plain/tuned forward" in printed and "floor of one forward" in printed
+    assert "plain/tuned forward" in printed and "The floor of one forward" in printed
     assert "on CPU" in printed and "records: run" in printed
     assert run(["report", "run"]) == 0
     assert capsys.readouterr().out == printed

@@ -29,7 +29,7 @@ from serve_bench.benchmarks.parts.pieces import (
     span_words,
 )
 from serve_bench.benchmarks.parts.texts import bounded_number
-from serve_bench.core.document import Block, Chart, Folded
+from serve_bench.core.document import Block, Chart, Charts, Folded
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import Trial, cell_slug
 
@@ -184,12 +184,18 @@ def throughput_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
     alone with its own. Curves without a sound step are left out."""
     curves = [one for one in curves if one.ladder.rates]
     if 0 < len(curves) <= MOST_MARKED:
-        yield _throughput(title, curves, True)
+        yield Charts(lambda: (_throughput(title, curves, True),))
     elif curves:
-        for part, own in in_parts({one.name: one for one in curves}):
-            yield _throughput(f"{title}{part}", list(own.values()), False)
-        alone = tuple(_throughput(f"Requests/s: {one.name}", [one], True) for one in curves)
-        yield Folded("Each ladder alone, with its knee and its collapses", alone)
+        yield Charts(
+            lambda: (
+                _throughput(f"{title}{part}", [*own.values()], False)
+                for part, own in in_parts({one.name: one for one in curves})
+            )
+        )
+        alone = Charts(
+            lambda: (_throughput(f"Requests/s: {one.name}", [one], True) for one in curves)
+        )
+        yield Folded("Each ladder alone, with its knee and its collapses", (alone,))
 
 
 def _throughput(title: str, curves: Sequence[Curve], marked: bool) -> Chart:
@@ -241,14 +247,21 @@ def _interval(ladder: LadderLine, users: int) -> tuple[float | None, float | Non
 def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
     """p50 and p99 over clients, in ms; of many ladders a chart for each, then each ladder alone."""
     known = [one for one in curves if any("latency" in line.distributions for line in one.lines)]
+    both = ("p50", "p99")
     if 0 < len(known) <= MOST_MARKED:
-        yield _latency(title, known, ("p50", "p99"), True)
+        yield Charts(lambda: (_latency(title, known, both, True),))
     elif known:
-        for name in ("p50", "p99"):
-            for part, own in in_parts({one.name: one for one in known}):
-                yield _latency(f"{title}, {name}{part}", list(own.values()), (name,), False)
-        alone = (_latency(f"Latency: {one.name}", [one], ("p50", "p99"), True) for one in known)
-        yield Folded("Each ladder alone, p50 and p99", tuple(alone))
+        yield Charts(
+            lambda: (
+                _latency(f"{title}, {name}{part}", [*own.values()], (name,), False)
+                for name in both
+                for part, own in in_parts({one.name: one for one in known})
+            )
+        )
+        alone = Charts(
+            lambda: (_latency(f"Latency: {one.name}", [one], both, True) for one in known)
+        )
+        yield Folded("Each ladder alone, p50 and p99", (alone,))
 
 
 def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked: bool) -> Chart:

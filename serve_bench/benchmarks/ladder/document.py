@@ -7,6 +7,8 @@ run is a ladder too and has a document of its own (benchmarks/press/document.py)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, Line, merged
@@ -56,6 +58,7 @@ from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import (
     Block,
     Cell,
+    Charts,
     Column,
     Document,
     Facts,
@@ -279,7 +282,7 @@ def _sections(
     )
     yield from section("throughput", "Throughput over users", rates)
     yield from section("latency", "Latency", _latency(groups))
-    windows = (one for name, own in groups.items() for one in knee_windows(own, _titled("", name)))
+    windows = [Charts(partial(knee_windows, own, _titled("", of))) for of, own in groups.items()]
     yield from section("windows", "Windows over time", windows)
     cpu = (*_cpu(services), *inside_blocks(page))
     yield from section("cpu", "CPU by process, and what limited each step", cpu)
@@ -332,7 +335,7 @@ def _latency(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
     for name, curves in groups.items():
         yield from latency_charts(_titled("Latency over users", name), curves)
     for name, curves in groups.items():
-        yield from knee_curves(curves, _titled("", name))
+        yield Charts(partial(knee_curves, curves, _titled("", name)))
 
 
 def _cpu(services: Sequence[Service]) -> Iterator[Block]:
@@ -345,7 +348,7 @@ def _cpu(services: Sequence[Service]) -> Iterator[Block]:
             if any(trial.usage for trial in line.trials)
         ]
         title = _titled("CPU at every step", one.name if len(services) > 1 else "")
-        every += cpu_chart(title, rows)
+        every += [Charts(partial(cpu_chart, title, rows))] if rows else []
     if len(services) == 1:
         yield from every
         return
@@ -354,7 +357,7 @@ def _cpu(services: Sequence[Service]) -> Iterator[Block]:
         for one in services
         if one.knee is not None
     ]
-    yield from cpu_chart("CPU at the knee", knees)
+    yield Charts(partial(cpu_chart, "CPU at the knee", knees))
     if every:
         yield Folded("CPU at every step of each ladder", tuple(every))
 
@@ -532,9 +535,18 @@ def _knee_doubts(one: Service) -> list[Finding]:
         steps = {"at the knee": one.knee}
         if one.best is not one.knee:
             steps["at the best"] = one.best
-    return [
-        each.of(where) for where, line in steps.items() for each in one.entries[line.row].findings
-    ]
+    return brief({where: one.entries[line.row].findings for where, line in steps.items()})
+
+
+def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """Findings by what they are about, without the sentences, which stand at the steps themselves:
+    `at the knee, at the best: few-windows`."""
+    places: dict[Finding, dict[str, None]] = {}
+    for where, some in findings.items():
+        for one in some:
+            short = Finding("" if one.code else one.text, one.code, one.tone)
+            places.setdefault(short, {})[where] = None
+    return [replace(one, about=", ".join(where)) for one, where in places.items()]
 
 
 def _inside(services: Sequence[Service]) -> Table:

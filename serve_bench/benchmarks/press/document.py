@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from serve_bench.benchmarks.ladder.charts import (
@@ -18,6 +19,7 @@ from serve_bench.benchmarks.ladder.charts import (
     throughput_charts,
 )
 from serve_bench.benchmarks.ladder.document import (
+    brief,
     clients_cell,
     failed_messages,
     how,
@@ -56,6 +58,7 @@ from serve_bench.benchmarks.press.summary import (
 from serve_bench.core.document import (
     Block,
     Cell,
+    Charts,
     Column,
     Document,
     Facts,
@@ -268,7 +271,8 @@ def _sections(
     curves = curves_of(names, [one.ladder for one in settings], tables)
     rates = throughput_charts("Requests/s over clients", curves)
     yield from section("throughput", "Throughput over clients", rates)
-    waits = (*latency_charts("Latency over clients", curves), *knee_curves(curves))
+    knees = Charts(partial(knee_curves, curves))
+    waits = (*latency_charts("Latency over clients", curves), knees)
     yield from section("latency", "Latency", waits)
     use = (*_use(names, settings), *inside_blocks(page))
     yield from section("cpu", "CPU and GPU, and what limited each row", use)
@@ -395,12 +399,13 @@ def _at_both(page: Page, setting: Setting) -> list[Finding]:
     if setting.best is setting.knee:
         del rows["at the best"]
     entries = entries_of(setting.ladder, page)
-    return [
-        one.of(where)
-        for where, row in rows.items()
-        if row is not None
-        for one in row_findings(row, entries.get(row.line.row))
-    ]
+    return brief(
+        {
+            where: row_findings(row, entries.get(row.line.row))
+            for where, row in rows.items()
+            if row is not None
+        }
+    )
 
 
 def _ratios(one: Comparison) -> Table:
@@ -582,7 +587,7 @@ def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:
     for name, _, rows in sampled:
         title = "CPU by process" if len(settings) == 1 else f"CPU by process: {name}"
         bars = [(row.line.row.label, row.line.trials, row.limited) for row in rows]
-        yield from cpu_chart(title, bars)
+        yield Charts(partial(cpu_chart, title, bars))
     if every := [(one, row) for _, one, rows in sampled for row in rows]:
         caption = "CPU of service, client and host"
         table = table_of(caption, USE, every, group=lambda one: one[0].name)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts import pieces
 from serve_bench.benchmarks.parts.about_run import asked, machine, method
 from serve_bench.benchmarks.parts.page import Entry, page_of
-from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, section, sentence
+from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, sentence
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.ranker import charts
 from serve_bench.benchmarks.ranker.summary import (
@@ -26,6 +27,7 @@ from serve_bench.benchmarks.ranker.summary import (
 )
 from serve_bench.core.document import (
     Block,
+    Charts,
     Column,
     Document,
     Facts,
@@ -201,12 +203,15 @@ def _sections(
             "The floor of one forward", FLOORS, lines, (": ".join(FLOOR_FORMULA[:2]),)
         )
         yield Section("floor", "Floor", (floors,), "table")
-    yield from section("throughput", "Rows a second", charts.rate_charts(lines))
-    yield from section("latency", "Time of a batch, and its floor", charts.time_charts(lines))
-    yield from section("ratios", "Plain over tuned", charts.ratio_charts(lines))
+    for name, title, make in (
+        ("throughput", "Rows a second", charts.rate_charts),
+        ("latency", "Time of a batch, and its floor", charts.time_charts),
+        ("ratios", "Plain over tuned", charts.ratio_charts),
+    ):
+        yield Section(name, title, (Charts(partial(make, lines)),))
     if measured := [one for one in entries if one.line.trials]:
         rounds = pieces.table_of("Rounds", ROUNDS, measured)
-        blocks: tuple[Block, ...] = (*charts.round_charts(result.trials), rounds)
+        blocks: tuple[Block, ...] = (Charts(partial(charts.round_charts, result.trials)), rounds)
         yield Section("windows", "Rounds over time", blocks)
     # Formulas alone: a row here is no load, has no client and no connection.
     bare = replace(result, trials=(), launches=(), run=replace(result.run, plan=()))
