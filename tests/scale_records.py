@@ -86,7 +86,7 @@ def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, 
     nothing: dict[str, Any] = {
         "completed": 0,
         "failed": {"node": 57},
-        "rate": None,
+        "rate": 0.0,
         "connection_rate_mean": None,
         "connection_rate_max": None,
         "bytes_received": 0,

@@ -12,7 +12,6 @@ import pytest
 
 from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
-from serve_bench.benchmarks.scale.joined import scale_page
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, VariantUsed, result_of
 from serve_bench.report.comment import (
@@ -76,7 +75,17 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
 }
-TOLD_ONCE: Final = ("ranker", "load", "rpc", "press", "sweep", "recsys")
+TOLD_ONCE: Final = (
+    "ranker",
+    "load",
+    "rpc",
+    "press",
+    "sweep",
+    "recsys",
+    "scale",
+    "scale curve",
+    "scale ensemble",
+)
 """Kinds whose comment is made of their document."""
 
 
@@ -113,14 +122,7 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
 
 def said(result: Result) -> Iterator[str]:
     """What each row, cell and variant of the other forms is told of."""
-    command, page = result.run.command, page_of(result)
-    if command == "scale":
-        whole = scale_page(result)
-        yield from (text for one in whole.entries for text in (*one.remarks, *one.limits))
-        yield from (text for part in whole.variants for text in part.unloaded)
-        yield from (one.message for part in whole.variants for one in part.failures)
-        yield whole.host
-        return
+    page = page_of(result)
     yield from (one.message for one in page.failures)
     yield from (*page.notes, page.host)
     for part in page.variants:

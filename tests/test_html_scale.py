@@ -1,14 +1,10 @@
-"""The page of a scale run: its figures are those of the JSON, in each of its workloads."""
+"""The document of a scale run in each of its workloads: tables, charts, findings."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from serve_bench.benchmarks.scale.growth import QUANTITIES
-from serve_bench.cli.show import render
+from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
 from tests.scale_records import planned, scale_node, scale_result, scale_suite, scale_trial, usage
@@ -29,14 +25,6 @@ from tests.sheet_parts import (
 from tests.test_report_scale import curve, ensemble, golden
 
 
-def in_json(made: Result) -> Any:
-    return json.loads(render(made, "json"))
-
-
-def sizes(told: Any) -> list[tuple[str, Any]]:
-    return [(part["name"], one) for part in told["variants"] for one in part["sizes"]]
-
-
 @pytest.mark.parametrize("made", [golden(), curve(), ensemble()], ids=["single", "curve", "graph"])
 def test_every_page_is_sound(made: Result) -> None:
     sheet = scale_sheet(made, "results/x")
@@ -45,15 +33,12 @@ def test_every_page_is_sound(made: Result) -> None:
     assert any(made.run.suite["workload"] in one for one in told)
 
 
-@pytest.mark.parametrize("made", [golden(), ensemble()], ids=["single", "graph"])
-def test_metrics_stand_by_their_published_names_as_in_the_json(made: Result) -> None:
-    shown = table(scale_sheet(made, None), "Metrics by their published names")
-    for variant, size in sizes(in_json(made)):
-        for row in shown.rows:
-            known = size["metrics"][cell(shown, row, "metric")]
-            assert cell(shown, row, variant) == known["mean"]
-            assert cell(shown, row, "unit") == known["unit"]
-        assert len(shown.rows) == len(size["metrics"])
+def test_metrics_stand_by_their_published_names() -> None:
+    for made in (golden(), ensemble()):
+        shown = table(scale_sheet(made, None), "Metrics by their published names")
+        first = scale_summary(made).sizes[0]
+        assert column(shown, "metric") == list(first.figures)
+        assert column(shown, "default") == [one.mean for one in first.figures.values()]
 
 
 def test_published_metrics_stand_in_a_column_of_their_own() -> None:
@@ -63,84 +48,51 @@ def test_published_metrics_stand_in_a_column_of_their_own() -> None:
     assert published["cluster_total_requests"] == "-"
 
 
-@pytest.mark.parametrize("made", [golden(), ensemble()], ids=["single", "graph"])
-def test_sizes_have_the_rows_of_the_json(made: Result) -> None:
-    shown = table(scale_sheet(made, None), "Each size")
-    rows = [
-        (variant, row)
-        for variant, size in sizes(in_json(made))
-        for row in size["rows"]
-        if row["requests_each"] is None
-    ]
-    for row, (variant, told) in zip(shown.rows, rows, strict=True):
-        assert cell(shown, row, "variant") == variant
-        assert cell(shown, row, "throughput") == told["throughput"]["mean"]
-        assert cell(shown, row, "p99") == told["latency"]["p99"]
-        assert cell(shown, row, "requests") == told["completed"]
-        assert cell(shown, row, "failed") == sum(told["failed"].values())
+def test_each_size_has_the_row_that_was_loaded() -> None:
+    for made in (golden(), ensemble()):
+        sheet = scale_sheet(made, None)
+        shown = table(sheet, "Each size")
+        lines = [one for size in scale_summary(made).sizes for one in size.lines]
+        rates = [one.spreads["throughput"].mean for one in lines if one.row.requests_each is None]
+        assert column(shown, "throughput") == rates and len(rates) == 2
+    rows = table(sheet, "Every row")
+    assert column(rows, "throughput") == [rates[0], None, rates[1], None]
 
 
-def test_every_row_of_a_graph_has_the_figures_of_the_json() -> None:
-    made = ensemble()
-    shown = table(scale_sheet(made, None), "Every row")
-    (_, size), *_ = sizes(in_json(made))
-    for row, told in zip(shown.rows, size["rows"], strict=True):
-        each = told["requests_each"] is not None
-        assert cell(shown, row, "throughput") == (None if each else told["throughput"]["mean"])
-        for name in ("p50", "p90", "max"):
-            assert cell(shown, row, name) == told["latency"][name]
-        assert cell(shown, row, "requests") == told["completed"]
-
-
-def test_nodes_have_the_figures_of_the_json_and_a_lost_one_its_reason() -> None:
-    made = golden()
-    shown = table(scale_sheet(made, None), "The load from each node")
-    nodes = [node for _, size in sizes(in_json(made)) for node in size["nodes"]]
-    for row, node in zip(shown.rows, nodes, strict=True):
-        assert cell(shown, row, "connections") == node["connections"]
-        if node["lost"]:
-            assert cell(shown, row, "requests") == "lost"
-            assert as_lines(row.doubts) == (f"lost: {node['lost']}",)
-            continue
-        assert cell(shown, row, "requests") == node["completed"]
-        assert cell(shown, row, "throughput") == node["rate"]
-        assert cell(shown, row, "p50") == node["latency_ms"]["p50"]
-        assert cell(shown, row, "failed") == sum(node["failed"].values())
-    drawing = chart(scale_sheet(made, None), "Requests/s of each node")
+def test_a_lost_node_has_its_reason_and_no_figures() -> None:
+    sheet = scale_sheet(golden(), None)
+    shown = table(sheet, "The load from each node")
+    nodes = [node for size in scale_summary(golden()).sizes for node in size.nodes]
+    assert column(shown, "throughput") == [one.rate for one in nodes]
+    (lost,) = (row for row in shown.rows if row.doubts)
+    assert lost.doubts[0].line == "lost: no word for 5 s" and cell(shown, lost, "requests") is None
+    drawing = chart(sheet, "Requests/s of each node")
     assert sorted(one["value"] for one in vega(drawing)["data"]["values"]) == sorted(
-        node["rate"] for node in nodes if node["rate"] is not None
+        one.rate for one in nodes if one.rate is not None
     )
 
 
-def test_a_curve_has_the_quantities_and_exponents_of_the_json() -> None:
+def test_a_curve_has_a_row_for_each_size_and_an_exponent_for_each_quantity() -> None:
     made = curve()
-    sheet, told = scale_sheet(made, None), in_json(made)
+    sheet, (first, second) = scale_sheet(made, None), scale_summary(made).variants
     shown = table(sheet, "Each size")
-    for row, (variant, size) in zip(shown.rows, sizes(told), strict=True):
-        assert row.group == f"variant {variant}"
-        if size["status"] == "not measured":
-            assert cell(shown, row, "throughput") == "not measured"
-            continue
-        for one in QUANTITIES:
-            assert cell(shown, row, one.title) == size["metrics"][one.figure]["mean"]
+    own = [row for row in shown.rows if row.group == "variant default"]
+    assert [cell(shown, row, "deploy") for row in own] == [
+        one.mean("deploy_time") for one in first.sizes
+    ]
+    assert [one.line for one in shown.rows[-1].doubts] == ["not measured"]
     grown = table(sheet, "Growth over")
-    titles = {one.title: one.name for one in QUANTITIES}
-    for row in grown.rows:
-        part = next(one for one in told["variants"] if row.group == f"variant {one['name']}")
-        fit = part["growth"][titles[cell(grown, row, "quantity")]]["fit"]
-        if fit is None:
-            assert cell(grown, row, "exponent") is None
-            continue
-        assert cell(grown, row, "exponent") == fit["exponent"]
-        assert (cell(grown, row, "from"), cell(grown, row, "to")) == (fit["low"], fit["high"])
-        assert cell(grown, row, "in words") == fit["words"]
+    assert column(grown, "exponent") == [
+        one.fit and one.fit.exponent for part in (first, second) for one in part.grown
+    ]
 
 
 def test_a_curve_is_drawn_as_it_was_measured() -> None:
     made = curve()
     sheet = scale_sheet(made, None)
-    (first, *_) = in_json(made)["variants"]
-    points = [(one["replicas"], one["mean"]) for one in first["growth"]["deploy_time"]["points"]]
+    grown = scale_summary(made).variants[0].grown
+    (deploy,) = (one for one in grown if one.quantity.name == "deploy_time")
+    points = [(replicas, figure.mean) for replicas, figure in deploy.points]
     assert drawn(chart(sheet, "Deploy time"), "default") == points
     assert "n^0.69 ± 0.02" in chart(sheet, "Deploy time").caption
     titles = [one.title for one in charts(sheet)]
@@ -165,7 +117,7 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
     assert as_lines(sheet.findings)[0].startswith(
         "INVALID: 12 % of the requests failed or timed out"
     )
-    assert as_lines(sheet.doubts)[0].startswith("INVALID")
+    assert not sheet.doubts  # it is said once
     (row,) = table(sheet, "Throughput and latency").rows
     assert as_lines(row.doubts)[0].startswith("INVALID")
 

@@ -21,11 +21,12 @@ from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import NIGHTLY, published_notes, reference
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.joined import scale_page
+from serve_bench.benchmarks.scale.figures import GRAPH_NAMES
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
-from serve_bench.benchmarks.scale.summary import GRAPH_NAMES
+from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render
 from serve_bench.core.codec import parse, to_line
+from serve_bench.core.document import Number
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from serve_bench.report import FORMATS
@@ -41,6 +42,7 @@ from tests.scale_records import (
     scale_trial,
     usage,
 )
+from tests.sheet_parts import sheet, table, texts
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -150,7 +152,7 @@ def test_what_is_too_wide_is_left_out_and_named() -> None:
         for at in (1, 2)
     ]
     text = render(one(nodes=nodes))
-    assert "left out, too wide: hostname" in flat(text)
+    assert "left out at 80 columns: hostname" in flat(text)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "left out" not in render(one(nodes=nodes), width=140)
 
@@ -181,14 +183,13 @@ def test_nodes_of_one_address_are_told_apart() -> None:
 def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
     result = one(nodes=[node], completed=22_000, flags={"invalid": True})
-    lines = render(result).splitlines()
-    assert flat("\n".join(lines[1:3])) == (
+    text = flat(render(result))
+    assert text.startswith(
         "INVALID: 12 % of the requests failed or timed out (3,000 timed out): figures below are "
-        "of a broken run"
+        "of a broken run."
     )
-    text = flat("\n".join(lines))
-    assert "SINGLE (INVALID) num_replicas 4" in text
-    assert "errors:" not in text  # it is said once
+    assert "x INVALID: 12 % of the requests failed" in text  # below the row
+    assert "errors:" not in text  # that it is invalid says so
     for format in ("markdown", "classic", "json"):
         assert "INVALID: 12 % of the requests" in render(result, format), format
     assert ",True," in render(result, "csv")
@@ -204,16 +205,17 @@ def test_a_few_failures_are_a_doubt_and_no_more() -> None:
 def test_of_several_sizes_it_is_said_which_is_invalid() -> None:
     text = shown(golden())
     assert "INVALID, optimized, 1,000 replicas, launch 1: 4.5 % of the requests failed" in text
-    assert text.count("INVALID") == 2  # and in the heading of that size
+    assert text.count("INVALID") == 2  # and below that size
+    assert "x launch 1: INVALID: 4.5 % of the requests failed" in text
     nothing = one(completed=0, failed={"timeout": 7}, latencies_ms=[], windows=(0.0,))
     assert "INVALID: no request was completed (7 timed out)" in shown(nothing)
 
 
 def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> None:
     text = render(golden())
-    assert "\n10.1.0.3  lost: no word for 5 s\n" in text
+    assert "\n    x lost: no word for 5 s\n" in text
     assert (
-        "! launch 1: lost: node 10.1.0.3 (host3): no word for 5 s; last heard 5.2 s before it was "
+        "x launch 1: lost: node 10.1.0.3 (host3): no word for 5 s; last heard 5.2 s before it was "
         "given up: 47 completed, 0 failed; 57 requests counted as failed"
     ) in flat(text)
     unheard = lost_node(2, "never came up", last_heard=None, failed={})
@@ -241,9 +243,9 @@ def test_wrk_is_not_asked_for_windows() -> None:
     result = one(nodes=[node], client="wrk", windows=(100.0,), latencies_ms=[], completed=300)
     assert not checks(result)
     text = shown(result)
-    assert "cluster_P50_latency_ms -" in text
-    assert "cluster_max_P50_latency_ms 10.00" in text
-    assert "wrk tells no histogram" in text
+    assert "cluster_P50_latency_ms ms -" in text
+    assert "cluster_max_P50_latency_ms ms 10.00" in text
+    assert any("wrk tells no histogram" in text for text in texts(sheet(result)))
     plain = one(windows=(100.0,), latencies_ms=[100.0] * 300, completed=300)
     assert "few-windows" in [warning.code for warning in checks(replace_window(plain))]
 
@@ -272,8 +274,8 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
     marked = {row["metric"] for row in rows if row["lower_bound"] == "True"}
     assert open_ <= marked and not marked & {"cluster_P50_latency_ms", "cluster_requests_per_s"}
     text = shown(result)
-    assert all(f"{name} > " in text for name in open_)
-    assert "cluster_P50_latency_ms > " not in text
+    assert all(f"{name} ms > " in text for name in open_)
+    assert "cluster_P50_latency_ms ms > " not in text
     content = json.loads(perf_metrics(result))
     assert set(content["lower_bounds"]) == open_
 
@@ -293,7 +295,7 @@ def test_the_published_figures_stand_beside_with_their_hardware() -> None:
 def test_that_all_of_the_published_multi_run_timed_out_is_shown() -> None:
     text = shown(one("multi"), published=True)
     assert "published multi_deployment: every request of the published run timed out" in text
-    assert "cluster_total_timeout_requests 0 6,964.0" in text
+    assert "cluster_total_timeout_requests requests 0 6,964.0" in text
 
 
 @pytest.mark.parametrize("workload", ["chain", "curve"])
@@ -313,7 +315,7 @@ def test_published_notes_of_the_command_are_those_of_its_workloads() -> None:
 
 def test_what_was_not_measured_and_what_failed_is_said() -> None:
     text = shown(golden())
-    assert "failed: launch: serve did not start" in text
+    assert "x failed: launch of optimized: serve did not start" in text
     assert "! 1 of 2 launches not measured" in text
     suite = scale_suite("single", launches=2)
     (of,) = planned(suite, round_=1)
@@ -321,7 +323,7 @@ def test_what_was_not_measured_and_what_failed_is_said() -> None:
     struck = failure_of(trials[0], "the actor ended: signal 9")
     away = Failure("cluster", "the head went away", AT)
     text = shown(scale_result(suite, *trials, others=[struck, away]))
-    assert "! failed: the actor ended: signal 9" in text
+    assert "x failed: the actor ended: signal 9" in text
     assert "failed: cluster: the head went away" in text
 
 
@@ -337,23 +339,28 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(format: str, workload
 
 
 def test_cpu_is_told_by_node_and_the_limit_only_where_one_machine_bore_all() -> None:
-    text = render(golden())
-    assert "10.1.0.1 host1 300 101.0 20.0 30.0 0 80 45 10.1.0.2 host2" in flat(text)
+    text = render(golden(), width=120)
+    assert "10.1.0.1 host1 10 300 101.0 20.0 30.0 0 80 45 10.1.0.2 host2" in flat(text)
     assert "limited by" not in text
     both = [scale_node(1), scale_node(2)]
-    here = render(one(nodes=both, usage=usage(proxy=99.0, host=120.0)))  # all are on one machine
-    assert "limited by" not in here and "CPU, % of a core: proxy 99" in here
-    assert " proxy replicas" not in flat(here).partition("node hostname")[2].partition("10.1")[0]
-    alone = shown(one(nodes=[scale_node(1, usage=usage(proxy=99.0, host=120.0))]))
-    assert "limited by: proxy CPU 99 % of a core" in alone
-    assert "CPU, % of a core: proxy 99, replicas 45 (busiest 30), controller 6, others 4, " in alone
+    here = shown(one(nodes=both, usage=usage(proxy=99.0, host=120.0)))  # all are on one machine
+    assert "default 99 45 30 6 4 120 of 200 CPU" in here
+    assert "limited by" not in here
+    assert " proxy replicas" not in here.partition("node hostname")[2].partition("10.1")[0]
+    alone = one(nodes=[scale_node(1, usage=usage(proxy=99.0, host=120.0))])
+    assert "default, 4 replicas, limited by: proxy CPU 99 % of a core" in shown(alone)
+    (row,) = table(sheet(alone), "CPU by process").rows
+    assert str(row.cells[-1]).startswith("proxy CPU 99 % of a core")
+    assert [cell.value for cell in row.cells[1:7] if isinstance(cell, Number)] == [
+        *(99.0, 45.0, 30.0, 6.0, 4.0, 120.0)
+    ]
 
 
 def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
     suite = scale_suite("chain")
     trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
-    lines = [flat(text) for text in scale_page(scale_result(suite, *trials)).entries[0].limits]
-    assert [line.partition(":")[0] for line in lines] == ["HTTP, throughput", "HTTP, latency"]
+    (size,) = scale_summary(scale_result(suite, *trials)).sizes
+    assert [one.row for one in size.limits] == ["HTTP, throughput", "HTTP, latency"]
 
 
 def test_no_sample_no_share() -> None:
@@ -372,14 +379,14 @@ def test_sequential_requests_of_a_graph_raise_no_false_doubt() -> None:
     """80 of them are too few for p99, which is not shown; in a row of them no windows are due."""
     assert {one.code for one in checks(ensemble()) if one.key} == {"few-samples"}
     assert "! " not in render(ensemble())
-    assert "p99" not in render(ensemble())
+    assert "p99" not in render(ensemble()).partition("Every row")[2]
 
 
 def test_an_attached_cluster_and_several_raylets_are_named() -> None:
     attached = scale_suite(address="10.0.0.1:6379")
-    assert "cluster: the one at 10.0.0.1:6379, left as it was" in shown(scale_result(attached))
+    assert "cluster the one at 10.0.0.1:6379, left as it was" in shown(scale_result(attached))
     several = scale_suite(nodes=3)
-    assert "cluster: started for each launch, 3 raylets on one machine" in shown(
+    assert "cluster started for each launch, 3 raylets on one machine" in shown(
         scale_result(several)
     )
 
@@ -389,16 +396,16 @@ def test_an_attached_cluster_and_several_raylets_are_named() -> None:
 
 def test_the_curve_tells_how_each_quantity_grows() -> None:
     text = render(curve())
-    rows = [line for line in text.splitlines() if " to " in line and "±" in line]
-    assert [line.split("  ")[0].strip() for line in rows][:3] == [
+    lines = text.partition("Growth over")[2].splitlines()
+    rows = [line.strip() for line in lines if " to " in line and "±" in line]
+    assert [line.split("  ")[0] for line in rows][:3] == [
         *("throughput", "latency p50", "latency p99")
     ]
     (deploy,) = [line for line in rows if line.startswith("deploy time")]
     assert flat(deploy) == "deploy time 0.69 ± 0.02 0.63 to 0.74 5 grows more slowly than n"
     # Two sizes of the second variant are no line.
     assert "deploy time - - 2 too few sizes above 0, 3 are needed" in flat(text)
-    assert "\n4: not measured" in text
-    assert "! 4 replicas: not measured" in text
+    assert "4 - - - - - - - - ! not measured" in flat(text)
 
 
 def test_the_curve_has_no_classic_form() -> None:
@@ -438,7 +445,7 @@ def test_perf_metrics_of_later_variants_have_them_before_the_name() -> None:
     assert found["per_node_avg_tps"] == pytest.approx(101.5)  # over its launches
     assert found["optimized_per_node_avg_tps"] == pytest.approx(202.0)
     assert len(found) == 2 * 19
-    assert told["not_measured"] == [one for one in scale_page(golden()).not_measured]
+    assert told["not_measured"] == list(scale_summary(golden()).not_measured)
     assert "INVALID" in told["invalid"][0]
 
 
@@ -500,16 +507,16 @@ def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
     assert [float(one) for one in loops] == pytest.approx([3, 6.3, 12, 22.8, 48, 3, 6])
 
 
-def test_the_markdown_has_a_column_for_each_variant() -> None:
-    text = render(golden(), "markdown", published=True)
-    assert "| metric | default | optimized | published |" in text
-    assert "| `per_node_avg_tps` | 101.5 ± 0.7 | 202.0 | 553.17 |" in text
-    assert "| 10.1.0.3 lost: no word for 5 s |" in text
-    assert "- failed: optimized: launch: serve did not start" in text
-    assert (
-        "| doubts |  | 1 of 2 launches not measured; failed; INVALID; node lost |"
-        in text.partition("<details>")[0]
-    )
+def test_the_markdown_is_a_table_of_sizes_with_the_metrics_folded() -> None:
+    before, _, after = render(golden(), "markdown", published=True).partition("<details>")
+    rows = [line for line in before.splitlines() if line.startswith("| ")]
+    assert rows[0].startswith("| variant | replicas | throughput requests/s | ratio to default |")
+    codes = "INVALID (launch 1); 1 of 2 launches not measured; lost (launch 1)"
+    assert rows[3].endswith(f"| {codes} |")
+    assert "| metric | unit | default | optimized | published elsewhere |" in after
+    assert "| per_node_avg_tps | requests/s | 101.5 ± 0.7 | 202.0 | 553.17 |" in after
+    assert "  - lost: no word for 5 s" in after
+    assert "- failed: launch of optimized: serve did not start" in after
     of_curve = render(curve(), "markdown")
-    assert "| controller loop |" in of_curve
-    assert of_curve.splitlines()[2].startswith("| replicas | variant | requests/s | p50 ms |")
+    assert "| variant haproxy | controller loop |" in of_curve
+    assert of_curve.splitlines()[4].startswith("| row | replicas | throughput requests/s |")

@@ -8,19 +8,22 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.benchmarks.scale.growth import QUANTITIES, growth
-from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
-from serve_bench.benchmarks.scale.summary import (
+from serve_bench.benchmarks.scale.document import figure_text
+from serve_bench.benchmarks.scale.figures import (
     CLUSTER_NAMES,
     GRAPH_NAMES,
     HTTP,
-    ScaleSize,
-    growths,
+    QUANTITIES,
     published_names,
+)
+from serve_bench.benchmarks.scale.growth import growth
+from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
+from serve_bench.benchmarks.scale.summary import (
+    ScaleSize,
     scale_lines,
     scale_sizes,
+    scale_summary,
 )
-from serve_bench.benchmarks.scale.tables import figure_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric
 from tests.scale_records import (
@@ -260,7 +263,7 @@ def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for
     (size,) = scale_sizes(scale_result(suite, *trials))
     figure = size.figures["latency_mean_ms"]
     assert figure.mean == pytest.approx((990 * 5 + 10 * 30_000) / 1000, rel=1e-3)
-    assert isinstance(figure.mean, LowerBound) and figure_text(figure, figure.mean)[:2] == "> "
+    assert isinstance(figure.mean, LowerBound) and figure_text(figure)[:2] == "> "
     http = size.figures["http_latency_mean_ms"]
     assert http.mean is not None and not isinstance(http.mean, LowerBound)
 
@@ -365,7 +368,7 @@ def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
     suite = scale_suite("curve", replicas=(4, 1, 2, 8))
     result = scale_result(suite, *curve_trials(suite, LAWS))
     assert [one.replicas for one in scale_sizes(result)] == [1, 2, 4, 8]
-    (found,) = growths(scale_sizes(result)).values()
+    (found,) = (one.grown for one in scale_summary(result).variants)
     assert [one.quantity for one in found] == list(QUANTITIES)
     by_name = {one.quantity.name: one for one in found}
     for name, (_, b) in LAWS.items():
@@ -392,7 +395,8 @@ def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
             round_=round_,
         )
     ]
-    found = growths(scale_sizes(scale_result(suite, *trials)))
+    variants = scale_summary(scale_result(suite, *trials)).variants
+    found = {one.name: one.grown for one in variants}
     for variant, b in (("default", 1.0), ("haproxy", 0.5)):
         (deploy,) = [one for one in found[variant] if one.quantity.name == "deploy_time"]
         assert deploy.fit is not None and deploy.fit.exponent == pytest.approx(b, abs=1e-9)

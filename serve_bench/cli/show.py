@@ -237,27 +237,16 @@ def _before(
     from serve_bench.benchmarks.micro.comment import rows_comment
     from serve_bench.benchmarks.micro.own_app_text import own_text
     from serve_bench.benchmarks.parts.page import page_of
-    from serve_bench.benchmarks.scale.comment import scale_comment
-    from serve_bench.benchmarks.scale.text import scale_text
     from serve_bench.report.table import table
 
-    if result.run.command in ("ranker", "load", "rpc", "press", "sweep", "recsys"):
+    if result.run.command in ("ranker", "load", "rpc", "press", "sweep", "recsys", "scale"):
         return None
     where, published = options.where, options.published
-    markdown = format == "markdown"
-    command, about = result.run.command, (published, where)
-    if markdown:
-        comments = {
-            "scale": lambda: scale_comment(result, published, where),
-        }
-        return visible(comments.get(command, lambda: rows_comment(result, published, where))())
-    if command in ("micro", "noop"):
+    if format == "markdown":
+        return visible(rows_comment(result, published, where))
+    if result.run.command in ("micro", "noop"):
         return table(page_of(result, published=published, where=where), width=width, color=color)
-    tables = {
-        "run": lambda: own_text(result, where, width),
-        "scale": lambda: scale_text(result, *about, width),
-    }
-    return visible(tables[command]())
+    return visible(own_text(result, where, width))
 
 
 # --------------------------------------------------------------------------------------------------

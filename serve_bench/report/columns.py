@@ -7,7 +7,7 @@ columns of words are folded. Figures never are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -59,32 +59,42 @@ def fitted(
     spare: Sequence[str | int] = (),
     fold: Collection[int] | None = None,
     whole: Texts = (),
+    heads: int = 0,
 ) -> Fitted:
     """A table for those who need to know the lines of each row.
 
     `spare`: columns that may go, by name or place, the first first; one that is not there, or that
     stands in front, is passed over. `fold`: the columns that may be folded, if not those in `left`.
-    `whole`: what columns that are left out are called, if not by their names.
+    `whole`: what columns that are left out are called, if not by their names. `heads`: lines on top
+    (names, units) that may be folded over figures too.
     """
     kept = list(range(len(names)))
     may_go = [at for one in spare for at in kept[1:] if one in (at, names[at])]
-    may_fold = left if fold is None else fold
+    narrowest = _narrowest([names, *rows], left if fold is None else fold, heads)
     gone: list[str] = []
-    while width is not None and may_go and _least(names, rows, kept, may_fold) > width:
+    while width is not None and may_go and _least(names, rows, kept, narrowest) > width:
         at = may_go.pop(0)
         kept.remove(at)
         gone.append((whole or names)[at])
     here = [_only(row, kept, len(names)) for row in (names, *rows)]
-    lefts, folds = (_only_at(one, kept) for one in (left, may_fold))
-    return Fitted(tuple(_laid(here, lefts, folds, width)), tuple(gone))
+    lefts = {new for new, old in enumerate(kept) if old in left}
+    floors = {new: narrowest[old] for new, old in enumerate(kept) if old in narrowest}
+    return Fitted(tuple(_laid(here, lefts, floors, width)), tuple(gone))
 
 
 def _only(row: Texts, kept: Sequence[int], count: int) -> Texts:
     return [row[at] for at in kept] if len(row) == count else row
 
 
-def _only_at(places: Collection[int], kept: Sequence[int]) -> set[int]:
-    return {new for new, old in enumerate(kept) if old in places}
+def _narrowest(rows: Sequence[Texts], fold: Collection[int], heads: int) -> dict[int, int]:
+    """How narrow each column that may be folded can be: those in `fold`, and of the others, below
+    `heads` lines of names, as narrow as their figures are."""
+    out = dict.fromkeys(fold, NARROWEST)
+    if 0 < heads < len(rows):
+        figures = _widths([row for row in rows[heads:] if len(row) == len(rows[0])] or rows[:1])
+        others = (at for at in range(len(rows[0])) if at not in out)
+        out |= {at: max(NARROWEST, figures[at]) for at in others}
+    return out
 
 
 def _widths(rows: Sequence[Texts]) -> list[int]:
@@ -96,23 +106,26 @@ def _widths(rows: Sequence[Texts]) -> list[int]:
     ]
 
 
-def _least(names: Texts, rows: Sequence[Texts], kept: Sequence[int], fold: Collection[int]) -> int:
+def _least(
+    names: Texts, rows: Sequence[Texts], kept: Sequence[int], narrowest: Mapping[int, int]
+) -> int:
     """How narrow the table can be: words folded to twice the narrowest that they may be at all, so
     that a column which can be spared goes before they get hard to read."""
     widths = _widths([names, *(row for row in rows if len(row) == len(names))])
-    least = [min(widths[at], 2 * NARROWEST) if at in fold else widths[at] for at in kept]
+    most = {at: max(2 * NARROWEST, floor) for at, floor in narrowest.items()}
+    least = [min(widths[at], most.get(at, widths[at])) for at in kept]
     return sum(least) + len(kept) - 1
 
 
 def _laid(
-    rows: Sequence[Texts], left: set[int], fold: set[int], width: int | None
+    rows: Sequence[Texts], left: set[int], floors: Mapping[int, int], width: int | None
 ) -> Iterator[list[str]]:
     """The lines of each row; the first has the names."""
     widths = _widths(rows)
     gaps = len(widths) - 1
     gap = "  " if width is None or sum(widths) + 2 * gaps <= width else " "
     if width is not None:
-        widths = _narrowed(widths, fold, width - len(gap) * gaps)
+        widths = _narrowed(widths, floors, width - len(gap) * gaps)
     for row in rows:
         if len(row) != len(widths):
             text = " ".join(row)
@@ -140,14 +153,14 @@ def _cell(text: str, width: int) -> list[str]:
     return folded(bare, width, len(text) - len(bare), 2)
 
 
-def _narrowed(widths: Sequence[int], fold: Collection[int], room: int) -> list[int]:
+def _narrowed(widths: Sequence[int], floors: Mapping[int, int], room: int) -> list[int]:
     """The widest columns that may be folded give way until all fit, or none can any more."""
     out = list(widths)
     while sum(out) > room:
-        widest = max(fold, key=lambda at: out[at], default=None)
-        if widest is None or out[widest] <= NARROWEST:
+        wider = [at for at, floor in floors.items() if out[at] > floor]
+        if not wider:
             break
-        out[widest] -= 1
+        out[max(wider, key=lambda at: out[at])] -= 1
     return out
 
 

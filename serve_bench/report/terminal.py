@@ -132,7 +132,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
     spare = [at for at, column in enumerate(table.columns) if column.spare]
     whole = [" ".join(pair).strip() for pair in zip(names, units, strict=True)]
-    layout = fitted(names, [units, *texts], left, width, spare, whole=whole)
+    layout = fitted(names, [units, *texts], left, width, spare, whole=whole, heads=2)
     heads, unit_lines, *blocks = layout.blocks
     yield from ((line, "quiet") for line in heads)
     if any(units):

@@ -87,15 +87,19 @@ def ratio(line: Line, base: str | None) -> str:
 
 
 def limited_line(verdicts: Sequence[Verdict]) -> str:
-    """`limited by: proxy CPU 96 % of a core (sure; then replica CPU 59 %)`, of at least one launch.
+    """`limited by: proxy CPU 96 % of a core (sure; then replica CPU 59 %)`, of at least one
+    launch."""
+    return f"limited by: {limited_text(verdicts)}"
 
-    Of several the most frequent, and how often the others came if they were not the same.
-    """
+
+def limited_text(verdicts: Sequence[Verdict]) -> str:
+    """The verdict of at least one launch; of several the most frequent, and how often the others
+    came if they were not the same."""
     most = prevailing(verdicts)
     counts = Counter(one.cause for one in verdicts)
     others = ", ".join(f"{cause} in {n}" for cause, n in counts.items() if cause != most.cause)
     share = f", in {counts[most.cause]} of {len(verdicts)} launches; {others}" if others else ""
-    return f"limited by: {most.text}{share}"
+    return f"{most.text}{share}"
 
 
 def used_words(usage: Mapping[str, Any]) -> str:

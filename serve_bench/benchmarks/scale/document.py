@@ -1,62 +1,92 @@
-"""The page of a scale run: sizes and variants, metrics by their published names, nodes, growth.
+"""What a scale run says: sizes and variants, metrics by their published names, nodes, growth.
 
-Rule: an invalid result says so before any figure. Figures are those of scale_json; what Ray
+Rule: an invalid result says so before any figure. What is not known is `-`, never 0; what Ray
 publishes stands in a column of its own, as published and not as measured here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
-from serve_bench.benchmarks.parts.pieces import section, whole_run
-from serve_bench.benchmarks.scale.joined import ScalePage, scale_page
-from serve_bench.benchmarks.scale.page_charts import (
-    cpu_charts,
-    growth_charts,
-    node_charts,
-    percentile_charts,
-    rate_charts,
-    window_charts,
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line
+from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, Formula, asked, machine, method
+from serve_bench.benchmarks.parts.pieces import (
+    NOTHING,
+    Fields,
+    count,
+    doubted,
+    errors,
+    gaps,
+    listed,
+    padded,
+    percent,
+    plain,
+    rate,
+    sentence,
+    share,
+    table_of,
+    whole_run,
 )
-from serve_bench.benchmarks.scale.page_found import found
-from serve_bench.benchmarks.scale.page_rows import (
-    growth_table,
-    metrics_table,
-    nodes_table,
-    rows_table,
-    sizes_table,
+from serve_bench.benchmarks.parts.published import scale_notes, scale_published
+from serve_bench.benchmarks.parts.texts import (
+    bounded_number,
+    decimals,
+    latency,
+    limited_text,
+    number,
 )
-from serve_bench.benchmarks.scale.words import asked as asked_lines
-from serve_bench.benchmarks.scale.words import compared_note, flags_of, notes
+from serve_bench.benchmarks.scale import charts
+from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure
+from serve_bench.benchmarks.scale.growth import FEWEST, Grown
+from serve_bench.benchmarks.scale.nodes import ScaleNode, use_of
+from serve_bench.benchmarks.scale.request import AS_IT_IS
+from serve_bench.benchmarks.scale.summary import (
+    RowUse,
+    ScaleSize,
+    ScaleSummary,
+    replicas_words,
+    scale_summary,
+    short_label,
+)
 from serve_bench.core.document import (
     Block,
+    Cell,
+    Chart,
+    Charts,
+    Column,
+    Detail,
     Document,
     Facts,
     Finding,
     Folded,
+    Number,
     Prose,
     ReportOptions,
+    Row,
     Section,
+    Table,
+    Text,
     sentences,
 )
 from serve_bench.core.result import Result
 
-CURVE: Final = "curve"
+RATE: Final = "cluster_requests_per_s"
 
+SPARE: Final = ("latency_p50", "controller_loop", "teardown_time")
+"""Quantities of a curve that go first where its table is too wide."""
+
+_NIGHTLY: Final = (
+    "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks"
+)
 NODES: Final = (
     (
         "per_thread_*, per_node_*",
         "mean over nodes (avg) or highest of all nodes (max); a thread of wrk is a connection here",
-        "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks",
+        _NIGHTLY,
     ),
-    (
-        "cluster_max_P*",
-        "the highest of the nodes' percentiles",
-        "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks",
-    ),
+    ("cluster_max_P*", "the highest of the nodes' percentiles", _NIGHTLY),
     (
         "cluster_P*",
         "percentiles of all requests together, from the merged histograms of all nodes",
@@ -65,19 +95,19 @@ NODES: Final = (
     (
         "cluster_total_thoughput",
         "a count of completed requests, misspelt as published: cluster_total_requests",
-        "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks",
+        _NIGHTLY,
     ),
 )
 GRAPH: Final = (
     (
         "throughput_mean_tps, throughput_std_tps",
         "mean and std (ddof 0) over windows, of all clients",
-        "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks",
+        _NIGHTLY,
     ),
     (
         "latency_mean_ms, latency_std_ms",
         "mean and std (ddof 0) over each client's requests, one after the other",
-        "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks",
+        _NIGHTLY,
     ),
 )
 GROWTH: Final = (
@@ -110,62 +140,237 @@ INVALID: Final = (
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a scale run says, with what Ray publishes in a column of its own, if wanted."""
-    where, published = options.where, options.published
-    run, page = result.run, scale_page(result, published, where)
-    words = tuple(_pair(line) for line in asked_lines(run.suite, page.workload))
+    run, summary = result.run, scale_summary(result)
+    where = options.where
     return Document(
-        title=f"serve-bench scale {page.workload}, run {run.id}",
+        title=f"serve-bench scale {summary.workload}, run {run.id}",
         command=run.command,
-        run=Facts((*asked(run).pairs, *words, *_variants(page))),
+        run=Facts((*asked(run).pairs, *_asked(summary), *_variants(summary))),
         machine=machine(run),
-        findings=sentences(found(page)),
-        doubts=tuple(_doubts(page)),
-        sections=tuple(_sections(result, page)),
+        findings=tuple(_findings(summary)),
+        doubts=tuple(_doubts(summary)),
+        sections=tuple(_sections(result, summary, options.published)),
         where=where,
         argv=run.argv,
+        records=() if where is None else (where,),
     )
 
 
-def _pair(line: str) -> tuple[str, str]:
-    """`load: from every node ...` as a name and what it stands for."""
-    name, _, text = line.partition(": ")
-    return name, text
+# ------------------------------------------------------------------------------ what was asked
 
 
-def _variants(page: ScalePage) -> Iterator[tuple[str, str]]:
-    """Each variant with its flags and what is in force."""
-    for part in page.variants:
-        engaged = f"; {part.engaged}" if part.engaged else ""
-        yield f"variant {part.name}", flags_of(part.name, part.env) + engaged
+def _asked(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
+    """The workload, its load and its cluster."""
+    suite, workload = summary.run.suite, summary.workload
+
+    def value(name: str) -> str:
+        given = suite.get(name)
+        if isinstance(given, list | tuple):
+            return ", ".join(f"{one:,}" for one in given)
+        return f"{given:,.6g}" if isinstance(given, int | float) else "?"
+
+    each = f"{value('replicas')} replica{'' if value('replicas') == '1' else 's'}"
+    echo = (
+        f"echoes through serve.batch (max_batch_size {value('max_batch_size')}, "
+        f"batch_wait_timeout_s {value('batch_wait_timeout_s')})"
+    )
+    words = {
+        "single": f"one deployment of {each} that {echo}",
+        "multi": f"{value('deployments')} deployments of {each} each; a request hops to a "
+        f"deployment drawn anew until {value('hops')} calls are nested",
+        "ensemble": f"{value('size')} deployments, the i-th adds i, and one that sums their "
+        f"answers; {each} of each",
+        "chain": f"{value('size')} deployments in a row, each adds 1; {each} of each",
+        "curve": f"one deployment that {echo}, with {each}, one size after the other",
+    }
+    yield workload, words.get(workload, workload)
+    client, launches = str(suite.get("client") or "?"), int(suite.get("launches") or 1)
+    many = "" if suite.get("windows") == 1 else "s"
+    windows = f"{value('windows')} window{many} of {value('window_s')} s"
+    seconds = float(suite.get("windows") or 0) * float(suite.get("window_s") or 0)
+    length = f"{seconds:g} s" if client == "wrk" else windows  # wrk has no windows
+    warmup = f"after {value('warmup_s')} s of warm-up"
+    several = f"; {launches} launches" if launches > 1 else ""
+    if summary.graph:
+        load = (
+            f"{value('clients')} clients, through handles and then through HTTP ({client}); "
+            f"throughput: {windows} {warmup}; latency: {value('requests_each')} requests of each "
+            f"client, one after the other"
+        )
+    else:
+        load = (
+            "from every node with a healthy proxy, against that proxy: "
+            f"{value('connections')} connections each, {client}; {length} {warmup}"
+        )
+    yield "load", load + several
+    address, nodes = suite.get("address"), int(suite.get("nodes") or 1)
+    if address:
+        yield "cluster", f"the one at {address}, left as it was"
+    elif nodes > 1:
+        yield "cluster", f"started for each launch, {nodes} raylets on one machine"
 
 
-def _doubts(page: ScalePage) -> Iterator[Finding]:
-    yield from sentences(page.invalid, "bad")
-    yield from whole_run(page.warnings, page.failures)
-    for part in page.variants:
+def _variants(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
+    """Each variant with its flags and what is in force; a cluster that was there has its own."""
+    for part in summary.variants:
+        flags = " ".join(part.env) or "no flags"
+        flags = "the flags that the cluster has" if part.name == AS_IT_IS else flags
+        yield f"variant {part.name}", "; ".join(filter(None, (flags, part.engaged)))
+
+
+# ----------------------------------------------------------------------------------- findings
+
+
+def _doubts(summary: ScaleSummary) -> Iterator[Finding]:
+    yield from sentences(summary.invalid[1:], "bad")
+    yield from whole_run(summary.warnings, summary.failures)
+    for part in summary.variants:
         yield from whole_run(part.warnings, part.failures)
         yield from sentences(part.unloaded, "doubt")
 
 
-def _sections(result: Result, page: ScalePage) -> Iterator[Section]:
-    yield from section("results", "Results", _results(page))
-    yield from section("throughput", "Throughput", rate_charts(page))
-    yield from section("growth", "What each further replica costs", _growth(page))
-    yield from section("latency", "Latency", percentile_charts(page))
-    yield from section("nodes", "Nodes", _nodes(page))
-    yield from section("windows", "Windows over time", window_charts(page))
-    yield from section("cpu", "CPU by process, and what limited each row", _use(page))
-    yield method(as_planned(result), (*GENERAL_FORMULAS, *formulas_of(page), *INVALID))
+def _findings(summary: ScaleSummary) -> Iterator[Finding]:
+    """What the figures support: invalid results and gaps first, then rates or growth."""
+    yield from sentences(map(sentence, summary.invalid[:1]), "bad")
+    yield from sentences(_found(summary))
 
 
-def formulas_of(page: ScalePage) -> tuple[tuple[str, str, str], ...]:
-    """Those of the workload: name, formula, source."""
-    if page.workload == CURVE:
+def _found(summary: ScaleSummary) -> Iterator[str]:
+    sizes = summary.sizes
+    struck = [*summary.failures, *(one for part in summary.variants for one in part.failures)]
+    struck += [one for size in sizes for one in size.failures]
+    messages = [one.message for one in struck]
+    messages += [f"node {one.ip} was lost: {one.lost}" for size in sizes for one in size.lost]
+    yield from gaps(sum(one.gap is not None for one in sizes), len(sizes), messages, "size")
+    if not any(one.trials for one in sizes):
+        yield "Nothing was measured."
+        return
+    if summary.curve:
+        yield from _best_size(summary)
+        yield from _growths(summary)
+    elif summary.graph:
+        yield from _ways(summary)
+    else:
+        yield from _rates(summary)
+    yield from doubted([one.warnings for one in sizes], summary.warnings, "size")
+
+
+def _rated(summary: ScaleSummary) -> list[tuple[ScaleSize, float]]:
+    return [(one, mean) for one in summary.sizes if (mean := one.mean(RATE)) is not None]
+
+
+def _rates(summary: ScaleSummary) -> Iterator[str]:
+    """Of single and multi: requests/s of all nodes under each variant, and to the first."""
+    rated = _rated(summary)
+    words = []
+    for size, mean in rated:
+        nodes = len({node.node for node in size.nodes if node.lost is None})
+        source = f" from {nodes} node{'' if nodes == 1 else 's'}" if nodes else ""
+        p50, p99 = (size.mean(f"cluster_P{one}_latency_ms") for one in (50, 99))
+        half = "" if p50 is None else f" at p50 {latency(p50)} ms"
+        tail = "" if p99 is None else f", p99 {latency(p99)} ms"
+        words.append(f"{size.title}: {number(mean)} requests/s{source}{half}{tail}")
+    if words:
+        yield sentence("; ".join(words))
+    limits = [f"{size.title}, {size.limits[0].text}" for size, _ in rated if size.limits]
+    if limits:
+        yield sentence("; ".join(limits[:2]))
+    ratios = [
+        f"{size.variant} serves {line.ratio:.2f} times what {summary.variants[0].name} serves"
+        for size, _ in rated
+        for line in size.lines[:1]
+        if line.ratio is not None
+    ]
+    if ratios:
+        yield sentence("; ".join(ratios))
+
+
+def _ways(summary: ScaleSummary) -> Iterator[str]:
+    """Of ensemble and chain: through a handle, as published, and through HTTP."""
+    for size in summary.sizes:
+        parts = []
+        for way, words in (("", "through a handle"), (HTTP, "through HTTP")):
+            mean, time_ms = (
+                size.mean(way + name) for name in ("throughput_mean_tps", "latency_mean_ms")
+            )
+            figures = [] if mean is None else [f"{number(mean)} requests/s"]
+            figures += [] if time_ms is None else [f"a mean latency of {latency(time_ms)} ms"]
+            parts += [f"{listed(figures)} {words}"] if figures else []
+        if parts:
+            yield sentence(f"{size.title}: {'; '.join(parts)}")
+
+
+def _best_size(summary: ScaleSummary) -> Iterator[str]:
+    """Of a curve the size with the most requests/s, beside the largest of its variant."""
+    rated = _rated(summary)
+    if not rated:
+        return
+    best, most = max(rated, key=lambda pair: pair[1])
+    own = [one for one in rated if one[0].variant == best.variant]
+    last, mean = max(own, key=lambda pair: pair[0].replicas)
+    name = best.title if len(summary.variants) > 1 else replicas_words(best.replicas)
+    verb = "serves" if best.replicas == 1 else "serve"
+    tail = "" if last is best else f"; {replicas_words(last.replicas)} serve {number(mean)}"
+    yield sentence(f"{name} {verb} most, {number(most)} requests/s{tail}")
+
+
+def _growths(summary: ScaleSummary) -> Iterator[str]:
+    """What grows with the number of replicas, of the first variants."""
+    for part in summary.variants[:2]:
+        words = []
+        for one in part.grown:
+            costs = one.quantity.name in ("deploy_time", "memory_per_replica", "controller_loop")
+            if costs and one.fit is not None and one.fit.unknown is None:
+                ends = " to ".join(figure_text(one.points[at][1]) for at in (0, -1))
+                said = f"{ends} {one.quantity.unit}; exponent {one.fit.text}"
+                words.append(f"{one.quantity.title} {one.fit.words} ({said})")
+        if words:
+            name = f"{part.name}: " if len(summary.variants) > 1 else "Over the replicas n, "
+            yield sentence(f"{name}{'; '.join(words)}")
+
+
+# ----------------------------------------------------------------------------------- sections
+
+
+def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterator[Section]:
+    beside = (scale_published(summary.workload) or {}) if published else {}
+    notes = scale_notes(summary.workload) if published else ()
+    measured = any(one.trials for one in summary.sizes)
+
+    def drawn(make: Callable[[ScaleSummary], Iterator[Chart]]) -> list[Block]:
+        return [Charts(lambda: make(summary))] if measured else []
+
+    named: tuple[tuple[str, str, Detail, Iterable[Block]], ...] = (
+        ("results", "Results", "headline", _results(summary)),
+        ("rows", "Rows", "table", _rows(summary)),
+        ("growth", "What each further replica costs", "table", _growth(summary)),
+        ("metrics", "Published metrics", "table", _metrics(summary, beside)),
+        ("published", "Published, not measured here", "table", _prose(notes)),
+        ("throughput", "Throughput", "further", drawn(charts.rate_charts)),
+        ("latency", "Latency", "further", drawn(charts.percentile_charts)),
+        ("nodes", "Nodes", "further" if summary.curve else "table", _nodes(summary)),
+        ("windows", "Windows over time", "further", drawn(charts.window_charts)),
+        ("cpu", "What limited each row", "table", _inside(summary)),
+    )
+    for name, title, detail, blocks in named:
+        every = tuple(blocks)
+        if every:
+            yield Section(name, title, every, detail)
+    yield method(_as_planned(result), (*GENERAL_FORMULAS, *_formulas(summary), *INVALID))
+
+
+def _prose(lines: Sequence[str]) -> list[Block]:
+    return [Prose(tuple(lines), "quiet", listed=True)] if lines else []
+
+
+def _formulas(summary: ScaleSummary) -> tuple[Formula, ...]:
+    """Those of the workload."""
+    if summary.curve:
         return (*GROWTH, *NODES[2:3])
-    return GRAPH if page.graph else NODES
+    return GRAPH if summary.graph else NODES
 
 
-def as_planned(result: Result) -> Result:
+def _as_planned(result: Result) -> Result:
     """The run with the rows of its trials as they were planned: a trial from several nodes has the
     connections of all of them, and would be a row beside the planned one."""
     rows = {planned.key: planned.row for planned in result.run.plan}
@@ -173,39 +378,312 @@ def as_planned(result: Result) -> Result:
     return replace(result, trials=trials)
 
 
-def _results(page: ScalePage) -> Iterator[Block]:
-    if not page.entries:
+def _results(summary: ScaleSummary) -> Iterator[Block]:
+    if not summary.sizes:
         yield Prose(("Nothing was planned.",), "doubt")
         return
-    yield sizes_table(page)
-    if page.graph:
-        yield rows_table(page)
-    if page.workload != CURVE:
-        yield metrics_table(page)
-    if any(one.measured for one in page.entries):
-        said = list(notes(page.workload, str(page.run.suite.get("client")), page.sampled))
-        said += [compared_note()] if len(page.variants) > 1 else []
-        yield Folded("What the figures mean", (Prose(tuple(said), listed=True),))
-    if page.published:
-        yield Folded("Published, not measured here", (Prose(page.notes, "quiet", listed=True),))
+    yield _curve_table(summary) if summary.curve else _sizes_table(summary)
+    if any(one.trials for one in summary.sizes):
+        yield Folded("What the figures mean", (Prose(tuple(_notes(summary)), listed=True),))
 
 
-def _growth(page: ScalePage) -> Iterator[Block]:
-    if any(part.grown for part in page.variants):
-        yield growth_table(page)
-        yield from growth_charts(page)
+def _notes(summary: ScaleSummary) -> Iterator[str]:
+    """What the figures mean, a line each."""
+    if summary.graph:
+        yield (
+            "Throughput: requests/s of all clients, mean and std (ddof 0) over windows; latency: "
+            "of each client's requests, one after the other, std with ddof 0."
+        )
+        return
+    if summary.curve:
+        yield (
+            "Requests/s: completed, of all nodes; CPU: of all processes of Serve and Ray, a "
+            "request; memory: of a replica. Means over launches; csv and json have each."
+        )
+        yield (
+            "Exponent: the slope of log(value) over log(replicas) by least squares, a point a size "
+            "(the mean of its launches), ± its standard error; 95 %: its interval by Student's t, "
+            "which takes the residuals as chance."
+        )
+    else:
+        yield (
+            "per_thread_*: a connection (a thread of wrk); avg: mean over nodes, max: highest of "
+            "all nodes; its max_tps is that of 100 ms of one connection, or what wrk tells. "
+            "cluster_total_thoughput, misspelt as published, is a count: cluster_total_requests. "
+            "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: percentiles of all "
+            "requests together. KB: 1024 bytes. ±: std over launches (ddof 1)."
+        )
+    if summary.run.suite.get("client") == "wrk":
+        yield "wrk tells no histogram: percentiles of all nodes together are not known."
+    yield (
+        "A node that was lost is in no mean, maximum or total of nodes; the requests that it was "
+        "last known to have sent count as failed (class node)."
+    )
 
 
-def _use(page: ScalePage) -> Iterator[Block]:
-    yield from cpu_charts(page)
-    limits = tuple(f"{one.title}: {text}" for one in page.entries for text in one.limits)
-    if limits:
-        yield Prose(limits, listed=True)
+# ------------------------------------------------------------------------------------- figures
 
 
-def _nodes(page: ScalePage) -> Iterator[Block]:
-    if any(one.size.nodes for one in page.entries):
-        yield from node_charts(page)
-        table = nodes_table(page)
-        # Of a curve there is a node or more at each size: one row each, and few want them.
-        yield Folded("The load from each node", (table,)) if page.workload == CURVE else table
+def figure_text(figure: Figure) -> str:
+    """The mean of a metric: counts whole, times with three digits, else four."""
+    if figure.mean is None:
+        return NOTHING.text
+    if figure.unit == "requests":
+        return f"{figure.mean:,.0f}"
+    return bounded_number(figure.mean, 3 if figure.unit == "ms" else 4)
+
+
+def _measured(figure: Figure | None) -> Number:
+    """A metric with its spread over launches, where there are several, with as many decimals."""
+    if figure is None or figure.mean is None:
+        return NOTHING
+    spread = ""
+    if figure.std is not None:
+        digits = (
+            0 if figure.unit == "requests" else decimals(figure.mean, 4 - (figure.unit == "ms"))
+        )
+        spread = f" ± {figure.std:,.{digits}f}"
+    return Number(figure_text(figure) + spread, figure.mean)
+
+
+# --------------------------------------------------------------------------------------- sizes
+
+
+def _sizes_table(summary: ScaleSummary) -> Table:
+    """A row for each size under each variant, of a graph for each that has a throughput; doubts
+    under the last of a size."""
+    first, several = summary.variants[0].name, len(summary.variants) > 1
+    columns = (
+        Column("variant", number=False),
+        Column("replicas", spare=True),
+        *([Column("row", number=False)] if summary.graph else []),
+        Column("throughput", "requests/s"),
+        *([Column("ratio", f"to {first}")] if several else []),
+        *(Column(name, "ms") for name in ("p50", "p99")),
+        Column("requests"),
+        Column("failed"),
+    )
+    rows = []
+    for size in summary.sizes:
+        lines = [line for line in size.lines if line.row.requests_each is None]
+        for line in lines:
+            cells: list[Cell] = [size.variant, count(size.replicas)]
+            cells += [short_label(line.row.label)] if summary.graph else []
+            if line.trials:
+                cells.append(_rate(line, bool(size.invalid)))
+                cells += [_ratio(line, first)] if several else []
+                cells += [share(line.distributions.get(LATENCY), one) for one in ("p50", "p99")]
+                cells += [count(line.completed), errors(line.failed)]
+            doubts = size.findings if line is lines[-1] else ()
+            rows.append(Row(padded(cells, len(columns)), doubts, about=size.title))
+    launches = " of all launches" if summary.several_launches else ""
+    note = f"±: std (ddof 0) over the windows{launches}"
+    caption = "Each size" if len(rows) > 1 else "Throughput and latency"
+    return Table(caption, columns, tuple(rows), (note,))
+
+
+def _rate(line: Line, invalid: bool = False) -> Number:
+    return rate(line.spreads.get(MAIN), "bad" if invalid else "plain")
+
+
+def _ratio(line: Line, first: str) -> Number:
+    if line.variant == first:
+        return Number("1", 1.0)
+    return NOTHING if line.ratio is None else Number(f"{line.ratio:.2f}", line.ratio)
+
+
+def _rows(summary: ScaleSummary) -> Iterator[Table]:
+    """The rows of a graph: what each measured."""
+    if not summary.graph or not summary.sizes:
+        return
+    columns = (
+        Column("row", number=False),
+        Column("requests"),
+        Column("throughput", "requests/s"),
+        *(Column(name, "ms", spare=name == "p90") for name in ("p50", "p90", "max")),
+        Column("failed"),
+    )
+    rows = []
+    for size in summary.sizes:
+        for line in size.lines:
+            cells: list[Cell] = [short_label(line.row.label)]
+            if line.trials:
+                times = line.distributions.get(LATENCY)
+                cells += [
+                    count(line.completed),
+                    NOTHING if line.row.requests_each is not None else _rate(line),
+                    *(share(times, name) for name in ("p50", "p90", "max")),
+                    errors(line.failed),
+                ]
+            doubts = () if line.trials else (Finding("", "not measured", "doubt"),)
+            rows.append(Row(padded(cells, len(columns)), doubts, size.title))
+    yield Table("Every row", columns, tuple(rows))
+
+
+# --------------------------------------------------------------------------------------- curve
+
+
+def _curve_table(summary: ScaleSummary) -> Table:
+    """A row for each number of replicas: throughput, latency, what each further one costs."""
+    columns = (
+        Column("replicas"),
+        *(Column(one.short, one.unit, spare=one.name in SPARE) for one in QUANTITIES),
+    )
+    rows = []
+    for part in summary.variants:
+        for size in part.sizes:
+            cells: list[Cell] = [count(size.replicas)]
+            if size.trials:
+                cells += [_measured(size.figures.get(one.figure)) for one in QUANTITIES]
+            group = f"variant {part.name}" if len(summary.variants) > 1 else ""
+            rows.append(Row(padded(cells, len(columns)), size.findings, group, size.title))
+    notes = ("means over launches, ± their std (ddof 1)",) if summary.several_launches else ()
+    return Table("Each size", columns, tuple(rows), notes)
+
+
+def _growth(summary: ScaleSummary) -> Iterator[Block]:
+    """How each quantity grows with the number of replicas n: the exponent with its interval."""
+    if not any(part.grown for part in summary.variants):
+        return
+    columns = (
+        Column("n: replicas", number=False),
+        Column("exponent"),
+        Column("95 %"),
+        Column("sizes", spare=True),
+        Column("in words", number=False),
+    )
+    rows = [
+        Row(_grown(one), group=f"variant {part.name}" if len(summary.variants) > 1 else "")
+        for part in summary.variants
+        for one in part.grown
+    ]
+    notes = (
+        "±: standard error; 95 %: interval, which takes the residuals as chance; a curve that bends"
+        " has no one exponent: look at the charts",
+    )
+    yield Table("Growth over the number of replicas n", columns, tuple(rows), notes)
+    yield Charts(lambda: charts.growth_charts(summary))
+
+
+def _grown(grown: Grown) -> tuple[Cell, ...]:
+    fit, title = grown.fit, grown.quantity.title
+    if fit is None:
+        few = Text(f"too few sizes above 0, {FEWEST} are needed", "doubt")
+        return (title, NOTHING, NOTHING, count(grown.usable), few)
+    interval = f"{fit.low:.2f} to {fit.high:.2f}"
+    return (title, Number(fit.text, fit.exponent), interval, count(fit.sizes), fit.words)
+
+
+# ------------------------------------------------------------------------------ metrics by name
+
+
+def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Table]:
+    """A row for each published metric, a column for each size and variant; of a graph through a
+    handle, then through HTTP. Ours come last."""
+    sizes = summary.sizes
+    if summary.curve or not any(one.trials for one in sizes):
+        return
+    several = len({one.replicas for one in sizes}) > 1
+    columns = (
+        Column("metric", number=False),
+        Column("unit", number=False, spare=True),
+        *(
+            Column(one.variant, replicas_words(one.replicas) if several else "", spare=at > 0)
+            for at, one in enumerate(sizes)
+        ),
+        *([Column("published", "elsewhere")] if published else []),
+    )
+    rows = []
+    for name in dict.fromkeys(name for one in sizes for name in one.figures):
+        unit = next(one.figures[name].unit for one in sizes if name in one.figures)
+        cells: list[Cell] = [name, unit, *(_measured(one.figures.get(name)) for one in sizes)]
+        if published:
+            value = published.get(name)
+            cells.append(Text(NOTHING.text if value is None else f"{value:,}", "quiet"))
+        way = "through HTTP" if name.startswith(HTTP) else "through a handle"
+        rows.append(Row(tuple(cells), group=way if summary.graph else ""))
+    yield Table("Metrics by their published names", columns, tuple(rows))
+
+
+# --------------------------------------------------------------------------------------- nodes
+
+
+def _nodes(summary: ScaleSummary) -> Iterator[Block]:
+    """Each node in each launch, and what was lost."""
+    nodes = [node for size in summary.sizes for node in size.nodes]
+    if not nodes:
+        return
+    sampled = any(node.usage for node in nodes)
+    columns = (
+        Column("node", number=False),
+        Column("hostname", number=False, spare=True),
+        Column("connections", spare=True),
+        Column("requests"),
+        Column("throughput", "requests/s"),
+        *(Column(name, "ms") for name in ("p50", "p99")),
+        Column("failed"),
+        *(Column(name, "CPU %", spare=True) for name in ("proxy", "replicas") if sampled),
+    )
+    rows = []
+    for size in summary.sizes:
+        for node in size.nodes:
+            launch = f", launch {node.launch}" if len(size.launches) > 1 else ""
+            name = charts.node_name(node, size)
+            cells: list[Cell] = [name, node.hostname or "-", count(node.connections)]
+            doubts: tuple[Finding, ...] = ()
+            if node.lost is None:
+                cells += [count(node.completed), plain(node.rate)]
+                cells += [_milliseconds(node, name) for name in ("p50", "p99")]
+                cells.append(errors(node.failed))
+                cells += [_cpu(node, one) for one in ("proxy", "replicas") if sampled]
+            else:
+                doubts = (Finding(str(node.lost), "lost", "bad"),)
+            rows.append(Row(padded(cells, len(columns)), doubts, f"{size.title}{launch}"))
+    yield Table("The load from each node", columns, tuple(rows))
+    yield Charts(lambda: charts.node_charts(summary))
+
+
+def _milliseconds(node: ScaleNode, name: str) -> Number:
+    value = node.latency_ms.get(name)
+    return NOTHING if value is None else Number(latency(value), value)
+
+
+def _cpu(node: ScaleNode, name: str) -> Number:
+    """Of all processes of a kind on the node."""
+    use = use_of([node.usage]) if node.usage else None
+    return percent(None if use is None else getattr(use, name))
+
+
+# ----------------------------------------------------------------------------------------- CPU
+
+
+def _inside(summary: ScaleSummary) -> Iterator[Block]:
+    """CPU of each row that was sampled on one machine, and what limited it."""
+
+    def used(name: str) -> Callable[[RowUse], Cell]:
+        return lambda row: percent(getattr(row.use, name))
+
+    fields: Fields[RowUse] = (
+        (Column("row", number=False), lambda row: charts.row_name(summary, row.size, row.line)),
+        *(
+            (Column(name, "CPU %", spare=name not in ("proxy", "replicas")), used(name))
+            for name in ("proxy", "replicas", "busiest", "controller", "others")
+        ),
+        (Column("host", "CPU %"), _host),
+        (
+            Column("limited by", number=False),
+            lambda row: limited_text(row.verdicts) if row.verdicts else "-",
+        ),
+    )
+    note = "CPU: % of a core; busiest: of the replicas; host: all that runs there"
+    if summary.uses:
+        yield table_of("CPU by process", fields, summary.uses, (note,))
+    if any(one.trials for one in summary.sizes):
+        yield Charts(lambda: charts.cpu_charts(summary))
+
+
+def _host(row: RowUse) -> Number:
+    use = row.use
+    if use.host is None or not use.cores:
+        return percent(use.host)
+    return Number(f"{use.host:.0f} of {100 * use.cores}", use.host)

@@ -1,23 +1,278 @@
-"""A run of scale as JSON, CSV, and as Ray publishes it."""
+"""A scale run for programs: JSON, CSV, the published form, `perf_metrics` of Ray's tooling.
+
+Rule: figures are not rounded; what was not told is null, and what was planned and not measured is
+listed. Names are exactly the published ones.
+"""
 
 from __future__ import annotations
 
-from serve_bench.benchmarks.scale.csv_form import scale_csv
-from serve_bench.benchmarks.scale.json_form import classic_scale, scale_json
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
+from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.published import scale_notes, scale_published
+from serve_bench.benchmarks.parts.texts import host_line
+from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure, published_names
+from serve_bench.benchmarks.scale.growth import Grown
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
+from serve_bench.benchmarks.scale.summary import (
+    ScaleSize,
+    ScaleSummary,
+    ScaleVariant,
+    scale_summary,
+)
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 
+# ---------------------------------------------------------------------------------------- JSON
+
 
 def json_text(result: Result, options: ReportOptions) -> str:
-    """The figures of the run."""
-    return scale_json(result, options.published, options.where)
+    """The run as one JSON object, indented."""
+    run, summary = result.run, scale_summary(result)
+    base = summary.variants[0].name if len(summary.variants) > 1 else None
+    content: dict[str, Any] = {
+        "run": {
+            "id": run.id,
+            "command": run.command,
+            "argv": list(run.argv),
+            "started_at": run.started_at,
+            "tool_version": run.tool_version,
+            "git_commit": run.git_commit,
+            "records": options.where,
+        },
+        "host": dict(run.host),
+        "workload": summary.workload,
+        "asked": dict(run.suite),
+        "invalid": list(summary.invalid),
+        "base": base,
+        "variants": [_variant(part) for part in summary.variants],
+        "not_measured": list(summary.not_measured),
+        "warnings": _dicts(summary.warnings),
+        "failures": _dicts(summary.failures),
+        "notes": list(scale_notes(summary.workload)) if options.published else [],
+    }
+    if options.published:
+        content["published"] = scale_published(summary.workload)
+    return _text(content)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in items]
+
+
+def _variant(part: ScaleVariant) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "env": list(part.env),
+        "engaged": part.engaged,
+        "warnings": _dicts(part.warnings),
+        "failures": _dicts(part.failures),
+        "sizes": [_size(one) for one in part.sizes],
+        "growth": {one.quantity.name: _grown(one) for one in part.grown},
+    }
+
+
+def _size(size: ScaleSize) -> dict[str, Any]:
+    return {
+        "cell": dict(size.cell),
+        "launches": list(size.launches),
+        "status": size.gap or "measured",
+        "metrics": {name: _figure(one) for name, one in size.figures.items()},
+        "rows": [_row(line) for line in size.lines],
+        "nodes": _dicts(size.nodes),
+        "invalid": _dicts(size.invalid),
+        "warnings": _dicts(size.warnings),
+        "failures": _dicts(size.failures),
+        "limits": [one.text for one in size.limits],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "unit": figure.unit,
+        "type": figure.kind,
+        "mean": figure.mean,
+        "std": figure.std,
+        "count": figure.count,
+        "lower_bound": isinstance(figure.mean, LowerBound),
+        "launches": list(figure.values),
+    }
+
+
+def _row(line: Line) -> dict[str, Any]:
+    rate, latency = line.spreads.get(MAIN), line.distributions.get(LATENCY)
+    return {
+        "row": line.row.label,
+        "client": line.row.client,
+        "status": line.status,
+        "keys": list(line.keys),
+        "connections": [trial.row.connections for trial in line.trials],
+        "requests_each": line.row.requests_each,
+        "completed": line.completed,
+        "failed": line.failed,
+        "throughput": None if rate is None else asdict(rate),
+        "latency": None if latency is None else asdict(latency),
+        "ratio": line.ratio,
+    }
+
+
+def _grown(grown: Grown) -> dict[str, Any]:
+    fit = grown.fit
+    return {
+        "unit": grown.quantity.unit,
+        "points": [
+            {"replicas": replicas, "mean": figure.mean, "launches": list(figure.values)}
+            for replicas, figure in grown.points
+        ],
+        "fit": None if fit is None else {**asdict(fit), "words": fit.words},
+    }
+
+
+# ----------------------------------------------------------------------------------------- CSV
+
+_COLUMNS: Final = (
+    *("run", "workload", "variant", "num_replicas", "status", "invalid", "launch", "node", "ip"),
+    *("hostname", "metric", "unit", "type", "value", "lower_bound", "std", "count", "published"),
+    *("lost", "host"),
+)
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return scale_csv(result, options.published)
+    """A line for each metric of each size, with its unit, over launches (`launch` is empty) and of
+    each, and a line for each figure of each node; a header first."""
+    summary = scale_summary(result)
+    published = (scale_published(summary.workload) or {}) if options.published else {}
+    rows = [
+        {
+            "run": result.run.id,
+            "workload": summary.workload,
+            "variant": size.variant,
+            "num_replicas": size.replicas,
+            "status": size.gap or "measured",
+            "invalid": bool(size.invalid),
+            "host": host_line(result.run.host),
+            **row,
+        }
+        for size in summary.sizes
+        for row in _rows(size, published)
+    ]
+    return csv_of(_COLUMNS, rows)
+
+
+def _rows(size: ScaleSize, published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, figure in size.figures.items():
+        about = {"metric": name, "unit": figure.unit, "type": figure.kind}
+        spread = {"std": figure.std, "count": figure.count}
+        yield {**about, **_value(figure.mean), **spread, "published": published.get(name)}
+        if len(size.launches) > 1:
+            for launch, value in zip(size.launches, figure.values, strict=True):
+                yield {**about, "launch": launch, **_value(value)}
+    for node in size.nodes:
+        yield from _node_rows(node)
+
+
+def _node_rows(node: ScaleNode) -> Iterator[dict[str, Any]]:
+    figures = (
+        ("requests", "requests", node.completed if node.lost is None else None),
+        ("requests_per_s", "requests/s", node.rate),
+        *((f"latency_{name}", "ms", value) for name, value in node.latency_ms.items()),
+        *((f"failed_{name}", "requests", count) for name, count in node.failed.items() if count),
+    )
+    for name, unit, value in figures:
+        yield {
+            "launch": node.launch,
+            "node": node.node,
+            "ip": node.ip,
+            "hostname": node.hostname,
+            "lost": node.lost,
+            "metric": name,
+            "unit": unit,
+            **_value(value),
+        }
+
+
+def _value(value: float | None) -> dict[str, Any]:
+    return {"value": value, "lower_bound": isinstance(value, LowerBound) or None}
+
+
+# -------------------------------------------------------------------------- the published form
 
 
 def classic_text(result: Result, options: ReportOptions) -> str:
-    """The JSON that the published benchmark writes."""
-    return classic_scale(result)
+    """The published metrics by name as a JSON object: the first variant's, means over launches.
+
+    What the published form has no words for stands behind them: `invalid` (those metrics) and
+    `not_measured` (of the whole run).
+    """
+    summary = scale_summary(result)
+    names = published_names(summary.workload)
+    if not names:
+        return f"scale {summary.workload} has no published classic form: --format table shows it\n"
+    sizes = summary.sizes[:1]
+    content: dict[str, Any] = {name: sizes[0].mean(name) if sizes else None for name in names}
+    invalid = summary.invalid_in(sizes)
+    content |= {"invalid": list(invalid)} if invalid else {}
+    content |= {"not_measured": list(summary.not_measured)} if summary.not_measured else {}
+    return _text(content)
+
+
+# -------------------------------------------------------------------------------- perf_metrics
+
+
+def scale_perf_metrics(result: Result) -> str:
+    """The metrics as the text of that JSON file, means over launches.
+
+    The first variant's bear exactly the published names (`per_thread_latency_avg_ms`), those of the
+    others have the variant before them. A curve publishes none; its names hold the replicas. The
+    tooling knows the types THROUGHPUT and LATENCY alone: counts are called THROUGHPUT, memory, CPU
+    and times of a curve LATENCY. What was not told (wrk's histogram) has no entry and is named
+    under `not_told`; what is known to be higher, under `lower_bounds`. These, `not_measured` and
+    `invalid` are keys that the tooling does not read.
+    """
+    summary = scale_summary(result)
+    metrics, not_told, lower_bounds = [], [], []
+    for part in summary.variants:
+        prefix = "" if part is summary.variants[0] else f"{part.name}_"
+        for size in part.sizes:
+            for name, figure in _named(summary, size):
+                full = re.sub(r"[^A-Za-z0-9]+", "_", prefix) + name
+                if figure.mean is not None:
+                    metrics.append(
+                        {
+                            "perf_metric_name": full,
+                            "perf_metric_value": figure.mean,
+                            "perf_metric_type": figure.kind or "THROUGHPUT",
+                        }
+                    )
+                    lower_bounds += [full] if isinstance(figure.mean, LowerBound) else []
+                elif size.trials:
+                    not_told.append(full)
+    content = {
+        "perf_metrics": metrics,
+        "not_told": not_told,
+        "lower_bounds": lower_bounds,
+        "not_measured": list(summary.not_measured),
+        "invalid": list(summary.invalid),
+    }
+    return _text(content)
+
+
+def _named(summary: ScaleSummary, size: ScaleSize) -> Iterator[tuple[str, Figure]]:
+    """The figures of a size by their names; those of a curve with the replicas and the unit."""
+    if not summary.curve:
+        yield from size.figures.items()
+        return
+    names = [name for name in size.figures if name not in (*NODE_NAMES, *CLUSTER_NAMES)]
+    for name in ("cluster_requests_per_s", *names):
+        figure = size.figures[name]
+        unit = "" if name.startswith("cluster") else f"_{figure.unit}"
+        yield f"replicas_{size.replicas}_{name}{unit}", figure

@@ -17,7 +17,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
+
+from serve_bench.benchmarks.scale.figures import QUANTITIES, Figure, Quantity
 
 FEWEST: Final = 3
 """Sizes: two points are always on a line."""
@@ -70,13 +72,20 @@ class Growth:
         return f"{round(self.exponent, 2) + 0.0:.2f} ± {self.std_error:.2f}"
 
     @property
-    def words(self) -> str:
-        """What it grows like: the nearest named kind that the interval holds, else between two."""
-        b = self.exponent
-        if self.high - b > WIDE:
+    def unknown(self) -> str | None:
+        """Why no kind of growth can be named; None where one can."""
+        if self.high - self.exponent > WIDE:
             return "not told: the points scatter, or are too few"
         if sum(self.low <= one <= self.high for one in NAMED) > 1:
             return "not told: more than one kind of growth fits"
+        return None
+
+    @property
+    def words(self) -> str:
+        """What it grows like: the nearest named kind that the interval holds, else between two."""
+        if self.unknown is not None:
+            return self.unknown
+        b = self.exponent
         named = min(NAMED, key=lambda one: abs(one - b))
         if self.low <= named <= self.high or abs(named - b) <= NEAR:
             return NAMED[named]
@@ -110,25 +119,31 @@ def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     )
 
 
-# ------------------------------------------------------------------------- what is followed
+@dataclass(frozen=True)
+class Grown:
+    """A quantity over replicas under one variant: its points as (replicas, Figure), and the fit
+    through their means; None where there are too few."""
+
+    quantity: Quantity
+    points: tuple[tuple[int, Figure], ...]
+    fit: Growth | None
+
+    @property
+    def usable(self) -> int:
+        """Sizes with a positive value."""
+        return sum(1 for _, figure in self.points if (figure.mean or 0.0) > 0)
 
 
-class Quantity(NamedTuple):
-    """What is followed over the number of replicas. `figure`: the name of its Figure."""
-
-    name: str
-    figure: str
-    unit: str
-    title: str
-
-
-QUANTITIES: Final = (
-    Quantity("throughput", "cluster_requests_per_s", "requests/s", "throughput"),
-    Quantity("latency_p50", "latency_p50", "ms", "latency p50"),
-    Quantity("latency_p99", "latency_p99", "ms", "latency p99"),
-    Quantity("deploy_time", "deploy_time", "s", "deploy time"),
-    Quantity("memory_per_replica", "memory_per_replica", "MB", "memory per replica"),
-    Quantity("cpu_per_request", "cpu_per_request", "us", "CPU per request"),
-    Quantity("controller_loop", "controller_loop", "ms", "controller loop"),
-    Quantity("teardown_time", "teardown_time", "s", "teardown time"),
-)
+def grown_of(sizes: Sequence[tuple[int, Mapping[str, Figure]]]) -> tuple[Grown, ...]:
+    """Every quantity of a curve that has a point; `sizes` are (replicas, figures by name)."""
+    out = []
+    for quantity in QUANTITIES:
+        points = tuple(
+            (replicas, figure)
+            for replicas, figures in sizes
+            if (figure := figures.get(quantity.figure)) is not None and figure.count
+        )
+        if points:
+            means = [(replicas, figure.mean or 0.0) for replicas, figure in points]
+            out.append(Grown(quantity, points, growth(means)))
+    return tuple(out)

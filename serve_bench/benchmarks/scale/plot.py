@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.parts.texts import host_line
-from serve_bench.benchmarks.scale.growth import Growth
-from serve_bench.benchmarks.scale.joined import ScalePage, scale_page
-from serve_bench.benchmarks.scale.summary import Grown
-from serve_bench.benchmarks.scale.words import BROKEN
+from serve_bench.benchmarks.scale.growth import Grown, Growth
+from serve_bench.benchmarks.scale.summary import BROKEN, ScaleSummary, scale_summary
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report.plot_file import AT_LEAST, check_kind, figure_bytes
@@ -69,7 +67,7 @@ def plot_scale(result: Result, kind: str = "png") -> bytes:
     a measured size.
     """
     check_kind(kind)
-    page = scale_page(result)
+    page = scale_summary(result)
     panels = _panels(page)
     if not panels:
         raise BadInput("plot: the run holds no curve with a measured size")
@@ -78,7 +76,7 @@ def plot_scale(result: Result, kind: str = "png") -> bytes:
     return figure_bytes(kind, size, lambda sheet: _draw(sheet, page, panels, rows))
 
 
-def _panels(page: ScalePage) -> dict[str, list[_Drawn]]:
+def _panels(page: ScaleSummary) -> dict[str, list[_Drawn]]:
     """What is drawn in each panel; a quantity without a positive value has none."""
     out: dict[str, list[_Drawn]] = {}
     for title, shared in _PANELS.items():
@@ -102,7 +100,9 @@ def _points(grown: Grown) -> list[tuple[int, float]]:
     ]
 
 
-def _draw(sheet: Sheet, page: ScalePage, panels: Mapping[str, Sequence[_Drawn]], rows: int) -> None:
+def _draw(
+    sheet: Sheet, page: ScaleSummary, panels: Mapping[str, Sequence[_Drawn]], rows: int
+) -> None:
     every = [drawn for own in panels.values() for drawn in own]
     sizes = sorted({replicas for one in every for replicas, _ in _points(one.grown)})
     grid = sheet.subplots(rows, _COLUMNS, squeeze=False).flatten()
@@ -224,7 +224,7 @@ def _legend(axes: Axes, every: Sequence[_Drawn]) -> None:
     )
 
 
-def _foot(page: ScalePage) -> str:
+def _foot(page: ScaleSummary) -> str:
     suite = page.run.suite
     launches = int(suite.get("launches") or 1)
     load = (
@@ -232,7 +232,7 @@ def _foot(page: ScalePage) -> str:
         f"{suite.get('windows')} windows of {suite.get('window_s')} s, {launches} "
         f"launch{'' if launches == 1 else 'es'}"
     )
-    lines = [page.invalid[0].removesuffix(BROKEN)] if page.invalid else []
+    lines = [page.invalid[0].removesuffix(f": {BROKEN}")] if page.invalid else []
     if len(page.invalid) > 1:
         lines[0] += f" (and {len(page.invalid) - 1} more)"
     lines += [

@@ -1,91 +1,32 @@
-"""Figures of `serve-bench scale`: the published metrics by their names, from the records of a run.
+"""Figures of `serve-bench scale`: the published metrics by their names, with what doubts them.
 
-Pure. Rule: a figure has a value for each launch, None where it was not told (wrk tells no
-histogram; a launch may be missing); its mean and std are over the launches that have one. Metrics
-of nodes are in nodes.py, what is made of the sizes of a curve below.
+Pure. Rule: nothing is left out: what was planned and not measured has its size, and a failure
+stands with the size it struck, or else with its variant or the run. Metrics are in figures.py and
+nodes.py, the fits of a curve in growth.py.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
-from serve_bench.analysis.statistics import (
-    CENSORED,
-    MAIN,
-    Distribution,
-    Line,
-    distribution,
-    latency_figures,
-    made_of,
-    merged,
-    summarize,
-)
-from serve_bench.benchmarks.scale.growth import QUANTITIES, Growth, Quantity, growth
-from serve_bench.benchmarks.scale.nodes import (
-    NODE_METRICS,
-    NODE_NAMES,
-    NS_PER_MS,
-    Kind,
-    ScaleNode,
-    node_figures,
-    nodes_of,
-)
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.statistics import MAIN, Line, summarize
+from serve_bench.analysis.verdict import Verdict, limited_by
+from serve_bench.benchmarks.parts.page import engaged_of, env_of
+from serve_bench.benchmarks.parts.texts import limited_line, number
+from serve_bench.benchmarks.scale.figures import Figure, figures_of
+from serve_bench.benchmarks.scale.growth import Grown, grown_of
+from serve_bench.benchmarks.scale.nodes import NodeUse, ScaleNode, nodes_of, use_of
 from serve_bench.benchmarks.scale.request import GRAPHS, invalid_share
-from serve_bench.core.failed_requests import statuses_of
+from serve_bench.core.document import Finding
+from serve_bench.core.failed_requests import failures, statuses_of
 from serve_bench.core.load_spec import HANDLE
-from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 
-LATENCY: Final = "latency"
-
-GRAPH_NAMES: Final = (
-    *("throughput_mean_tps", "throughput_std_tps"),
-    *("latency_mean_ms", "latency_std_ms"),
-)
-"""As published, of requests through a handle; those through HTTP bear HTTP before them. Throughput:
-mean and std over windows; latency: over the requests of all clients; std with ddof 0."""
-
-HTTP: Final = "http_"
-
-CLUSTER_NAMES: Final = (
-    *("cluster_total_requests", "cluster_requests_per_s"),
-    *(f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)),
-)
-"""Ours beside the 13: the count under its right name, the rate of all nodes, and percentiles of all
-requests, which a maximum over nodes is not. They need the histograms of our client."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A metric of one size under one variant. `values`: one a launch. `kind`: None for a count."""
-
-    name: str
-    unit: str
-    kind: Kind | None
-    values: tuple[float | None, ...]
-
-    @property
-    def known(self) -> tuple[float, ...]:
-        """The values that there are."""
-        return tuple(value for value in self.values if value is not None)
-
-    @property
-    def mean(self) -> float | None:
-        """Over launches, a LowerBound where one of theirs is; None where none has a value."""
-        return made_of(statistics.fmean(self.known), self.known) if self.known else None
-
-    @property
-    def std(self) -> float | None:
-        """Over launches (ddof 1: they are a sample of what could have been); None below two."""
-        return statistics.stdev(self.known) if len(self.known) > 1 else None
-
-    @property
-    def count(self) -> int:
-        """Launches that have a value."""
-        return len(self.known)
+BROKEN: Final = "figures below are of a broken run"
 
 
 @dataclass(frozen=True)
@@ -100,11 +41,39 @@ class Invalid:
     share: float
     statuses: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """`12 % of the requests failed or timed out (3,000 timed out): figures below are of a
+        broken run`."""
+        classes = failures(self.failed, self.statuses)
+        clause = f" ({classes})" if classes else ""
+        if not self.completed:
+            return f"no request was completed{clause}: {BROKEN}"
+        digits = 0 if 0.0995 <= self.share < 0.995 else 1
+        share = f"{100 * self.share:.{digits}f} %"
+        return f"{share} of the requests failed or timed out{clause}: {BROKEN}"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limited a row in each launch. `row`: its name, empty where the size has no other."""
+
+    line: Line
+    row: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def text(self) -> str:
+        """`HTTP, latency: limited by: host CPU 168 of 200 % (weak)`."""
+        named = f"{self.row}: " if self.row else ""
+        return named + limited_line(self.verdicts)
+
 
 @dataclass(frozen=True)
 class ScaleSize:
     """One size of the workload under one variant. `launches`: their rounds as planned; `lines`: its
-    rows; `nodes`: of every launch, in order; `figures` by name, in the order of a report."""
+    rows; `nodes`: of every launch, in order; `figures` by name, in the order of a report;
+    `warnings` and `failures`: those about it alone."""
 
     variant: str
     cell: JsonObject
@@ -113,6 +82,9 @@ class ScaleSize:
     figures: Mapping[str, Figure]
     nodes: tuple[ScaleNode, ...]
     invalid: tuple[Invalid, ...]
+    limits: tuple[Limit, ...] = ()
+    warnings: tuple[Warning, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     @property
     def replicas(self) -> int:
@@ -123,6 +95,11 @@ class ScaleSize:
     def workload(self) -> str:
         """single, multi, ensemble, chain or curve."""
         return str(self.cell["workload"])
+
+    @property
+    def title(self) -> str:
+        """`default, 8 replicas`."""
+        return f"{self.variant}, {replicas_words(self.replicas)}"
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -144,10 +121,87 @@ class ScaleSize:
         """Planned trials that were not measured."""
         return len(self.keys) - len({trial.key for trial in self.trials})
 
+    @property
+    def gap(self) -> str | None:
+        """What is missing, in words; None if nothing is."""
+        missing, planned = self.missing, len(self.keys)
+        if not missing:
+            return None
+        what = "launches" if len(self.lines) == 1 else "rows"
+        return (
+            "not measured" if missing == planned else f"{missing} of {planned} {what} not measured"
+        )
 
-def scale_sizes(result: Result) -> tuple[ScaleSize, ...]:
+    def mean(self, name: str) -> float | None:
+        """The mean of a figure; None where the size has none of that name, or no value."""
+        figure = self.figures.get(name)
+        return None if figure is None else figure.mean
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Why it is invalid; what is missing, was lost, failed or is doubted."""
+        several = len(self.launches) > 1
+        rows = {trial.key: trial for trial in self.trials}
+        graph = len(self.lines) > 1
+
+        def part(launch: int | None, row: str | None) -> str:
+            words = [] if launch is None or not several else [f"launch {launch}"]
+            return ", ".join([*words, *([row] if row is not None and graph else [])])
+
+        out = [
+            Finding(bad.text, "INVALID", "bad", about=part(bad.launch, bad.row))
+            for bad in self.invalid
+        ]
+        out += [Finding("", self.gap, "doubt")] if self.gap else []
+        broken = [one for one in self.trials if one.flags.get("interrupted")]
+        out += [
+            Finding("", "broken off", "doubt", about=part(one.round, short_label(one.row.label)))
+            for one in broken
+        ]
+        out += [_lost(node, part(node.launch, None)) for node in self.lost]
+        out += [Finding(one.message, "failed", "bad") for one in self.failures]
+        for one in self.warnings:
+            trial = rows.get(one.key or "")
+            about = "" if trial is None else part(trial.round, short_label(trial.row.label))
+            out.append(Finding(one.message, one.code, "doubt", one.hint, about))
+        bound = dict.fromkeys(node.ip for node in self.nodes if node.client_bound)
+        if bound and not any(one.code == "client-bound" for one in self.warnings):
+            text = f"the client was the limit on node {', '.join(bound)}"
+            out.append(Finding(text, "client-bound", "doubt"))
+        return tuple(out)
+
+
+def _lost(node: ScaleNode, about: str) -> Finding:
+    """`lost: node 10.1.0.3 (host3): why; last heard 2.1 s before it was given up: 1,234 completed,
+    0 failed`."""
+    name = f"{node.ip} ({node.hostname})" if node.hostname else node.ip
+    counts = [
+        f"{count:,} {word}"
+        for count, word in ((node.last_completed, "completed"), (node.last_failed, "failed"))
+        if count is not None
+    ]
+    heard = "never heard"
+    if node.age_s is not None:
+        heard = f"last heard {number(node.age_s, 2)} s before it was given up"
+        heard += f": {', '.join(counts)}" if counts else ""
+    counted = f"; {node.failures:,} requests counted as failed" if node.failures else ""
+    return Finding(f"node {name}: {node.lost}; {heard}{counted}", "lost", "bad", about=about)
+
+
+def short_label(label: str) -> str:
+    """The name of a row without the clients, which all rows of a graph have in common."""
+    _, comma, rest = label.partition(", ")
+    return rest if comma else label
+
+
+def replicas_words(count: int) -> str:
+    """`1 replica`, `8 replicas`."""
+    return f"{count:,} replica{'' if count == 1 else 's'}"
+
+
+def scale_sizes(result: Result, doubts: Sequence[Warning] = ()) -> tuple[ScaleSize, ...]:
     """Every size that was planned or measured, by variant in the order of the plan, then by
-    replicas. Raises FormatError when a stored histogram cannot be read."""
+    replicas. `doubts`: of all trials. Raises FormatError when a stored histogram cannot be read."""
     lines = scale_lines(result)
     order = list(dict.fromkeys(line.variant for line in lines))
     rounds = {planned.key: planned.round for planned in result.run.plan}
@@ -157,9 +211,8 @@ def scale_sizes(result: Result) -> tuple[ScaleSize, ...]:
         replicas = int(line.cell.get("num_replicas", 0))
         return order.index(line.variant), replicas, cell_slug(line.cell)
 
-    return tuple(
-        _size(list(own), rounds) for _, own in groupby(sorted(lines, key=place), key=place)
-    )
+    sizes = (_size(list(own), rounds) for _, own in groupby(sorted(lines, key=place), key=place))
+    return tuple(_doubted(one, doubts, result.failures) for one in sizes)
 
 
 def scale_lines(result: Result) -> tuple[Line, ...]:
@@ -181,13 +234,12 @@ def _size(lines: Sequence[Line], rounds: Mapping[str, int]) -> ScaleSize:
     keys = [key for line in lines for key in line.keys]
     launches = tuple(sorted({rounds[key] for key in keys}))
     first = lines[0]
-    graph = first.cell.get("workload") in GRAPHS
     return ScaleSize(
         variant=first.variant,
         cell=first.cell,
         launches=launches,
         lines=tuple(lines),
-        figures=_graph(lines, launches) if graph else _cluster(lines, launches),
+        figures=figures_of(lines, launches),
         nodes=tuple(
             node
             for trial in sorted((t for line in lines for t in line.trials), key=lambda t: t.round)
@@ -197,6 +249,62 @@ def _size(lines: Sequence[Line], rounds: Mapping[str, int]) -> ScaleSize:
             bad for line in lines for trial in line.trials if (bad := invalid_of(trial)) is not None
         ),
     )
+
+
+def _doubted(size: ScaleSize, doubts: Sequence[Warning], failures: Sequence[Failure]) -> ScaleSize:
+    """The size with the doubts and failures that are about it alone."""
+    keys, slug = size.keys, cell_slug(size.cell)
+    broken = {(bad.launch, bad.row) for bad in size.invalid}
+    invalid = {one.key for one in size.trials if (one.round, one.row.label) in broken}
+    return replace(
+        size,
+        limits=tuple(_limits(size)),
+        warnings=tuple(
+            one
+            for one in doubts
+            if one.key in keys
+            and not one.profiled
+            and not (one.key in invalid and one.code == "errors")  # that it is invalid says so
+            # Nothing rare is shown of a graph's sequential requests: a mean, a std, p50 and p90.
+            and not (size.workload in GRAPHS and one.code == "few-samples")
+        ),
+        # What a worker lost is among the doubts.
+        failures=tuple(
+            one
+            for one in failures
+            if (one.key in keys and one.what != "worker")
+            or (
+                one.key is None
+                and one.variant == size.variant
+                and one.cell is not None
+                and cell_slug(one.cell) == slug
+            )
+        ),
+    )
+
+
+def _limits(size: ScaleSize) -> Iterable[Limit]:
+    """What limited each row that HTTP loaded from one node. Of several nodes the verdict, which
+    weighs one machine's processes against the whole load, would be wrong; so it would where the
+    client of a handle is a process that it does not know."""
+    for line in size.lines:
+        verdicts = tuple(
+            limited_by(replace(trial, usage=usages_of(trial)[0]))
+            for trial in line.trials
+            if trial.row.client != HANDLE
+            and len(nodes_of(trial)) < 2
+            and usages_of(trial)
+            and trial.counts.completed
+        )
+        if verdicts and any(MAIN in trial.metrics for trial in line.trials):
+            yield Limit(line, short_label(line.row.label) if len(size.lines) > 1 else "", verdicts)
+
+
+def usages_of(trial: Trial) -> list[Mapping[str, Any]]:
+    """What was sampled in a trial: on its only node, or else on the machine of the tool."""
+    nodes = nodes_of(trial)
+    own = nodes[0].usage if len(nodes) == 1 and nodes[0].usage else trial.usage
+    return [own] if own else []
 
 
 def invalid_of(trial: Trial) -> Invalid | None:
@@ -211,160 +319,159 @@ def invalid_of(trial: Trial) -> Invalid | None:
     return Invalid(trial.round, trial.row.label, counts.completed, failed, told, statuses_of(trial))
 
 
-# -------------------------------------------------------------------- single, multi and curve
-
-
-def _cluster(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
-    """The 13 and ours, and what else the trials of a curve tell. There is one row."""
-    trials = {trial.round: trial for line in lines for trial in line.trials}
-    every = [trials.get(launch) for launch in launches]
-    of_nodes = [node_figures(nodes_of(one)) if one is not None else {} for one in every]
-    figures = [
-        Figure(one.name, one.unit, one.kind, tuple(told.get(one.name) for told in of_nodes))
-        for one in NODE_METRICS
-    ]
-    done = tuple(None if one is None else float(one.completed_in_windows) for one in every)
-    figures.append(Figure(CLUSTER_NAMES[0], "requests", None, done))
-    figures.append(
-        Figure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", tuple(_mean(one) for one in every))
-    )
-    shares = [_shares(one) for one in every]
-    for at, name in enumerate(CLUSTER_NAMES[2:]):
-        figures.append(Figure(name, "ms", "LATENCY", tuple(one[at] for one in shares)))
-    figures += _told_of_curve(every) if lines[0].cell.get("workload") == "curve" else []
-    return {one.name: one for one in figures}
-
-
-def _mean(trial: Trial | None, name: str = MAIN) -> float | None:
-    metric = None if trial is None else trial.metrics.get(name)
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None
-
-
-def _shares(trial: Trial | None) -> list[float | None]:
-    """p50, p75, p90 and p99 of all requests, in ms."""
-    found = latency_figures([trial] if trial is not None else [], (0.5, 0.75, 0.9, 0.99))
-    return [None if value is None else value / NS_PER_MS for value in found]
-
-
-# ---------------------------------------------------------------------------------- the graphs
-
-
-def _graph(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
-    """The four of a handle, then the four of HTTP."""
-    out: dict[str, Figure] = {}
-    for way in ("", HTTP):
-        own = [line for line in lines if (line.row.client == HANDLE) is (way == "")]
-        load = _by_launch(line for line in own if line.row.requests_each is None)
-        each = _by_launch(line for line in own if line.row.requests_each is not None)
-        rates = [_windows(load.get(launch)) for launch in launches]
-        times = [_times(each.get(launch)) for launch in launches]
-        values: tuple[tuple[str, Kind, list[float | None]], ...] = (
-            ("requests/s", "THROUGHPUT", [statistics.fmean(one) if one else None for one in rates]),
-            (
-                "requests/s",
-                "THROUGHPUT",
-                [statistics.pstdev(one) if one else None for one in rates],
-            ),
-            ("ms", "LATENCY", [_ms(one.mean) if one is not None else None for one in times]),
-            ("ms", "LATENCY", [_ms(one.std) if one is not None else None for one in times]),
-        )
-        for name, (unit, kind, found) in zip(GRAPH_NAMES, values, strict=True):
-            out[way + name] = Figure(way + name, unit, kind, tuple(found))
-    return out
-
-
-def _by_launch(lines: Iterable[Line]) -> dict[int, Trial]:
-    return {trial.round: trial for line in lines for trial in line.trials}
-
-
-def _times(trial: Trial | None) -> Distribution | None:
-    """The latency of one launch, requests without an answer in it; None without any."""
-    metric = None if trial is None else trial.metrics.get(LATENCY)
-    if trial is None or metric is None:
-        return None
-    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
-    some = answered.count or given_up.count
-    return distribution(metric, answered, given_up) if some else None
-
-
-def _windows(trial: Trial | None) -> tuple[float, ...]:
-    metric = None if trial is None else trial.metrics.get(MAIN)
-    return metric.windows or () if metric is not None else ()
-
-
-def _ms(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / NS_PER_MS
-
-
-# ----------------------------------------------------------------------------------- the curve
-
-
-def _told_of_curve(every: Sequence[Trial | None]) -> list[Figure]:
-    """The metrics of a size as the trials name them, and its latency.
-
-    wrk tells none but of its own node: with one node that is the cluster's, with several it is not.
-    """
-    out = []
-    for one in QUANTITIES[3:]:
-        metrics = [None if trial is None else trial.metrics.get(one.name) for trial in every]
-        found = [metric for metric in metrics if metric is not None]
-        if found:
-            # What is better when it is less is a LATENCY to Ray's tooling.
-            kind: Kind = "LATENCY" if found[0].better == "lower" else "THROUGHPUT"
-            values = tuple(_mean(trial, one.name) for trial in every)
-            out.append(Figure(one.figure, found[0].unit, kind, values))
-    for at, share in ((0, "p50"), (3, "p99")):
-        values = tuple(
-            told if (told := _shares(trial)[at]) is not None else _of_only_node(trial, share)
-            for trial in every
-        )
-        out.append(Figure(f"latency_{share}", "ms", "LATENCY", values))
-    return out
-
-
-def _of_only_node(trial: Trial | None, share: str) -> float | None:
-    nodes = () if trial is None else nodes_of(trial)
-    return nodes[0].latency_ms.get(share) if len(nodes) == 1 else None
-
-
-def published_names(workload: str) -> tuple[str, ...]:
-    """The names that Ray publishes for a workload; none for a curve."""
-    if workload in GRAPHS:
-        return GRAPH_NAMES
-    return () if workload == "curve" else NODE_NAMES
-
-
-# --------------------------------------------------------------------------------------------------
-# The curve of `serve-bench scale`: each quantity over the number of replicas, and how it grows.
-#
-# Pure. Rule: a point is the figure of one size over its launches; the fit is growth.py's.
+# --------------------------------------------------------------------------------- a whole run
 
 
 @dataclass(frozen=True)
-class Grown:
-    """A quantity over replicas under one variant: its points as (replicas, Figure), and the fit
-    through their means; None where there are too few."""
+class ScaleVariant:
+    """One variant: its flags, what the proof of its launches says, its sizes and, of a curve, how
+    each quantity grows. `unloaded`: the nodes that no load came from, and why."""
 
-    quantity: Quantity
-    points: tuple[tuple[int, Figure], ...]
-    fit: Growth | None
+    name: str
+    env: tuple[str, ...]
+    engaged: str
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    sizes: tuple[ScaleSize, ...]
+    grown: tuple[Grown, ...]
+    unloaded: tuple[str, ...] = ()
 
 
-def growths(sizes: Iterable[ScaleSize]) -> dict[str, tuple[Grown, ...]]:
-    """By variant, every quantity of a curve that has a point."""
-    out: dict[str, tuple[Grown, ...]] = {}
-    every = list(sizes)
-    for variant in dict.fromkeys(one.variant for one in every):
-        own = [one for one in every if one.variant == variant]
-        found = []
-        for quantity in QUANTITIES:
-            points = [
-                (size.replicas, figure)
-                for size in own
-                if (figure := size.figures.get(quantity.figure)) is not None and figure.count
-            ]
-            means = [(replicas, figure.mean or 0.0) for replicas, figure in points]
-            if points:
-                found.append(Grown(quantity, tuple(points), growth(means)))
-        out[variant] = tuple(found)
-    return out
+@dataclass(frozen=True)
+class RowUse:
+    """CPU of a row of a size, mean over its launches, and what limited it in each of them."""
+
+    size: ScaleSize
+    line: Line
+    use: NodeUse
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class ScaleSummary:
+    """A whole run. `warnings` and `failures`: those about no single variant."""
+
+    run: Run
+    workload: str
+    variants: tuple[ScaleVariant, ...]
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
+    not_measured: tuple[str, ...]
+
+    @property
+    def sizes(self) -> tuple[ScaleSize, ...]:
+        """Those of all variants."""
+        return tuple(size for part in self.variants for size in part.sizes)
+
+    @property
+    def curve(self) -> bool:
+        """Whether one deployment was measured at several sizes."""
+        return self.workload == "curve"
+
+    @property
+    def graph(self) -> bool:
+        """Whether the workload is one of composed deployments."""
+        return self.workload in GRAPHS
+
+    @property
+    def several_launches(self) -> bool:
+        """Whether any size was to be measured in more than one launch."""
+        return any(len(one.launches) > 1 for one in self.sizes)
+
+    @property
+    def invalid(self) -> tuple[str, ...]:
+        """The lines that call the result invalid."""
+        return self.invalid_in(self.sizes)
+
+    def invalid_in(self, sizes: Iterable[ScaleSize]) -> tuple[str, ...]:
+        """Those of some of its sizes: `INVALID, default, 8 replicas, launch 1: why`."""
+        lines = []
+        for size in sizes:
+            for bad in size.invalid:
+                names = [size.title] if len(self.sizes) > 1 else []
+                names += [f"launch {bad.launch}"] if self.several_launches else []
+                names += [bad.row] if self.graph else []
+                lines.append(f"{', '.join(('INVALID', *names))}: {bad.text}")
+        return tuple(lines)
+
+    @property
+    def uses(self) -> tuple[RowUse, ...]:
+        """CPU of each row that was sampled on one machine."""
+        rows = []
+        for size in self.sizes:
+            for line in size.lines:
+                use = use_of([one for trial in line.trials for one in usages_of(trial)])
+                if use is not None and all(t.usage or len(nodes_of(t)) < 2 for t in line.trials):
+                    limits = [one.verdicts for one in size.limits if one.line is line]
+                    rows.append(RowUse(size, line, use, limits[0] if limits else ()))
+        return tuple(rows)
+
+
+def scale_summary(result: Result) -> ScaleSummary:
+    """Figures, doubts and failures of a run, profiled rows left out. Raises FormatError when a
+    stored histogram cannot be read."""
+    doubts = checks(result)
+    sizes = scale_sizes(result, doubts)
+    workload = str(result.run.suite.get("workload") or (sizes[0].workload if sizes else ""))
+    names = list(dict.fromkeys(one.variant for one in sizes))
+    keys = {key for one in sizes for key in one.keys}
+    return ScaleSummary(
+        run=result.run,
+        workload=workload,
+        variants=tuple(
+            _variant(
+                result,
+                tuple(one for one in sizes if one.variant == name),
+                tuple(one for one in doubts if one.variant == name),
+                workload == "curve",
+            )
+            for name in names
+        ),
+        warnings=tuple(one for one in doubts if one.key is None and one.variant is None),
+        failures=tuple(
+            one for one in result.failures if one.key not in keys and one.variant not in names
+        ),
+        not_measured=tuple(one.key for one in result.missing),
+    )
+
+
+def _variant(
+    result: Result,
+    sizes: tuple[ScaleSize, ...],
+    warnings: tuple[Warning, ...],
+    curve: bool,
+) -> ScaleVariant:
+    name = sizes[0].variant
+    launches = [launch for launch in result.launches if launch.variant.name == name]
+    placed = [failure for size in sizes for failure in size.failures]
+    keys = {key for one in sizes for key in one.keys}
+    return ScaleVariant(
+        name=name,
+        env=env_of(name, result, launches),
+        engaged=engaged_of(launches),
+        warnings=warnings,
+        # What a worker lost is among the doubts of its size.
+        failures=tuple(
+            one
+            for one in result.failures
+            if one.variant == name
+            and one not in placed
+            and not (one.what == "worker" and one.key in keys)
+        ),
+        sizes=sizes,
+        grown=grown_of([(one.replicas, one.figures) for one in sizes]) if curve else (),
+        unloaded=() if sizes[0].workload in GRAPHS else _unloaded(launches),
+    )
+
+
+def _unloaded(launches: Sequence[Launch]) -> tuple[str, ...]:
+    """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
+    lines: dict[str, None] = {}
+    for launch in launches:
+        for one in launch.proof.get("proxies", ()):
+            if one["status"] == "HEALTHY" and not one.get("shared_with"):
+                continue
+            which = f", launch {launch.id}" if len(launches) > 1 else ""
+            why = one.get("why") or f"its proxy is {one['status']}"
+            lines[f"node {one['node_ip']} {one['node_id'][:6]}{which}: not loaded: {why}"] = None
+    return tuple(lines)

@@ -1,0 +1,252 @@
+"""Charts of a scale run: rates, growth over replicas, percentiles, nodes, windows, CPU.
+
+Rule: a point is a figure of a size over its launches, and its bar their lowest and highest; lines
+only join sizes that were measured. Values that differ much stand on a log axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from serve_bench.analysis.climb import throughput_of
+from serve_bench.analysis.statistics import MAIN, Line
+from serve_bench.analysis.verdict import prevailing
+from serve_bench.benchmarks.parts import charts
+from serve_bench.benchmarks.parts.charts import Point, Share, Step
+from serve_bench.benchmarks.parts.pieces import (
+    busiest_words,
+    by_launch,
+    curve_words,
+    in_parts,
+    latency_curve,
+    limit_note,
+    span_words,
+)
+from serve_bench.benchmarks.parts.texts import bounded_number, number
+from serve_bench.benchmarks.scale.figures import Figure
+from serve_bench.benchmarks.scale.growth import Grown
+from serve_bench.benchmarks.scale.nodes import NodeUse, ScaleNode, use_of
+from serve_bench.benchmarks.scale.summary import (
+    ScaleSize,
+    ScaleSummary,
+    replicas_words,
+    short_label,
+)
+from serve_bench.core.document import Chart
+
+LOG_Y: Final = 5.0
+"""From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
+quantity that does not change would look like growth."""
+
+_PANELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Throughput": {"throughput": ""},
+    "Latency": {"latency_p50": "p50", "latency_p99": "p99"},
+    "Deploy time": {"deploy_time": ""},
+    "Memory of a replica": {"memory_per_replica": ""},
+    "CPU of a request": {"cpu_per_request": ""},
+    "The controller's loop": {"controller_loop": ""},
+    "Teardown time": {"teardown_time": ""},
+}
+"""Quantities of a curve that share a chart, and what each is called in it."""
+
+_CORES: Final = "100 % is one core; others: raylet, load, the tool. Mean over launches."
+
+
+def row_name(summary: ScaleSummary, size: ScaleSize, line: Line) -> str:
+    """What tells a row from the others of the run."""
+    names = [size.variant] if len(summary.variants) > 1 else []
+    if len({one.replicas for one in summary.sizes}) > 1:
+        names.append(replicas_words(size.replicas))
+    names += [short_label(line.row.label)] if len(size.lines) > 1 else []
+    return ", ".join(names) or size.variant
+
+
+def node_name(node: ScaleNode, size: ScaleSize) -> str:
+    """A node by its address; where several have one, with the beginning of its id."""
+    same = (one for one in size.nodes if (one.launch, one.ip) == (node.launch, node.ip))
+    others = [one.node for one in same if one.node != node.node]
+    return f"{node.ip} {node.node[:6]}" if others else node.ip
+
+
+def rate_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Requests/s of every row that has a throughput, where there are several; not of a curve."""
+    points = []
+    for size in () if summary.curve else summary.sizes:
+        for line in size.lines:
+            spread = line.spreads.get(MAIN)
+            if spread is None or line.row.requests_each is not None:
+                continue
+            rates = [throughput_of(trial) for trial in line.trials if MAIN in trial.metrics]
+            low, high = max(0.0, spread.mean - spread.std), spread.mean + spread.std
+            if len(rates) > 1:
+                low, high = min(rates), max(rates)
+            name = row_name(summary, size, line)
+            points.append(Point(name, size.variant, spread.mean, low, high))
+    if len(points) > 1:
+        values = "; ".join(f"{one.label}: {number(one.value)}" for one in points)
+        yield charts.intervals(
+            "Requests/s",
+            points,
+            unit="requests/s",
+            words=f"Requests/s of {len(points)} rows. {values}.",
+            caption="Bars: lowest and highest launch; of one launch ± the std of its windows.",
+        )
+
+
+# -------------------------------------------------------------------------------------- growth
+
+
+def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Each quantity of a curve over the number of replicas, with the exponents of its fits."""
+    several = len(summary.variants) > 1
+    for title, shared in _PANELS.items():
+        series: dict[str, list[Step]] = {}
+        fits, unit = [], ""
+        for part in summary.variants:
+            for grown in (one for one in part.grown if one.quantity.name in shared):
+                word = shared[grown.quantity.name]
+                names = [part.name] if several or not word else []
+                name = ", ".join([*names, *([word] if word else [])])
+                if grown.usable:
+                    positive = (one for one in grown.points if (one[1].mean or 0.0) > 0)
+                    series[name] = [_step(*point) for point in positive]
+                    unit = grown.quantity.unit
+                    fits.append(_fit(name, grown))
+        values = [step.value for steps in series.values() for step in steps]
+        if not values:
+            continue
+        ends = "; ".join(
+            f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
+            f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}"
+            for name, steps in series.items()
+        )
+        yield charts.ladder(
+            title,
+            series,
+            x_name="replicas",
+            unit=unit,
+            words=f"{title} over replicas, in {unit}. {ends}.",
+            log_y=max(values) >= LOG_Y * min(values),
+            caption=f"{'; '.join(fits)}.",
+        )
+
+
+def _step(replicas: int, figure: Figure) -> Step:
+    low, high = min(figure.known), max(figure.known)
+    several = figure.count > 1
+    return Step(replicas, figure.mean or 0.0, low if several else None, high if several else None)
+
+
+def _fit(name: str, grown: Grown) -> str:
+    fit = grown.fit
+    if fit is None:
+        return f"{name}: too few sizes for an exponent"
+    return f"{name}: n^{fit.text} (95 %: {fit.low:.2f} to {fit.high:.2f}), {fit.words}"
+
+
+# ----------------------------------------------------------------------- percentiles, windows
+
+
+def percentile_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """All requests of each row; of a curve a chart for each variant."""
+    for title, own in _apart(summary):
+        curves = {name: points for name, line in own if (points := latency_curve(line.trials))}
+        for part, some in in_parts(curves):
+            ends = "; ".join(curve_words(*pair) for pair in some.items())
+            yield charts.percentile_curves(
+                f"Latency{title}{part}",
+                some,
+                words=f"Percentiles of the latency. {ends}.",
+                caption="Launches and nodes merged; each curve ends where one request is slower.",
+            )
+
+
+def window_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Requests/s of the windows of each row that has several; of a curve a chart a variant."""
+    for title, own in _apart(summary):
+        series: dict[str, list[tuple[float, float]]] = {}
+        for name, line in own:
+            series |= by_launch(name, line.trials)
+        for part, some in in_parts(series):
+            spans = "; ".join(span_words(*pair) for pair in some.items())
+            yield charts.over_time(
+                f"Requests/s, window by window{title}{part}",
+                some,
+                unit="requests/s",
+                words=f"Requests/s of each window. {spans}.",
+                caption="Seconds since the first window, each point at the middle of its window.",
+            )
+
+
+def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]]:
+    """The rows that share a chart by name, with what its title says of them."""
+    parts = [part.sizes for part in summary.variants] if summary.curve else [summary.sizes]
+    for sizes in parts:
+        title = f", variant {sizes[0].variant}" if len(parts) > 1 else ""
+        yield (
+            title,
+            [(row_name(summary, one, line), line) for one in sizes for line in one.lines],
+        )
+
+
+# ---------------------------------------------------------------------------------- nodes, CPU
+
+
+def node_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Requests/s of each node, where several loaded."""
+    points = [
+        Point(node_name(node, size), _of_node(summary, size, node.launch), node.rate)
+        for size in summary.sizes
+        for node in size.nodes
+        if node.rate is not None
+    ]
+    if len({one.label for one in points}) > 1:
+        points.sort(key=lambda one: one.label)
+        values = "; ".join(f"{one.label}, {one.group}: {number(one.value)}" for one in points)
+        yield charts.intervals(
+            "Requests/s of each node",
+            points,
+            unit="requests/s",
+            words=f"Requests/s of each node. {values}.",
+            caption="Nodes that were lost have no rate.",
+        )
+
+
+def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
+    name = size.title if len(summary.sizes) > 1 else size.variant
+    return f"{name}, launch {launch}" if len(size.launches) > 1 else name
+
+
+def cpu_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """CPU by process of each row that was sampled on one machine, then on each node of several."""
+    rows: list[Share] = []
+    for row in summary.uses:
+        note = limit_note(prevailing(row.verdicts)) if row.verdicts else ""
+        rows += _shares(row_name(summary, row.size, row.line), row.use, note)
+    if rows:
+        yield _stacked("CPU by process", rows)
+    nodes: list[Share] = []
+    for size in () if summary.curve else summary.sizes:
+        for node in size.nodes:
+            use = use_of([node.usage]) if node.usage else None
+            label = f"{node_name(node, size)}, {_of_node(summary, size, node.launch)}"
+            nodes += [] if use is None else _shares(label, use, "")
+    if len({one.label for one in nodes}) > 1:
+        yield _stacked("CPU by process on each node", nodes)
+
+
+def _shares(label: str, use: NodeUse, note: str) -> list[Share]:
+    values = {
+        "proxy": use.proxy,
+        "replicas": use.replicas,
+        "controller": use.controller,
+        "others": use.others,
+    }
+    return [Share(label, name, value, note) for name, value in values.items() if value is not None]
+
+
+def _stacked(title: str, shares: Sequence[Share]) -> Chart:
+    return charts.stacked(
+        title, shares, unit="% of a core", words=busiest_words(shares), caption=_CORES
+    )
