@@ -1,6 +1,6 @@
 """Commands with typed options.
 
-A command declares its options as a subclass of `Options`: annotated fields with their defaults,
+A command declares its options as a subclass of `Options`: fields with a `flag` or an `argument`,
 most of them inherited from the groups in options.py. `order` lists its parameters as `--help` shows
 them. A name in it that is no field is a flag of the registry of axes (core/axes.py). An axis that
 the registry gives to the command needs no mention: its flag follows the last one that is listed.
@@ -17,36 +17,52 @@ import typer
 
 from serve_bench.core.axes import AxisFlag, axis_flags
 
+_REQUIRED: Any = inspect.Parameter.empty
 
-class TextFlag(NamedTuple):
-    """A flag that takes text, to be read elsewhere. `spellings`: of the flag, where there are
-    several; `switch`: it takes no value."""
 
-    help: str
-    default: str | None = None
+class Flag(NamedTuple):
+    """A parameter of a command. `spellings`: of the flag, where it is not just that of its name;
+    `named`: by a flag, and not by its place."""
+
+    default: Any
+    help: str | None
     spellings: tuple[str, ...] = ()
-    switch: bool = False
+    metavar: str | None = None
+    named: bool = True
 
     @classmethod
-    def of_axis(cls, name: str, one: AxisFlag) -> TextFlag:
-        """The flag of an axis; `name`: of its parameter."""
-        spellings = one.axis.spellings if one.flag.name is None else ()
-        names = tuple(_spelt(each) for each in (name, *spellings)) if spellings else ()
-        return cls(one.flag.help, one.flag.default, names, one.switch)
+    def of_axis(cls, one: AxisFlag) -> Flag:
+        """The flag of an axis; one that takes no value says yes."""
+        names = (one.name, *one.axis.spellings) if one.flag.name is None else ()
+        default = False if one.switch else one.flag.default
+        return cls(default, one.flag.help, tuple(map(_spelt, names)) if len(names) > 1 else ())
 
-    def parameter(self, name: str) -> inspect.Parameter:
-        """The parameter of a command."""
-        names = self.spellings or ((_spelt(name),) if self.switch else ())
-        kind: Any = bool if self.switch else str | None
-        annotation = Annotated[kind, typer.Option(*names, help=self.help)]
-        return _parameter(name, annotation, False if self.switch else self.default)
+    def parameter(self, name: str, kind: Any) -> inspect.Parameter:
+        """The parameter as typer reads it. `kind`: its type."""
+        info = typer.Argument(help=self.help, metavar=self.metavar)
+        if self.named:
+            names = self.spellings or ((_spelt(name),) if kind is bool else ())
+            info = typer.Option(*names, help=self.help, metavar=self.metavar)
+        annotation = Annotated[kind, info] if self.help is not None else kind
+        place = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, place, default=self.default, annotation=annotation)
+
+
+def flag(default: Any, help: str | None = None, *spellings: str, metavar: str | None = None) -> Any:
+    """A field that a flag sets; without `help`, that of the class above with another default."""
+    return Flag(default, help, spellings, metavar)
+
+
+def argument(help: str, default: Any = _REQUIRED, metavar: str | None = None) -> Any:
+    """A field that a word of the command line sets by its place."""
+    return Flag(default, help, (), metavar, named=False)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
     """The options of a command as they were given. Fields cannot be changed.
 
-    `texts`: those of its flags of axes that were given, or have a default, by parameter.
+    `texts`: of the flags of axes that were given, or have a default, by parameter.
     """
 
     command: ClassVar[str] = ""
@@ -56,59 +72,70 @@ class Options:
     texts: Mapping[str, str] = {}  # a field, which nothing changes
 
     def __init__(self, **given: Any) -> None:
-        self.__dict__.update(given)
+        defaults = {name: one.default for name, one in self.flags().items()}
+        self.__dict__.update(defaults | given)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: options cannot be changed")
 
     @classmethod
-    def text_flags(cls) -> Mapping[str, TextFlag]:
+    @cache
+    def flags(cls) -> Mapping[str, Flag]:
+        """The flags of all fields, those of the classes above too."""
+        flags: dict[str, Flag] = {}
+        for one in reversed(cls.__mro__):
+            for name, value in vars(one).items():
+                if isinstance(value, Flag):
+                    above = flags.get(name, value)
+                    flags[name] = value if value.help else above._replace(default=value.default)
+        return flags
+
+    @classmethod
+    def text_flags(cls) -> Mapping[str, Flag]:
         """The flags whose texts are gathered in `texts`, by parameter."""
-        return {name: TextFlag.of_axis(name, one) for name, one in axis_flags(cls.command).items()}
+        return {name: Flag.of_axis(one) for name, one in axis_flags(cls.command).items()}
 
     @classmethod
     @cache
     def parameters(cls) -> Mapping[str, inspect.Parameter]:
         """The parameters of the command in the order of its help."""
-        flags, names = cls.text_flags(), list(cls.order)
-        last = max((at for at, name in enumerate(names, 1) if name in flags), default=0)
-        names[last:last] = [name for name in flags if name not in names]
-        annotations: dict[str, Any] = {}
+        texts, names = cls.text_flags(), list(cls.order)
+        last = max((at for at, name in enumerate(names, 1) if name in texts), default=0)
+        names[last:last] = [name for name in texts if name not in names]
+        kinds: dict[str, Any] = {}
         for one in reversed(cls.__mro__):
-            annotations |= _annotations(one)
+            kinds |= _annotations(one)
+        flags = cls.flags()
         return {
-            name: flags[name].parameter(name)
-            if name in flags
-            else _parameter(name, annotations[name], getattr(cls, name, inspect.Parameter.empty))
+            name: texts[name].parameter(name, bool if texts[name].default is False else str | None)
+            if name in texts
+            else flags.get(name, Flag(_REQUIRED, None)).parameter(name, kinds[name])
             for name in names
         }
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """The options from the values of all parameters."""
-        flags = cls.text_flags()
+        names = cls.text_flags()
         texts = {
             name: "true" if value is True else value
             for name, value in given.items()
-            if name in flags and value is not None and value is not False
+            if name in names and value is not None and value is not False
         }
-        fields = {name: value for name, value in given.items() if name not in flags}
+        fields = {name: value for name, value in given.items() if name not in names}
         return cls(**fields, texts=texts)
 
     def given(self, but: Collection[str] = ()) -> list[str]:
         """The flags with another value than their default, as they are spelt; without those in
         `but`."""
-        flags = self.text_flags()
+        texts = self.text_flags()
+        values = {name: self.texts.get(name) for name in texts} | self.__dict__
         return [
             _spelt(name)
             for name, one in self.parameters().items()
             if name not in but
-            and one.default is not inspect.Parameter.empty
-            and (
-                self.texts.get(name, one.default) != one.default
-                if name in flags
-                else getattr(self, name) not in (one.default, None, [])
-            )
+            and one.default is not _REQUIRED
+            and values[name] not in (one.default, None, [])
         ]
 
 
@@ -139,11 +166,6 @@ def command(options: type[O]) -> Callable[[Callable[[O], int | None]], Command[O
 def _annotations(kind: type) -> dict[str, Any]:
     """The annotations of a class alone, without those that it inherits."""
     return inspect.get_annotations(kind, eval_str=True) if kind is not Options else {}
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _spelt(name: str) -> str:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from serve_bench.cli.command import command
+from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import GateOptions, read_flags
-from serve_bench.cli.options import Text
 
 
 class CompareOptions(GateOptions):
@@ -20,25 +16,15 @@ class CompareOptions(GateOptions):
         *("force", "format", "output"),
     )
 
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of a run: the base.")]
-    run_b: Annotated[
-        Path, typer.Argument(metavar="RUN_B", help="Folder of the run that is held against it.")
-    ]
-    variant_a: Annotated[
-        Text, typer.Option(help="Of RUN_A this variant [those of the same name].")
-    ] = None
-    variant_b: Annotated[
-        Text, typer.Option(help="Of RUN_B this variant [those of the same name].")
-    ] = None
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare unlike hosts, Ray versions and suites too.")
-    ] = False
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
-    ] = "table"
-    output: Annotated[
-        Text, typer.Option("--output", "-o", help="Of html: this file, or - [compare.html here].")
-    ] = None
+    run_a: Path = argument("Folder of a run: the base.", metavar="RUN_A")
+    run_b: Path = argument("Folder of the run that is held against it.", metavar="RUN_B")
+    variant_a: str | None = flag(None, "Of RUN_A this variant [those of the same name].")
+    variant_b: str | None = flag(None, "Of RUN_B this variant [those of the same name].")
+    force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
+    format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
+    output: str | None = flag(
+        None, "Of html: this file, or - [compare.html here].", "--output", "-o"
+    )
 
 
 @command(CompareOptions)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
+from serve_bench.cli.command import Options, command, flag
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Every check as data.")] = False,
-    python: Annotated[
-        str | None,
-        typer.Option(help="Look at the Ray and torch of this interpreter [its own]."),
-    ] = None,
-) -> int:
+
+class DoctorOptions(Options):
+    """The options of `doctor`."""
+
+    order = ("as_json", "python")
+
+    as_json: bool = flag(False, "Every check as data.", "--json")
+    python: str | None = flag(None, "Look at the Ray and torch of this interpreter [its own].")
+
+
+@command(DoctorOptions)
+def doctor(options: DoctorOptions) -> int:
     """Say whether this machine is fit to measure on, and what to do where it is not.
 
     Nothing is started or changed. Exit code 1 when nothing can be measured here, else 0.
@@ -28,10 +33,12 @@ def doctor(
     from serve_bench.report.doctor import data, text
     from serve_bench.report.terminal import terminal
 
-    check_texts({"python": python})
+    check_texts({"python": options.python})
     host = fingerprint()  # the load before we add to it
-    sections = diagnose(Place(python=python), lambda said: print(said, file=sys.stderr, flush=True))
-    if as_json:
+    sections = diagnose(
+        Place(python=options.python), lambda said: print(said, file=sys.stderr, flush=True)
+    )
+    if options.as_json:
         typer.echo(data(sections, host), nl=False)
     else:
         width, color = terminal(sys.stdout)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from serve_bench.cli.command import Options
+from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
@@ -23,28 +21,14 @@ GATE_BROKEN: Final = 3
 
 LARGEST_THRESHOLD: Final = 0.9
 
-Threshold: TypeAlias = Annotated[
-    str | None, typer.Option(help="A change up to here is the same: 5% or 0.05 [5%].")
-]
-GateMetrics: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--gate", help="Beside throughput: p50, p99, cpu [versus: cpu]."),
-]
-FailOn: TypeAlias = Annotated[
-    str | None, typer.Option(help="Exit code 3 on: regressed, or inconclusive (which is both).")
-]
-Noise: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Folder of an A/A run (versus --aa): its noise is the floor.")
-]
-
 
 class GateOptions(Options):
     """The flags of a gate."""
 
-    threshold: Threshold = None
-    gate: GateMetrics = None
-    fail_on: FailOn = None
-    noise: Noise = None
+    threshold: str | None = flag(None, "A change up to here is the same: 5% or 0.05 [5%].")
+    gate: str | None = flag(None, "Beside throughput: p50, p99, cpu [versus: cpu].")
+    fail_on: str | None = flag(None, "Exit code 3 on: regressed, or inconclusive (which is both).")
+    noise: Path | None = flag(None, "Folder of an A/A run (versus --aa): its noise is the floor.")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from serve_bench.cli import gate as gate_flags
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.gate import GATE_BROKEN, GateOptions, read_threshold
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history.parts import History, PassedOver, Stored
@@ -17,49 +17,40 @@ FEWEST_LAST = 2
 PAGE = "history.html"
 
 
-def history(
-    dirs: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Folder of a run, or one that holds runs; several."),
-    ],
-    metric: Annotated[
-        str, typer.Option(help="throughput, p50, p99, cpu; with commas.")
-    ] = "throughput",
-    variant: Annotated[str | None, typer.Option(help="This variant alone.")] = None,
-    cell: Annotated[
-        str | None, typer.Option(help="This cell alone, such as bs1-mcq10000-rep8.")
-    ] = None,
-    row: Annotated[
-        str | None, typer.Option(help="This row alone, such as '100 connections'.")
-    ] = None,
-    last: Annotated[int | None, typer.Option(help="The newest N runs of each suite alone.")] = None,
-    threshold: gate_flags.Threshold = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            help="Exit code 3 where the last run brought a step, is an outlier, or cannot be "
-            "judged: step, or regressed (for the worse alone)."
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Put runs of unlike hosts into one history.")
-    ] = False,
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, markdown, csv, json or html.")
-    ] = "table",
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write it here, - is stdout [stdout; of html: history.html here].",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw it too, into this file: .png or .svg.")
-    ] = None,
-) -> int:
+class HistoryOptions(GateOptions):
+    """The options of `history`."""
+
+    order = (
+        *("dirs", "metric", "variant", "cell", "row", "last", "threshold", "fail_on", "force"),
+        *("format", "output", "plot"),
+    )
+
+    dirs: list[Path] = argument(
+        "Folder of a run, or one that holds runs; several.", metavar="DIR..."
+    )
+    metric: str = flag("throughput", "throughput, p50, p99, cpu; with commas.")
+    variant: str | None = flag(None, "This variant alone.")
+    cell: str | None = flag(None, "This cell alone, such as bs1-mcq10000-rep8.")
+    row: str | None = flag(None, "This row alone, such as '100 connections'.")
+    last: int | None = flag(None, "The newest N runs of each suite alone.")
+    fail_on: str | None = flag(
+        None,
+        "Exit code 3 where the last run brought a step, is an outlier, or cannot be judged: step, "
+        "or regressed (for the worse alone).",
+    )
+    force: bool = flag(False, "Put runs of unlike hosts into one history.")
+    format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
+    output: str | None = flag(
+        None,
+        "Write it here, - is stdout [stdout; of html: history.html here].",
+        *("--output", "-o"),
+        metavar="FILE",
+    )
+    plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
+
+
+@command(HistoryOptions)
+def history(options: HistoryOptions) -> int:
     """Show runs of one suite over time: every row, its levels, and where it steps.
 
     Runs of another suite or host make a history of their own. A step takes four runs; what one bad
@@ -67,8 +58,8 @@ def history(
 
     Example: serve-bench history results --metric throughput,p99 --fail-on step
     """
-    import sys
-
+    format, output, plot = options.format, options.output, options.plot
+    fail_on, last = options.fail_on, options.last
     from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.analysis.history import FAIL_ON, history_of
     from serve_bench.analysis.history.parts import Chosen
@@ -81,20 +72,20 @@ def history(
         raise BadInput(f"--fail-on: {fail_on!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
     if last is not None and last < FEWEST_LAST:
         raise BadInput(f"--last: {last} is not allowed; it takes {FEWEST_LAST} or more")
-    metrics = read_metrics(metric)
-    holds = THRESHOLD if threshold is None else gate_flags.read_threshold(threshold)
+    metrics = read_metrics(options.metric)
+    holds = THRESHOLD if options.threshold is None else read_threshold(options.threshold)
     if format == "html" and output is None:
         output = PAGE
     to = None if output is None or output == "-" else Path(output)
     _check_files(format, to, plot)
-    stored, passed = find(dirs)
+    stored, passed = find(options.dirs)
     told = history_of(
         stored,
         passed,
         metrics=metrics,
         threshold=holds,
-        chosen=Chosen(variant, cell, row, last),
-        force=force,
+        chosen=Chosen(options.variant, options.cell, options.row, last),
+        force=options.force,
     )
     width = 80
     if format == "table" and to is None:
@@ -216,12 +207,12 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
         _check_plot(plot)
     if output is not None and plot is not None and same_file(output, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
-    for flag, path in (("--output", output), ("--plot", plot)):
+    for spelt, path in (("--output", output), ("--plot", plot)):
         try:
             if path is not None and not path.is_char_device() and not path.is_fifo():
                 check_writable(path)
         except OSError as error:
-            raise BadInput(f"{flag}: {path}: cannot be written: {why(error)}") from None
+            raise BadInput(f"{spelt}: {path}: cannot be written: {why(error)}") from None
 
 
 def _check_plot(plot: Path) -> None:
@@ -246,8 +237,6 @@ def _check_plot(plot: Path) -> None:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    import sys
-
     from serve_bench.core.errors import RunFailed
     from serve_bench.store.files import why, write_whole
 
@@ -260,8 +249,6 @@ def _write(path: Path, content: str | bytes) -> None:
 
 def _close(told: History, fail_on: str | None) -> int:
     """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-    import sys
-
     from serve_bench.benchmarks.history.words import gap_lines, news_lines
     from serve_bench.core.errors import visible
 
@@ -276,4 +263,4 @@ def _close(told: History, fail_on: str | None) -> int:
     lines += [f"not judged: {text}" for text in gap_lines(told)]
     for line in lines:
         print(visible(f"gate: {line}"), file=sys.stderr)
-    return gate_flags.GATE_BROKEN if lines else 0
+    return GATE_BROKEN if lines else 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-import typer
-
-from serve_bench.cli.command import command
-from serve_bench.cli.options import LoadOnOptions, Out, Text, Texts, VariedOptions
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import LoadOnOptions, VariedOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -36,81 +34,41 @@ class LoadOptions(VariedOptions, LoadOnOptions):
         *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "out"),
     )
 
-    url: Annotated[str, typer.Argument(help="http:// or https://")]
-    connections: Annotated[
-        int, typer.Option("-c", "--connections", help="Connections; with aiohttp: clients.")
-    ] = 10
-    duration: Annotated[
-        Text, typer.Option("-d", "--duration", help="How long, such as 10s, 2m, 0.5 [10s].")
-    ] = None
-    count: Annotated[
-        int | None, typer.Option("-n", "--requests", help="Stop after so many requests instead.")
-    ] = None
-    rate: Annotated[
-        float | None, typer.Option("-r", "--rate", help="Open loop: so many requests/s are due.")
-    ] = None
-    arrivals: Annotated[str, typer.Option(help="Open loop: constant or poisson distances.")] = (
-        "constant"
+    url: str = argument("http:// or https://")
+    connections: int = flag(10, "Connections; with aiohttp: clients.", "-c", "--connections")
+    duration: str | None = flag(None, "How long, such as 10s, 2m, 0.5 [10s].", "-d", "--duration")
+    count: int | None = flag(None, "Stop after so many requests instead.", "-n", "--requests")
+    rate: float | None = flag(None, "Open loop: so many requests/s are due.", "-r", "--rate")
+    arrivals: str = flag("constant", "Open loop: constant or poisson distances.")
+    stages: str | None = flag(None, "Open loop in stages: RATE:DURATION,... as 100:30s,500:30s.")
+    ramp: bool = flag(False, "Move linearly from stage to stage.")
+    client: str = flag("raw", "raw, aiohttp, wrk or ab (real programs).")
+    processes: int | None = flag(None, "Worker processes [as many as the load needs].")
+    max_connections: int | None = flag(None, "Open loop: connections may grow up to this.")
+    spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
+    method: str | None = flag(None, "GET; POST when there is a body.", "-X", "--method")
+    header: list[str] | None = flag(None, "'Name: value'; repeatable.", "-H", "--header")
+    body: list[str] | None = flag(
+        None, "Text, or @FILE; repeated: bodies used in turn.", "-b", "--body"
     )
-    stages: Annotated[
-        Text, typer.Option(help="Open loop in stages: RATE:DURATION,... as 100:30s,500:30s.")
-    ] = None
-    ramp: Annotated[bool, typer.Option("--ramp", help="Move linearly from stage to stage.")] = False
-    client: Annotated[str, typer.Option(help="raw, aiohttp, wrk or ab (real programs).")] = "raw"
-    processes: Annotated[
-        int | None, typer.Option(help="Worker processes [as many as the load needs].")
-    ] = None
-    max_connections: Annotated[
-        int | None, typer.Option(help="Open loop: connections may grow up to this.")
-    ] = None
-    spin: Annotated[
-        bool, typer.Option("--spin", help="Open loop: wait by spinning; needs a spare core.")
-    ] = False
-    method: Annotated[
-        Text, typer.Option("-X", "--method", help="GET; POST when there is a body.")
-    ] = None
-    header: Annotated[Texts, typer.Option("-H", "--header", help="'Name: value'; repeatable.")] = (
-        None
+    keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
+    timeout: str = flag("30s", "For one request.")
+    connect_timeout: str = flag("5s", "For one connection.")
+    retries: int = flag(0, "Further attempts at a failed request.")
+    expect_status: str | None = flag(None, "Statuses that are right, with commas [any 2xx].")
+    expect_body: str | None = flag(None, "Text, or @FILE, that every response must be.")
+    unix_socket: str | None = flag(None, "Connect to this path.")
+    insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
+    cacert: str | None = flag(None, "Certificates to trust.")
+    warmup: str | None = flag(None, "At least so long before the first window [0.5s].")
+    seed: int = flag(1, "Of random arrivals, bodies and paths.")
+    hgrm: Path | None = flag(None, "Write latencies as HdrHistogram percentile text (ms).")
+    profile: str | None = flag(
+        None, "Then once more with py-spy on the Serve's proxy, replica, controller."
     )
-    body: Annotated[
-        Texts,
-        typer.Option("-b", "--body", help="Text, or @FILE; repeated: bodies used in turn."),
-    ] = None
-    keepalive: Annotated[
-        bool, typer.Option("--keepalive/--no-keepalive", help="Reuse connections.")
-    ] = True
-    timeout: Annotated[str, typer.Option(help="For one request.")] = "30s"
-    connect_timeout: Annotated[str, typer.Option(help="For one connection.")] = "5s"
-    retries: Annotated[int, typer.Option(help="Further attempts at a failed request.")] = 0
-    expect_status: Annotated[
-        Text, typer.Option(help="Statuses that are right, with commas [any 2xx].")
-    ] = None
-    expect_body: Annotated[
-        Text, typer.Option(help="Text, or @FILE, that every response must be.")
-    ] = None
-    unix_socket: Annotated[Text, typer.Option(help="Connect to this path.")] = None
-    insecure: Annotated[
-        bool, typer.Option("-k", "--insecure", help="Do not verify the certificate.")
-    ] = False
-    cacert: Annotated[Text, typer.Option(help="Certificates to trust.")] = None
-    warmup: Annotated[
-        Text, typer.Option(help="At least so long before the first window [0.5s].")
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of random arrivals, bodies and paths.")] = 1
-    hgrm: Annotated[
-        Path | None, typer.Option(help="Write latencies as HdrHistogram percentile text (ms).")
-    ] = None
-    profile: Annotated[
-        Text,
-        typer.Option(help="Then once more with py-spy on the Serve's proxy, replica, controller."),
-    ] = None
-    no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="No CPU and memory beside the load.")
-    ] = False
-    json: Annotated[bool, typer.Option("--json", help="Print the records' figures as JSON.")] = (
-        False
-    )
-    out: Out = None
+    no_sample: bool = flag(False, "No CPU and memory beside the load.")
+    json: bool = flag(False, "Print the records' figures as JSON.")
+    out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
 @command(LoadOptions)

@@ -3,12 +3,10 @@ a DLRM ranker."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from serve_bench.cli.command import command
-from serve_bench.cli.options import MATRIX, MODEL, RUN, RowOptions, SuiteName, Text
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.options import MATRIX, MODEL, RUN, RowOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -24,13 +22,9 @@ class MicroOptions(RowOptions):
         *("out", "resume", "profile", *RUN, "format", "published", "perf_metrics"),
     )
 
-    suite: SuiteName = "micro"
-    app: Annotated[
-        Text, typer.Option(help="noop, ranker (a DLRM) or recsys (an ingress before it) [noop].")
-    ] = None
-    clients: Annotated[
-        Text, typer.Option(help="Rows: N aiohttp clients, raw:N connections [1,8,raw:100].")
-    ] = None
+    suite: str = flag("micro")
+    app: str | None = flag(None, "noop, ranker (a DLRM) or recsys (an ingress before it) [noop].")
+    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [1,8,raw:100].")
 
 
 @command(MicroOptions)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from serve_bench.cli.command import command
-from serve_bench.cli.options import LoadOnOptions, NoSample, Out, Text, Texts
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.options import LoadOnOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.result import Trial
@@ -28,24 +29,17 @@ class NoopOptions(LoadOnOptions):
         *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out"),
     )
 
-    blocking: Annotated[
-        bool, typer.Option("--blocking", help="Stay up until Ctrl-C or SIGTERM.")
-    ] = False
-    num_queries: Annotated[int, typer.Option(help="Sequential warm-up queries.")] = 500
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(help="HTTP port; 0 for any free one.")] = 8000
-    variant: Annotated[str, typer.Option(help="default, haproxy or optimized.")] = "default"
-    env: Annotated[Texts, typer.Option("--env", help="NAME=VALUE for the variant; repeatable.")] = (
-        None
+    blocking: bool = flag(False, "Stay up until Ctrl-C or SIGTERM.")
+    num_queries: int = flag(500, "Sequential warm-up queries.")
+    host: str = flag("127.0.0.1", "Address to listen on.")
+    port: int = flag(8000, "HTTP port; 0 for any free one.")
+    variant: str = flag("default", "default, haproxy or optimized.")
+    env: list[str] | None = flag(None, "NAME=VALUE for the variant; repeatable.")
+    profile: str | None = flag(
+        None, "Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
     )
-    profile: Annotated[
-        Text,
-        typer.Option(
-            help="Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
-        ),
-    ] = None
-    no_sample: NoSample = False
-    out: Out = None
+    no_sample: bool = flag(False, "Do not sample CPU and memory beside the load.")
+    out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
 @command(NoopOptions)

@@ -7,38 +7,13 @@ all commands; a command whose help or default differs declares the field again.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
-import typer
-
-from serve_bench.cli.command import Options
+from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import Shown
 
-Text: TypeAlias = str | None
-Texts: TypeAlias = list[str] | None
-
-Clients: TypeAlias = Annotated[
-    Text, typer.Option(help="Rows: N aiohttp clients, raw:N connections [raw:100].")
-]
-Out: TypeAlias = Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")]
-NoSample: TypeAlias = Annotated[
-    bool, typer.Option("--no-sample", help="Do not sample CPU and memory beside the load.")
-]
-Published: TypeAlias = Annotated[
-    bool, typer.Option("--published", help="Set the published figures beside.")
-]
-ExcludeConnect: TypeAlias = Annotated[
-    bool, typer.Option("--exclude-connect", help="Also totals without opening connections.")
-]
-Urls: TypeAlias = Annotated[
-    Texts, typer.Option(help="NAME=URL of a service that is there already; repeatable.")
-]
-
-SuiteName: TypeAlias = Annotated[
-    str, typer.Option(help="A suite file, or the name of a shipped one.")
-]
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
@@ -63,15 +38,12 @@ RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run")
 class ReportOptions(Options):
     """How a run is shown."""
 
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="table, classic, markdown, csv or json.")
-    ] = "table"
-    published: Published = False
-    perf_metrics: Annotated[
-        Path | None,
-        typer.Option(help="Write the perf_metrics JSON of Ray's release tooling here."),
-    ] = None
-    exclude_connect: ExcludeConnect = False
+    format: str = flag("table", "table, classic, markdown, csv or json.", "--format", "-f")
+    published: bool = flag(False, "Set the published figures beside.")
+    perf_metrics: Path | None = flag(
+        None, "Write the perf_metrics JSON of Ray's release tooling here."
+    )
+    exclude_connect: bool = flag(False, "Also totals without opening connections.")
 
     def shown(self) -> Shown:
         """How the run is to be shown. Raises BadInput unless it can be."""
@@ -85,118 +57,80 @@ class ReportOptions(Options):
 class RunOptions(ReportOptions):
     """Where a run is kept, and whether it is a new one."""
 
-    suite: SuiteName = ""
-    out: Out = None
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, by its own plan.")
-    ] = None
-    no_sample: NoSample = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and its expected time.")
-    ] = False
+    suite: str = flag("", "A suite file, or the name of a shipped one.")
+    out: Path | None = flag(None, "Folder of the run [results/<time>].")
+    resume: Path | None = flag(None, "Go on with the run in this folder, by its own plan.")
+    no_sample: bool = flag(False, "Do not sample CPU and memory beside the load.")
+    dry_run: bool = flag(False, "Print the plan and its expected time.")
 
 
 class VariantOptions(RunOptions):
     """How clusters are started."""
 
-    variant: Annotated[
-        Text, typer.Option(help="default, haproxy, optimized, or of the suite; with commas.")
-    ] = None
-    env: Annotated[
-        Texts, typer.Option("--env", help="NAME=VALUE for every variant; repeatable.")
-    ] = None
+    variant: str | None = flag(None, "default, haproxy, optimized, or of the suite; with commas.")
+    env: list[str] | None = flag(None, "NAME=VALUE for every variant; repeatable.")
 
 
 class LoadOnOptions(Options):
     """Where a load comes from."""
 
-    load_on: Annotated[
-        Text,
-        typer.Option(help="ray: load from nodes of that cluster; or HOST:PORT of another one."),
-    ] = None
-    load_nodes: Annotated[
-        int | None, typer.Option(help="With --load-on: from so many nodes [all].")
-    ] = None
-    serve_metrics: Annotated[
-        bool,
-        typer.Option("--serve-metrics", help="Serve's own metrics too; about 1 s a row more."),
-    ] = False
+    load_on: str | None = flag(
+        None, "ray: load from nodes of that cluster; or HOST:PORT of another one."
+    )
+    load_nodes: int | None = flag(None, "With --load-on: from so many nodes [all].")
+    serve_metrics: bool = flag(False, "Serve's own metrics too; about 1 s a row more.")
 
 
 class SuiteOptions(VariantOptions, LoadOnOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: Annotated[
-        int | None, typer.Option(help="Fresh clusters of each variant, each the whole plan [1].")
-    ] = None
+    launches: int | None = flag(None, "Fresh clusters of each variant, each the whole plan [1].")
 
 
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
-    clients: Clients = None
-    windows: Annotated[int | None, typer.Option(help="Windows a row [10].")] = None
-    window_seconds: Annotated[float | None, typer.Option(help="Seconds a window [1].")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="3 windows of 0.5 s a row.")] = False
-    profile: Annotated[
-        Text, typer.Option(help="Repeat each row with py-spy on proxy, replica, controller.")
-    ] = None
+    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [raw:100].")
+    windows: int | None = flag(None, "Windows a row [10].")
+    window_seconds: float | None = flag(None, "Seconds a window [1].")
+    quick: bool = flag(False, "3 windows of 0.5 s a row.")
+    profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 
 
 class LadderOptions(SuiteOptions):
     """A load that grows, on launched clusters or on services that are there already."""
 
-    users: Annotated[Text, typer.Option(help="auto, published, or numbers with commas [auto].")] = (
-        None
-    )
-    duration: Annotated[float | None, typer.Option(help="Seconds of each step [20].")] = None
-    url: Urls = None
-    header: Annotated[Texts, typer.Option("-H", "--header", help="For --url: 'Name: value'.")] = (
-        None
-    )
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Steps of 3 s, no refinement around the best.")
-    ] = False
+    users: str | None = flag(None, "auto, published, or numbers with commas [auto].")
+    duration: float | None = flag(None, "Seconds of each step [20].")
+    url: list[str] | None = flag(None, "NAME=URL of a service that is there already; repeatable.")
+    header: list[str] | None = flag(None, "For --url: 'Name: value'.", "-H", "--header")
+    quick: bool = flag(False, "Steps of 3 s, no refinement around the best.")
 
 
 class VariedOptions(Options):
     """Requests that differ from one to the next."""
 
-    paths: Annotated[
-        Text,
-        typer.Option(metavar="FILE", help="Paths with queries, one a line, asked for in turn."),
-    ] = None
-    headers: Annotated[
-        Text,
-        typer.Option(
-            "--headers", metavar="FILE", help="JSON objects, one a line: headers in turn."
-        ),
-    ] = None
-    draw: Annotated[
-        Text, typer.Option(help="Several bodies, paths or headers: cycle or random [cycle].")
-    ] = None
+    paths: str | None = flag(
+        None, "Paths with queries, one a line, asked for in turn.", metavar="FILE"
+    )
+    headers: str | None = flag(None, "JSON objects, one a line: headers in turn.", metavar="FILE")
+    draw: str | None = flag(None, "Several bodies, paths or headers: cycle or random [cycle].")
 
 
 class OwnAppOptions(VariedOptions):
     """An app of the user's own, and what is asked of it."""
 
-    option: Annotated[
-        Texts,
-        typer.Option(help="Deployment.option=values, with commas; repeatable: all combinations."),
-    ] = None
-    app_name: Annotated[
-        Text,
-        typer.Option(help="Name of the app within Serve [default]; of a config file, which one."),
-    ] = None
-    route: Annotated[Text, typer.Option(help="Path that the load asks for [/].")] = None
-    method: Annotated[Text, typer.Option(help="HTTP method [GET; POST with a body].")] = None
-    header: Annotated[Texts, typer.Option("-H", "--header", help="'Name: value'; repeatable.")] = (
-        None
+    option: list[str] | None = flag(
+        None, "Deployment.option=values, with commas; repeatable: all combinations."
     )
-    body: Annotated[Text, typer.Option(help="Request body: text, or @FILE.")] = None
-    expect_status: Annotated[
-        Text, typer.Option(help="Status codes that are no failure, with commas [any 2xx].")
-    ] = None
-    request_timeout_s: Annotated[
-        float | None, typer.Option(help="Serve gives a request up after so long [never].")
-    ] = None
+    app_name: str | None = flag(
+        None, "Name of the app within Serve [default]; of a config file, which one."
+    )
+    route: str | None = flag(None, "Path that the load asks for [/].")
+    method: str | None = flag(None, "HTTP method [GET; POST with a body].")
+    header: list[str] | None = flag(None, "'Name: value'; repeatable.", "-H", "--header")
+    body: str | None = flag(None, "Request body: text, or @FILE.")
+    expect_status: str | None = flag(
+        None, "Status codes that are no failure, with commas [any 2xx]."
+    )
+    request_timeout_s: float | None = flag(None, "Serve gives a request up after so long [never].")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import typer
-
-from serve_bench.cli.command import command
-from serve_bench.cli.options import RUN, ExcludeConnect, LadderOptions, SuiteName, Text
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.options import RUN, LadderOptions
 
 if TYPE_CHECKING:
     from serve_bench.cli.ladders import UrlRequest
@@ -40,28 +38,16 @@ class PressOptions(LadderOptions):
         *(*RUN, "format", "published", "perf_metrics"),
     )
 
-    suite: SuiteName = "press"
-    clients: Annotated[
-        Text, typer.Option(help="Numbers with commas, published, or auto [published: 1-3000]")
-    ] = None
-    requests_per_client: Annotated[
-        int | None, typer.Option(help="Requests that each client makes in a row [100].")
-    ] = None
-    samples: Annotated[
-        int | None, typer.Option(help="Samples of a request, two strings each [15].")
-    ] = None
-    app: Annotated[
-        Text, typer.Option(help="ranker (DLRM), or noop: reads the request alone [ranker].")
-    ] = None
-    timeout_ms: Annotated[float | None, typer.Option(help="Of a request [200000].")] = None
-    max_row_seconds: Annotated[
-        float | None, typer.Option(help="A row that runs longer is cut off [60].")
-    ] = None
-    quick: Annotated[bool, typer.Option("--quick", help="1 to 200 clients.")] = False
-    log_requests: Annotated[
-        Path | None, typer.Option(help="CSV of every request: client, start, latency, status.")
-    ] = None
-    exclude_connect: ExcludeConnect = False
+    suite: str = flag("press")
+    clients: str | None = flag(None, "Numbers with commas, published, or auto [published: 1-3000]")
+    requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
+    samples: int | None = flag(None, "Samples of a request, two strings each [15].")
+    app: str | None = flag(None, "ranker (DLRM), or noop: reads the request alone [ranker].")
+    timeout_ms: float | None = flag(None, "Of a request [200000].")
+    max_row_seconds: float | None = flag(None, "A row that runs longer is cut off [60].")
+    quick: bool = flag(False, "1 to 200 clients.")
+    log_requests: Path | None = flag(None, "CSV of every request: client, start, latency, status.")
+    exclude_connect: bool = flag(False, "Also totals without opening connections.")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from serve_bench.cli.command import Options, argument, command, flag
 
 if TYPE_CHECKING:
     from serve_bench.observing.processes import ServeProcess
@@ -13,53 +15,45 @@ if TYPE_CHECKING:
 
 DURATION_S, RATE = 30.0, 100
 
+#: Flags of py-spy that a recipe may set too.
+PY_SPY = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
+
 profile = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 
+class ProfileOptions(Options):
+    """The options of `profile`."""
+
+    order = (
+        *("context", "pid", "address", "node", "target", "app", "deployment", "recipe", "list_"),
+        *("dump", "duration", "rate", *PY_SPY, "out", "format"),
+    )
+
+    context: typer.Context
+    pid: int | None = flag(None, "A process, by its pid.")
+    address: str | None = flag(None, "HOST:PORT of a Ray cluster: all its nodes, not this machine.")
+    node: str | None = flag(None, "Only this node: its IP, hostname, or how its id begins.")
+    target: str | None = flag(None, "proxy, replica, controller, haproxy or all.")
+    app: str | None = flag(None, "Only replicas of this application.")
+    deployment: str | None = flag(None, "Only replicas of this deployment.")
+    recipe: str | None = flag(None, "A recipe of profiles/; other flags win over it.")
+    list_: bool = flag(False, "Show the Serve processes.", "--list")
+    dump: bool = flag(False, "Print the stacks now.")
+    duration: float | None = flag(None, "Seconds to record [30].")
+    rate: int | None = flag(None, "Samples a second [100].")
+    native: bool = flag(False, "Frames of C and C++ too.")
+    gil: bool = flag(False, "Only threads that hold the GIL.")
+    idle: bool = flag(False, "Threads that wait, too.")
+    threads: bool = flag(False, "Each thread by itself.")
+    subprocesses: bool = flag(False, "Its child processes too.")
+    nonblocking: bool = flag(False, "Do not stop it to sample: cheaper, less exact.")
+    out: Path | None = flag(None, "The file [by role, pid].", "-o", "--out")
+    format: str | None = flag(None, "flamegraph, speedscope, chrometrace or raw.", "--format", "-f")
+
+
 @profile.callback()
-def record(
-    context: typer.Context,
-    pid: Annotated[int | None, typer.Option(help="A process, by its pid.")] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT of a Ray cluster: all its nodes, not this machine."),
-    ] = None,
-    node: Annotated[
-        str | None, typer.Option(help="Only this node: its IP, hostname, or how its id begins.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="proxy, replica, controller, haproxy or all."),
-    ] = None,
-    app: Annotated[str | None, typer.Option(help="Only replicas of this application.")] = None,
-    deployment: Annotated[
-        str | None, typer.Option(help="Only replicas of this deployment.")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="A recipe of profiles/; other flags win over it.")
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show the Serve processes.")] = False,
-    dump: Annotated[bool, typer.Option("--dump", help="Print the stacks now.")] = False,
-    duration: Annotated[float | None, typer.Option(help="Seconds to record [30].")] = None,
-    rate: Annotated[int | None, typer.Option(help="Samples a second [100].")] = None,
-    native: Annotated[bool, typer.Option("--native", help="Frames of C and C++ too.")] = False,
-    gil: Annotated[bool, typer.Option("--gil", help="Only threads that hold the GIL.")] = False,
-    idle: Annotated[bool, typer.Option("--idle", help="Threads that wait, too.")] = False,
-    threads: Annotated[bool, typer.Option("--threads", help="Each thread by itself.")] = False,
-    subprocesses: Annotated[
-        bool, typer.Option("--subprocesses", help="Its child processes too.")
-    ] = False,
-    nonblocking: Annotated[
-        bool, typer.Option("--nonblocking", help="Do not stop it to sample: cheaper, less exact.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file [by role, pid].")
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", "-f", help="flamegraph, speedscope, chrometrace or raw."),
-    ] = None,
-) -> int | None:
+@command(ProfileOptions)
+def record(options: ProfileOptions) -> int | None:
     """Record flamegraphs of proxy, replicas or any Python process with py-spy.
 
     Of this machine; with --address, of all nodes of a Ray cluster.
@@ -67,56 +61,56 @@ def record(
 
     Example: serve-bench profile --target replica --duration 10 -o replica.svg
     """
-    if context.invoked_subcommand is not None:
+    if options.context.invoked_subcommand is not None:
         return None
-    from serve_bench.cli.record import print_stacks, record_haproxy
-    from serve_bench.cli.record import record as record_processes
+    from serve_bench.cli import profile_nodes
+    from serve_bench.cli.record import print_stacks, record_haproxy, record_processes, serve_list
     from serve_bench.core.errors import BadInput
-    from serve_bench.runner.recording import FLAGS
 
-    if node is not None and address is None:
+    pid, target, address, out = options.pid, options.target, options.address, options.out
+    if options.node is not None and address is None:
         raise BadInput("--node: it names a node of the cluster at --address HOST:PORT")
-    if list_:
-        return _list(address, node)
-    if recipe is not None and pid is None and target is None:
-        target = _recipe(recipe).target
+    if options.list_:
+        return serve_list() if address is None else profile_nodes.list_nodes(address, options.node)
+    if options.recipe is not None and pid is None and target is None:
+        target = _recipe(options.recipe).target
     if (pid is None) == (target is None):
         raise BadInput(
             "name what to profile: --pid PID, --target ROLE or --recipe NAME (or --list)"
         )
-    given = dict(zip(FLAGS, (native, gil, idle, threads, subprocesses, nonblocking), strict=True))
-    wish = _wish(recipe, duration, rate, given, out, format)
+    wish = _wish(options)
     if out is not None and (out.is_dir() or not out.name):
         raise BadInput(f"-o: {out} is a folder; it takes a file")
     if address is not None:
-        from serve_bench.cli import profile_nodes
-
-        aim = profile_nodes.Aim(address, node, pid, target, app, deployment)
+        aim = profile_nodes.Aim(address, options.node, pid, target, options.app, options.deployment)
         profile_nodes.check(aim)
-        if dump:
-            return profile_nodes.dump_on_nodes(aim, native)
+        if options.dump:
+            return profile_nodes.dump_on_nodes(aim, options.native)
         return profile_nodes.record_on_nodes(aim, wish)
-    processes = _processes(pid, target, app, deployment)
-    if dump:
-        return print_stacks(processes, native)
+    processes = _processes(pid, target, options.app, options.deployment)
+    if options.dump:
+        return print_stacks(processes, options.native)
     if target == "haproxy":
         return record_haproxy(processes, wish)
     return record_processes(processes, wish)
 
 
+class DiffOptions(Options):
+    """The options of `profile diff`."""
+
+    order = ("a", "b", "run", "target", "idle", "out")
+
+    a: str = argument("Raw stacks, a folder of them, or with --run a cell.")
+    b: str = argument("The other.")
+    run: Path | None = flag(None, "Folder of the run that A and B are of.")
+    target: str = flag("replica", "Of folders, the profiles of this: proxy, replica, controller.")
+    idle: bool = flag(False, "Count idle stacks too.")
+    out: Path | None = flag(None, "Draw the difference into this HTML file.", "-o", "--out")
+
+
 @profile.command()
-def diff(
-    a: Annotated[str, typer.Argument(help="Raw stacks, a folder of them, or with --run a cell.")],
-    b: Annotated[str, typer.Argument(help="The other.")],
-    run: Annotated[Path | None, typer.Option(help="Folder of the run that A and B are of.")] = None,
-    target: Annotated[
-        str, typer.Option(help="Of folders, the profiles of this: proxy, replica, controller.")
-    ] = "replica",
-    idle: Annotated[bool, typer.Option("--idle", help="Count idle stacks too.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Draw the difference into this HTML file.")
-    ] = None,
-) -> int:
+@command(DiffOptions)
+def diff(options: DiffOptions) -> int:
     """Set two profiles against each other: what grew, what shrank, in shares of their samples.
 
     Example: serve-bench profile diff --run results/x default optimized -o diff.html
@@ -126,34 +120,22 @@ def diff(
     from serve_bench.report.flamegraph import diff_html, difference_of, difference_text, reading_of
     from serve_bench.runner.recording import find_stacks, layer_rules, one_of
 
-    roles = TARGETS[one_of(target, ("proxy", "replica", "controller"), "--target")]
+    roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
     rules = layer_rules()
     readings = []
-    for word in (a, b):
-        stacks, files = find_stacks(word, run, roles)
+    for word in (options.a, options.b):
+        stacks, files = find_stacks(word, options.run, roles)
         name = word if len(files) == 1 else f"{word} ({len(files)} processes)"
-        readings.append(reading_of(name, stacks, rules, keep_idle=idle))
+        readings.append(reading_of(name, stacks, rules, keep_idle=options.idle))
     difference = difference_of(readings[0], readings[1], rules)
     typer.echo(difference_text(difference), nl=False)
-    if out is not None:
-        write(out, diff_html(difference))
-        typer.echo(f"wrote {out}")
+    if options.out is not None:
+        write(options.out, diff_html(difference))
+        typer.echo(f"wrote {options.out}")
     return 0
 
 
 # -------------------------------------------------------------------------------- choosing
-
-
-def _list(address: str | None, node: str | None) -> int:
-    if address is None:
-        from serve_bench.cli.record import serve_list
-
-        return serve_list()
-    from serve_bench.cli import profile_nodes
-
-    aim = profile_nodes.Aim(address, node)
-    profile_nodes.check(aim, listed=True)
-    return profile_nodes.list_nodes(aim)
 
 
 def _recipe(name: str) -> Recipe:
@@ -169,37 +151,28 @@ def _recipe(name: str) -> Recipe:
     return read_recipe(read_toml(file), file.name)
 
 
-def _wish(
-    recipe: str | None,
-    duration: float | None,
-    rate: int | None,
-    given: dict[str, bool],
-    out: Path | None,
-    format: str | None,
-) -> Wish:
+def _wish(options: ProfileOptions) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
-    from serve_bench.observing.profiler import Options
+    from serve_bench.observing.profiler import Options as PySpyOptions
     from serve_bench.runner import recording as recipes
-    from serve_bench.runner.recording import Wish
 
-    found = None if recipe is None else _recipe(recipe)
-    seconds = (
-        recipes.duration(duration, "--duration")
-        if duration is not None
-        else (found.duration_s if found else None) or DURATION_S
-    )
-    samples = (
-        recipes.sample_rate(rate, "--rate")
-        if rate is not None
-        else (found.rate if found else None) or RATE
-    )
-    chosen = format or (found.format if found else None) or _format_of(out)
-    flags = {name: on or (found is not None and name in found.flags) for name, on in given.items()}
-    return Wish(
+    found = None if options.recipe is None else _recipe(options.recipe)
+    seconds = (found.duration_s if found else None) or DURATION_S
+    if options.duration is not None:
+        seconds = recipes.duration(options.duration, "--duration")
+    samples = (found.rate if found else None) or RATE
+    if options.rate is not None:
+        samples = recipes.sample_rate(options.rate, "--rate")
+    format = options.format or (found.format if found else None) or _format_of(options.out)
+    flags = {
+        name: getattr(options, name) or (found is not None and name in found.flags)
+        for name in PY_SPY
+    }
+    return recipes.Wish(
         seconds,
-        Options(samples, **flags),
-        recipes.one_of(chosen, recipes.RECIPE_FORMATS, "--format"),
-        out,
+        PySpyOptions(samples, **flags),
+        recipes.one_of(format, recipes.RECIPE_FORMATS, "--format"),
+        options.out,
     )
 
 

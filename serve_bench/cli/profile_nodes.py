@@ -56,11 +56,13 @@ def check(aim: Aim, *, listed: bool = False) -> None:
     reachable(aim.address)
 
 
-def list_nodes(aim: Aim) -> int:
-    """Prints the Serve processes of each node. The exit code."""
+def list_nodes(address: str, only: str | None) -> int:
+    """Prints the Serve processes of each node, or of one. The exit code."""
     from serve_bench.cli.record import HEAD, print_columns, row_of
     from serve_bench.core.nodes import flag_name
 
+    aim = Aim(address, only)
+    check(aim, listed=True)
     with _watching(aim) as (crew, nodes, failed, _):
         found, more = crew.processes(nodes)
         alive = [node for node in crew.nodes if node.alive]

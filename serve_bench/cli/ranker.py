@@ -4,82 +4,99 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from serve_bench.cli.command import Options, command, flag
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ranker.measure import RankerPlan
+    from serve_bench.serving.apps.dlrm_shape import Shape
     from serve_bench.store import RunFolder
 
 INTERRUPTED = 130
 MOST_ROWS = 100_000
 MOST_ROUNDS = 100_000
+MOST_WIDTH = 65_536
 
 
-def ranker(
-    rows: Annotated[str, typer.Option(help="Batch sizes: rows, with commas.")] = "32,320,3200",
-    ranker: Annotated[str, typer.Option(help="plain, tuned or both.")] = "both",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of torch's operators [as torch chooses].")
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds at each batch size.")] = 41,
-    dense_features: Annotated[int | None, typer.Option(help="Dense features [13].")] = None,
-    sparse_features: Annotated[
-        int | None, typer.Option(help="Sparse features, a table each [26].")
-    ] = None,
-    table_rows: Annotated[int | None, typer.Option(help="Rows of a table [100000].")] = None,
-    width: Annotated[
-        int | None, typer.Option(help="Length of an embedding; the last bottom layer [64].")
-    ] = None,
-    bottom: Annotated[str | None, typer.Option(help="Bottom layers [256,64].")] = None,
-    top: Annotated[str | None, typer.Option(help="Top layers [256,128,64].")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, features and order.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run [results/<time>].")] = None,
-) -> int:
+class RankerOptions(Options):
+    """The options of `ranker`."""
+
+    order = (
+        *("rows", "ranker", "device", "threads", "rounds", "dense_features", "sparse_features"),
+        *("table_rows", "width", "bottom", "top", "seed", "json", "out"),
+    )
+
+    rows: str = flag("32,320,3200", "Batch sizes: rows, with commas.")
+    ranker: str = flag("both", "plain, tuned or both.")
+    device: str = flag("auto", "auto, cpu or cuda.")
+    threads: int | None = flag(None, "Threads of torch's operators [as torch chooses].")
+    rounds: int = flag(41, "Rounds at each batch size.")
+    dense_features: int | None = flag(None, "Dense features [13].")
+    sparse_features: int | None = flag(None, "Sparse features, a table each [26].")
+    table_rows: int | None = flag(None, "Rows of a table [100000].")
+    width: int | None = flag(None, "Length of an embedding; the last bottom layer [64].")
+    bottom: str | None = flag(None, "Bottom layers [256,64].")
+    top: str | None = flag(None, "Top layers [256,128,64].")
+    seed: int = flag(1, "Of weights, features and order.")
+    json: bool = flag(False, "Print the figures as JSON.")
+    out: Path | None = flag(None, "Folder of the run [results/<time>].")
+
+
+@command(RankerOptions)
+def ranker(options: RankerOptions) -> int:
     """Measure the ranker alone: plain against tuned by batch size, and the physical floor.
 
     Example: serve-bench ranker --rows 32,3200 --threads 1
     """
     from serve_bench.benchmarks.ranker.measure import RankerPlan, check
     from serve_bench.benchmarks.ranker.summary import KINDS
+
+    _one_of("--ranker", options.ranker, (*KINDS, "both"))
+    _one_of("--device", options.device, ("auto", "cpu", "cuda"))
+    _within("--rounds", options.rounds, MOST_ROUNDS)
+    _within("--seed", options.seed, 2**31, least=0)
+    if options.threads is not None:
+        _within("--threads", options.threads, 1024)
+    plan = RankerPlan(
+        shape=_shape(options),
+        rows=_counts("--rows", options.rows, MOST_ROWS),
+        kinds=KINDS if options.ranker == "both" else (options.ranker,),
+        device=options.device,
+        threads=options.threads,
+        rounds=options.rounds,
+        seed=options.seed,
+    )
+    check(plan)
+    return _run(plan, options.out, options.json)
+
+
+def _shape(options: RankerOptions) -> Shape:
+    """The model that the flags ask for. Raises BadInput."""
     from serve_bench.core.errors import BadInput
     from serve_bench.serving.apps.dlrm_shape import Shape
 
-    _one_of("--ranker", ranker, (*KINDS, "both"))
-    _one_of("--device", device, ("auto", "cpu", "cuda"))
-    _within("--rounds", rounds, MOST_ROUNDS)
-    _within("--seed", seed, 2**31, least=0)
-    if threads is not None:
-        _within("--threads", threads, 1024)
-    given = {
-        "dense_features": dense_features,
-        "sparse_features": sparse_features,
-        "table_rows": table_rows,
-        "width": width,
-        "bottom": None if bottom is None else _counts("--bottom", bottom, 65_536),
-        "top": None if top is None else _counts("--top", top, 65_536),
-    }
-    if width is not None and bottom is None:
-        given["bottom"] = (*Shape().bottom[:-1], width)
+    usual, width = Shape(), options.width
+    bottom = usual.bottom if width is None else (*usual.bottom[:-1], width)
+    if options.bottom is not None:
+        bottom = _counts("--bottom", options.bottom, MOST_WIDTH)
+    top = usual.top if options.top is None else _counts("--top", options.top, MOST_WIDTH)
     try:
-        shape = Shape(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # each is checked there
+        return Shape(
+            dense_features=_or(options.dense_features, usual.dense_features),
+            sparse_features=_or(options.sparse_features, usual.sparse_features),
+            table_rows=_or(options.table_rows, usual.table_rows),
+            width=_or(width, usual.width),
+            bottom=bottom,
+            top=top,
+        )
     except ValueError as error:
         name, _, rest = str(error).partition(":")
         raise BadInput(f"--{name.replace('_', '-')}:{rest}") from None
-    plan = RankerPlan(
-        shape=shape,
-        rows=_counts("--rows", rows, MOST_ROWS),
-        kinds=KINDS if ranker == "both" else (ranker,),
-        device=device,
-        threads=threads,
-        rounds=rounds,
-        seed=seed,
-    )
-    check(plan)
-    return _run(plan, out, json)
+
+
+def _or(given: int | None, usual: int) -> int:
+    return usual if given is None else given
 
 
 def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:

@@ -76,7 +76,7 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 # What `serve-bench profile` does once its flags are understood: record, draw, print.
 
 
-def record(processes: Sequence[ServeProcess], wish: Wish) -> int:
+def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
     """Records Python processes with py-spy, draws and prints what came. The exit code."""
     from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.runner.recording import record_all

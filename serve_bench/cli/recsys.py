@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from serve_bench.cli.command import command
-from serve_bench.cli.options import RUN, LadderOptions, SuiteName
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.options import RUN, LadderOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -21,7 +21,7 @@ class RecsysOptions(LadderOptions):
         *("quick", "suite", "out", "resume", *RUN, "format", "published", "perf_metrics"),
     )
 
-    suite: SuiteName = "recsys"
+    suite: str = flag("recsys")
 
 
 @command(RecsysOptions)

@@ -2,62 +2,52 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-if TYPE_CHECKING:
-    from serve_bench.cli.show import Shown
-    from serve_bench.core.result import Result
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import ReportOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
+    from serve_bench.cli.show import Shown
     from serve_bench.core.document import Block, Document
     from serve_bench.core.result import Result
     from serve_bench.report.html.blocks import Folder, Kept
 
 
-def report(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Folder of a run, or its records.jsonl; or several."),
-    ],
-    format: Annotated[
-        str,
-        typer.Option("--format", "-f", help="table, classic, markdown, csv, json or html."),
-    ] = "table",
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write it here, - is stdout [stdout; of html: report.html in the run's folder, "
-            "of several runs in this one].",
-        ),
-    ] = None,
-    published: Annotated[
-        bool, typer.Option("--published", help="Set the published figures beside.")
-    ] = False,
-    perf_metrics: Annotated[
-        Path | None,
-        typer.Option(help="Also write the perf_metrics JSON of Ray's release tooling here."),
-    ] = None,
-    exclude_connect: Annotated[
-        bool, typer.Option("--exclude-connect", help="Of press: also without opening connections.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Of a table: also what few readers need.")
-    ] = False,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Draw the plots of a run into its folder anew.")
-    ] = False,
-) -> None:
+class ReportCommandOptions(ReportOptions):
+    """The options of `report`."""
+
+    order = (
+        *("folders", "format", "output", "published", "perf_metrics", "exclude_connect"),
+        *("verbose", "plot"),
+    )
+
+    folders: list[Path] = argument(
+        "Folder of a run, or its records.jsonl; or several.", metavar="RUN..."
+    )
+    format: str = flag("table", "table, classic, markdown, csv, json or html.", "--format", "-f")
+    output: str | None = flag(
+        None,
+        "Write it here, - is stdout [stdout; of html: report.html in the run's folder, of several "
+        "runs in this one].",
+        *("--output", "-o"),
+        metavar="FILE",
+    )
+    perf_metrics: Path | None = flag(
+        None, "Also write the perf_metrics JSON of Ray's release tooling here."
+    )
+    exclude_connect: bool = flag(False, "Of press: also without opening connections.")
+    verbose: bool = flag(False, "Of a table: also what few readers need.", "--verbose", "-v")
+    plot: bool = flag(False, "Draw the plots of a run into its folder anew.")
+
+
+@command(ReportCommandOptions)
+def report(options: ReportCommandOptions) -> None:
     """Print the report of a finished or broken-off run, or write it as one HTML page.
 
     Example: serve-bench report results/20260102-030405 --format html
@@ -65,8 +55,15 @@ def report(
     from serve_bench.cli.show import Shown, draw_plots, write_perf_metrics
     from serve_bench.store import read
 
-    html = format == "html"
-    shown = Shown("table" if html else format, published, perf_metrics, exclude_connect, verbose)
+    html, folders, output = options.format == "html", options.folders, options.output
+    published, perf_metrics = options.published, options.perf_metrics
+    shown = Shown(
+        "table" if html else options.format,
+        published,
+        perf_metrics,
+        options.exclude_connect,
+        options.verbose,
+    )
     _check(shown, len(folders), html)
     to = None if html else _target(output)
     _check_apart(output, perf_metrics, folders, html)
@@ -80,7 +77,7 @@ def report(
     else:
         folder, result = results[0]
         shown.show(result, folder)
-    if plot:
+    if options.plot:
         for folder, result in results:
             place = folder if folder.is_dir() else folder.parent
             draw_plots(place, result, published=published, asked=True)

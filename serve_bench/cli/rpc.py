@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from serve_bench.cli.command import TextFlag, command
-from serve_bench.cli.options import WITH_RESUME, Published, RunOptions, SuiteName
+from serve_bench.cli.command import Flag, Options, argument, command, flag
+from serve_bench.cli.options import WITH_RESUME, RunOptions
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -72,16 +72,16 @@ class RpcOptions(RunOptions):
         "perf_metrics",
     )
 
-    suite: SuiteName = "rpc"
+    suite: str = flag("rpc")
     context: typer.Context
-    output_file_path: Annotated[
-        Path | None, typer.Option(help="A new file for the report as JSON [in the run's folder].")
-    ] = None
+    output_file_path: Path | None = flag(
+        None, "A new file for the report as JSON [in the run's folder]."
+    )
 
     @classmethod
-    def text_flags(cls) -> Mapping[str, TextFlag]:
+    def text_flags(cls) -> Mapping[str, Flag]:
         """The arguments, which are read beside the suite file."""
-        return {name: TextFlag(help) for name, help in ARGUMENTS.items()}
+        return {name: Flag(None, help) for name, help in ARGUMENTS.items()}
 
 
 @rpc.callback()
@@ -148,18 +148,23 @@ def _suite(options: RpcOptions) -> RpcSuite:
     )
 
 
+class PlotOptions(Options):
+    """The options of `rpc plot`."""
+
+    order = ("file", "out", "published")
+
+    file: Path = argument("A report: of rpc, or of PyTorch's launcher.")
+    out: Path | None = flag(None, "x.png or x.svg [both beside the report].", "-o", "--out")
+    published: bool = flag(False, "Set the published figures beside.")
+
+
 @rpc.command()
-def plot(
-    file: Annotated[Path, typer.Argument(help="A report: of rpc, or of PyTorch's launcher.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="x.png or x.svg [both beside the report].")
-    ] = None,
-    published: Published = False,
-) -> int:
+@command(PlotOptions)
+def plot(options: PlotOptions) -> int:
     """Draw the four metrics over the x axis from a report made earlier.
 
     Example: serve-bench rpc plot benchmark_report.json
     """
     from serve_bench.cli.rpc_run import plot_file
 
-    return plot_file(file, out, published)
+    return plot_file(options.file, options.out, options.published)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from serve_bench.cli.command import command
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, Text
+from serve_bench.cli.command import argument, command
+from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -33,12 +31,10 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
         "perf_metrics",
     )
 
-    target: Annotated[
-        Text,
-        typer.Argument(
-            help="module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml)."
-        ),
-    ] = None
+    target: str | None = argument(
+        "module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
+        default=None,
+    )
 
 
 @command(OwnRunOptions)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from serve_bench.benchmarks.scale import KEYS, Workload
-from serve_bench.cli.command import Command, TextFlag
-from serve_bench.cli.options import WITH_RESUME, SuiteName, Text, VariantOptions
+from serve_bench.cli.command import Command, Flag, flag
+from serve_bench.cli.options import WITH_RESUME, VariantOptions
 from serve_bench.core.axes import axis_flags
 
 if TYPE_CHECKING:
@@ -31,28 +31,26 @@ def _alone(context: typer.Context) -> None:
 
 #: A size, and what it says, in the order of the help; a workload has those that
 #: benchmarks/scale/__init__.py names. Those of axes stand in core/axes.py.
-SIZES: Final[dict[str, TextFlag]] = {
-    "fanout": TextFlag("Nodes of the ensemble, each a deployment."),
-    "length": TextFlag("Nodes of the chain, each a deployment."),
-    "replicas": TextFlag("Replicas of each deployment (curve: several, with commas)."),
-    "deployments": TextFlag("Deployments, each an application with an endpoint."),
-    "hops": TextFlag("Nested calls of a request."),
+SIZES: Final[dict[str, Flag]] = {
+    "fanout": Flag(None, "Nodes of the ensemble, each a deployment."),
+    "length": Flag(None, "Nodes of the chain, each a deployment."),
+    "replicas": Flag(None, "Replicas of each deployment (curve: several, with commas)."),
+    "deployments": Flag(None, "Deployments, each an application with an endpoint."),
+    "hops": Flag(None, "Nested calls of a request."),
     **{
-        name: TextFlag.of_axis(name, axis_flags("scale")[name])
+        name: Flag.of_axis(axis_flags("scale")[name])
         for name in ("max_batch_size", "batch_wait_timeout_s", "max_concurrent_queries")
     },
-    "connections": TextFlag(
-        "Connections of the load from each node.", spellings=("-c", "--connections")
-    ),
-    "clients": TextFlag("Clients beside each other, of the handle and of HTTP."),
-    "requests": TextFlag("Requests of each client for the latency, one after the other."),
-    "duration": TextFlag("Measured, such as 20s or 10m.", spellings=("-d", "--duration")),
-    "warmup": TextFlag("Longest warm-up; it ends once the rate is steady."),
-    "timeout": TextFlag("How long a request may take."),
-    "client": TextFlag("raw, or wrk where it is installed on each node."),
-    "nodes": TextFlag("Raylets to start on this machine [1]."),
-    "launches": TextFlag("Fresh clusters of each variant, each the whole plan."),
-    "seed": TextFlag("Seed of everything that is drawn."),
+    "connections": Flag(None, "Connections of the load from each node.", ("-c", "--connections")),
+    "clients": Flag(None, "Clients beside each other, of the handle and of HTTP."),
+    "requests": Flag(None, "Requests of each client for the latency, one after the other."),
+    "duration": Flag(None, "Measured, such as 20s or 10m.", ("-d", "--duration")),
+    "warmup": Flag(None, "Longest warm-up; it ends once the rate is steady."),
+    "timeout": Flag(None, "How long a request may take."),
+    "client": Flag(None, "raw, or wrk where it is installed on each node."),
+    "nodes": Flag(None, "Raylets to start on this machine [1]."),
+    "launches": Flag(None, "Fresh clusters of each variant, each the whole plan."),
+    "seed": Flag(None, "Seed of everything that is drawn."),
 }
 
 
@@ -61,10 +59,8 @@ class ScaleOptions(VariantOptions):
 
     command = "scale"
 
-    address: Annotated[
-        Text, typer.Option(help="HOST:PORT of a Ray cluster, which is left as it was.")
-    ] = None
-    quick: Annotated[bool, typer.Option("--quick", help="Sizes for a small machine.")] = False
+    address: str | None = flag(None, "HOST:PORT of a Ray cluster, which is left as it was.")
+    quick: bool = flag(False, "Sizes for a small machine.")
 
 
 HELP: Final = {
@@ -93,10 +89,10 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
             *("no_sample", "dry_run", "format", "published", "perf_metrics"),
         )
 
-        suite: SuiteName = f"scale_{workload}"
+        suite: str = flag(f"scale_{workload}", "A suite file, or the name of a shipped one.")
 
         @classmethod
-        def text_flags(cls) -> Mapping[str, TextFlag]:
+        def text_flags(cls) -> Mapping[str, Flag]:
             return {name: SIZES[name] for name in sizes}
 
     def measure(options: ScaleOptions) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from serve_bench.cli.command import command
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions, SuiteName, Text
+from serve_bench.cli.command import command, flag
+from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.ladder import Ladder
@@ -23,10 +21,8 @@ class SweepOptions(LadderOptions):
         *("header", "quick", "suite", "out", "resume", *RUN, "format", "perf_metrics"),
     )
 
-    suite: SuiteName = "micro"
-    app: Annotated[Text, typer.Option(help="noop, ranker or recsys [as in the suite: noop].")] = (
-        None
-    )
+    suite: str = flag("micro")
+    app: str | None = flag(None, "noop, ranker or recsys [as in the suite: noop].")
 
 
 @command(SweepOptions)

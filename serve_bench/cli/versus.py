@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
-
-from serve_bench.cli.command import command
+from serve_bench.cli.command import command, flag
 from serve_bench.cli.gate import GateOptions
-from serve_bench.cli.options import (
-    WITH_RESUME,
-    Clients,
-    OwnAppOptions,
-    RunOptions,
-    SuiteName,
-    Text,
-    Texts,
-    Urls,
-)
+from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, RunOptions
 
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
@@ -49,46 +38,36 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
         *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "format"),
     )
 
-    suite: SuiteName = "versus"
-    a: Annotated[Text, typer.Option(help="First side: VARIANT, APP or VARIANT,APP.")] = None
-    b: Annotated[Text, typer.Option(help="Second side, compared with the first.")] = None
-    rounds: Annotated[int | None, typer.Option(help="Fresh launches of both sides [8].")] = None
-    app: Annotated[Text, typer.Option(help="A built-in app for both sides [noop].")] = None
-    clients: Clients = None
-    rate: Annotated[
-        float | None, typer.Option(help="Open loop: requests/s; not in slices, so noisier.")
-    ] = None
-    url: Urls = None
-    header: Annotated[
-        Texts, typer.Option("-H", "--header", help="For --url and own apps: 'Name: value'.")
-    ] = None
-    route: Annotated[Text, typer.Option(help="Of own apps: path that the load asks for [/].")] = (
-        None
+    suite: str = flag("versus")
+    a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
+    b: str | None = flag(None, "Second side, compared with the first.")
+    rounds: int | None = flag(None, "Fresh launches of both sides [8].")
+    app: str | None = flag(None, "A built-in app for both sides [noop].")
+    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [raw:100].")
+    rate: float | None = flag(None, "Open loop: requests/s; not in slices, so noisier.")
+    url: list[str] | None = flag(None, "NAME=URL of a service that is there already; repeatable.")
+    header: list[str] | None = flag(
+        None, "For --url and own apps: 'Name: value'.", "-H", "--header"
     )
-    method: Annotated[Text, typer.Option(help="Of own apps: [GET; POST with a body].")] = None
-    body: Annotated[Text, typer.Option(help="Of own apps: text, or @FILE.")] = None
-    expect_status: Annotated[Text, typer.Option(help="Of own apps: as 200,204 [any 2xx].")] = None
-    aa: Annotated[
-        bool, typer.Option("--aa", help="A against itself, or default: the noise floor.")
-    ] = False
-    quick: Annotated[bool, typer.Option("--quick", help="3 rounds of 4 s a side.")] = False
-    budget: Annotated[
-        Text, typer.Option(help="Fit into so long (10m): fewer seconds, then fewer rounds.")
-    ] = None
-    a_env: Annotated[Texts, typer.Option(help="NAME=VALUE for A; repeatable.")] = None
-    b_env: Annotated[Texts, typer.Option(help="NAME=VALUE for B; repeatable.")] = None
-    a_python: Annotated[Text, typer.Option(help="Interpreter of A, with a Ray of its own.")] = None
-    b_python: Annotated[Text, typer.Option(help="Interpreter of B.")] = None
-    a_option: Annotated[Texts, typer.Option(help="num_replicas=2 for A; repeatable.")] = None
-    b_option: Annotated[Texts, typer.Option(help="The same for B; repeatable.")] = None
-    slice: Annotated[Text, typer.Option(help="Length of a slice, 10ms to 2s [7 drains].")] = None
-    pairing: Annotated[
-        Text, typer.Option(help="slices in turn, or duet: at once, on half the cores [slices].")
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of the order in every pair.")] = 1
-    format: Annotated[str, typer.Option("--format", "-f", help="table, markdown, csv or json.")] = (
-        "table"
+    route: str | None = flag(None, "Of own apps: path that the load asks for [/].")
+    method: str | None = flag(None, "Of own apps: [GET; POST with a body].")
+    body: str | None = flag(None, "Of own apps: text, or @FILE.")
+    expect_status: str | None = flag(None, "Of own apps: as 200,204 [any 2xx].")
+    aa: bool = flag(False, "A against itself, or default: the noise floor.")
+    quick: bool = flag(False, "3 rounds of 4 s a side.")
+    budget: str | None = flag(None, "Fit into so long (10m): fewer seconds, then fewer rounds.")
+    a_env: list[str] | None = flag(None, "NAME=VALUE for A; repeatable.")
+    b_env: list[str] | None = flag(None, "NAME=VALUE for B; repeatable.")
+    a_python: str | None = flag(None, "Interpreter of A, with a Ray of its own.")
+    b_python: str | None = flag(None, "Interpreter of B.")
+    a_option: list[str] | None = flag(None, "num_replicas=2 for A; repeatable.")
+    b_option: list[str] | None = flag(None, "The same for B; repeatable.")
+    slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
+    pairing: str | None = flag(
+        None, "slices in turn, or duet: at once, on half the cores [slices]."
     )
+    seed: int = flag(1, "Of the order in every pair.")
+    format: str = flag("table", "table, markdown, csv or json.", "--format", "-f")
 
     @property
     def sides(self) -> tuple[SideFlags, SideFlags]:
