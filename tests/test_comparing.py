@@ -12,9 +12,9 @@ import pytest
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.parts import Comparing, figures, headline, ratio_text, row_title
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import FormatError, Metric, Result, Row, Trial, result_of
+from serve_bench.core.result import Metric, Result, Row, Trial, result_of
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
     Failure,
-    FormatError,
     Metric,
     Record,
     Resume,

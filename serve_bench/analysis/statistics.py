@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.result import (
     Better,
-    FormatError,
     JsonObject,
     Metric,
     PlannedTrial,

@@ -24,6 +24,10 @@ class BadInput(ValueError):
     """Wrong flag, file or key, found before anything was started. Exit code 2."""
 
 
+class FormatError(BadInput):
+    """Records, or a part of them, cannot be read. One line that names the line or the field."""
+
+
 class RunFailed(RuntimeError):
     """Something failed while running; what was measured is kept. Exit code 1.
 

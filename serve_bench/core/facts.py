@@ -449,7 +449,6 @@ class ShapeFacts(TypedDict, total=False):
     table_rows: Count
     width: Count
     rows_per_request: Count
-    rows: Count
     bottom: list[Count]
     top: list[Count]
 

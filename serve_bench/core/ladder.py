@@ -8,9 +8,9 @@ collapse. A failed step is one with a throughput of 0.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.core.errors import BadInput
 
@@ -77,14 +77,6 @@ class Ladder:
         """About how many steps it will take, for the time left: a ladder that grows by itself
         refines too."""
         return len(self.steps) if self.steps is not None else USUAL_STEPS + self.refinements
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Ladder | None:
-        """The reverse of `asdict`; None stays None."""
-        if data is None:
-            return None
-        steps = data.get("steps")
-        return cls(**{**data, "steps": None if steps is None else tuple(steps)})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ judges; the client's verdict is made in `load/merge.py`, statistics in `analysis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from serve_bench.core.facts import Amount
@@ -255,48 +255,6 @@ class LoadResult:
         """CPU seconds of all workers in the measured part."""
         return sum(worker.cpu_s for worker in self.workers)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON content, histograms in their sparse form."""
-        out: dict[str, Any] = {}
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, Histogram):
-                out[name] = value.encode()
-            elif name == "status_codes":
-                out[name] = {str(code): n for code, n in sorted(value.items())}
-            elif name in ("workers", "failures"):
-                out[name] = [asdict(item) for item in value]
-            elif name in ("warmup", "measured", "total", "verdict", "in_windows") and value:
-                out[name] = {
-                    k: list(v) if isinstance(v, tuple) else v for k, v in asdict(value).items()
-                }
-            else:
-                out[name] = list(value) if isinstance(value, tuple) else value
-        return out
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LoadResult:
-        """The reverse of `to_json`."""
-        given = dict(data)
-        verdict = dict(given["verdict"])
-        verdict["reasons"] = tuple(verdict["reasons"])
-        given |= {name: Histogram.decode(given[name]) for name in HISTOGRAMS if name in given}
-        if given.get("in_windows") is not None:
-            given["in_windows"] = Counts(**given["in_windows"])
-        given |= {
-            "windows": tuple(given["windows"]),
-            "notes": tuple(given["notes"]),
-            "nodes": tuple(given.get("nodes", ())),
-            "warmup": Warmup(**given["warmup"]),
-            "measured": Counts(**given["measured"]),
-            "total": Counts(**given["total"]),
-            "status_codes": {int(code): n for code, n in given["status_codes"].items()},
-            "workers": tuple(WorkerReport(**w) for w in given["workers"]),
-            "failures": tuple(WorkerFailure(**f) for f in given["failures"]),
-            "verdict": ClientVerdict(**verdict),
-        }
-        return cls(**given)
-
 
 @dataclass(frozen=True)
 class SlicedResult:
@@ -314,16 +272,3 @@ class SlicedResult:
         for one in self.slices:
             rates.setdefault(one.pair, {})[one.side] = one.rate
         return [(pair[0], pair[1]) for _, pair in sorted(rates.items())]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON content."""
-        return {
-            "sides": [side.to_json() for side in self.sides],
-            "slices": [asdict(one) for one in self.slices],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SlicedResult:
-        """The reverse of `to_json`."""
-        first, second = (LoadResult.from_json(side) for side in data["sides"])
-        return cls((first, second), tuple(Slice(**one) for one in data["slices"]))

@@ -8,9 +8,8 @@ carried out is `serve_bench.load`; what came back is `load_result.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, Literal
+from dataclasses import dataclass, fields
+from typing import Final, Literal
 
 from serve_bench.core.request_spec import Request, require
 
@@ -199,17 +198,6 @@ class Load:
     def connection_limit(self) -> int:
         """The most connections this load may open."""
         return self.max_connections or self.connections
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON content; bytes as base64."""
-        return asdict(self) | {"request": self.request.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Load:
-        """The reverse of `to_json`. Unknown keys raise TypeError."""
-        rest = {k: v for k, v in data.items() if k != "request"}
-        rest["stages"] = tuple(Stage(**stage) for stage in rest["stages"])
-        return cls(request=Request.from_json(data["request"]), **rest)
 
 
 def _endless(rate: float) -> Stage:

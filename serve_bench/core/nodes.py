@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from serve_bench.core.errors import BadInput
@@ -34,15 +34,6 @@ class Node:
     alive: bool
     is_head: bool
     cpus: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON content."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Node:
-        """The reverse of `to_json`."""
-        return cls(**data)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, VariantUsed, trial_key
+from serve_bench.core.typed import built, plain
 
 # --------------------------------------------------------------------------------------------------
 # Suite and plan: what is to be measured, and in which order.
@@ -63,10 +64,11 @@ class Suite:
         given = dict(data)
         try:
             given["app"] = app_from_json(given["app"])
-            given["variants"] = tuple(VariantUsed(**variant) for variant in given["variants"])
+            given["variants"] = built(tuple[VariantUsed, ...], given["variants"], "suite.variants")
             given["cells"] = tuple(given["cells"])
-            given["rows"] = tuple(Row(**row) for row in given["rows"])
-            given["ladder"] = Ladder.from_json(given.get("ladder"))
+            given["rows"] = built(tuple[Row, ...], given["rows"], "suite.rows")
+            if given.get("ladder") is not None:
+                given["ladder"] = built(Ladder, given["ladder"], "suite.ladder")
             return cls(**given)
         except (KeyError, TypeError) as error:
             raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
@@ -341,7 +343,7 @@ def trial_of(
         histogram = getattr(result, name)
         if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    evidence = result.to_json()
+    evidence = plain(result)
     kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
     known = ("in_windows", "mean_in_flight")
     client = {name: evidence[name] for name in (*kept, "total", "notes")}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 Draw = Literal["cycle", "random"]
@@ -139,30 +138,6 @@ class Request:
             (urls[k % len(urls)], bodies[k % len(bodies)], headers[k % len(headers)])
             for k in range(count)
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON content; bytes as base64."""
-        out = asdict(self)
-        out["body"] = _encode(self.body)
-        out["bodies"] = [_encode(body) for body in self.bodies]
-        out["expect_body"] = None if self.expect_body is None else _encode(self.expect_body)
-        return out
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Request:
-        """The reverse of `to_json`. Unknown keys raise TypeError."""
-        request = dict(data)
-        request["headers"] = tuple((str(k), str(v)) for k, v in request["headers"])
-        request["header_sets"] = tuple(
-            tuple((str(k), str(v)) for k, v in one) for one in request.get("header_sets", ())
-        )
-        request["body"] = base64.b64decode(request["body"])
-        request["bodies"] = tuple(base64.b64decode(body) for body in request["bodies"])
-        request["paths"] = tuple(request["paths"])
-        request["expect_status"] = tuple(request["expect_status"])
-        if request["expect_body"] is not None:
-            request["expect_body"] = base64.b64decode(request["expect_body"])
-        return cls(**request)
 
 
 def path_fault(path: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta
 
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import (
     Amount,
     CellFacts,
@@ -48,10 +48,6 @@ A change that would make an old reader wrong raises the version, and old readers
 
 JsonObject: TypeAlias = Mapping[str, Any]
 Better: TypeAlias = Literal["higher", "lower"]
-
-
-class FormatError(BadInput):
-    """The records cannot be read. The message is one line and names the line of the file."""
 
 
 # ---------------------------------------------------------------------------------- parts

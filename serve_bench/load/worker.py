@@ -22,6 +22,7 @@ from typing import Any
 
 from serve_bench.core.load_result import Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.typed import built
 from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Engine, Share
@@ -237,7 +238,7 @@ def prepare(
     notes: Notes | None,
 ) -> Engine:
     """The engine for one target, with its account. Raises LoadError."""
-    load = Load.from_json(side["load"])
+    load = built(Load, side["load"], "load")
     family, sockaddr = side["address"]
     address = Address(family, sockaddr if isinstance(sockaddr, str) else tuple(sockaddr))
     engine = make_engine(load, address, share, notes)

@@ -22,6 +22,7 @@ from typing import IO, Any
 from serve_bench.core.load_result import WorkerFailure
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.own_module import finding_ours, own_module
+from serve_bench.core.typed import plain
 from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Share
@@ -188,7 +189,7 @@ class Crew:
         addresses = [choose_address(load.request, load.connect_timeout_s) for load in loads]
         orders = {
             "sides": [
-                {"load": load.to_json(), "address": [int(address.family), address.sockaddr]}
+                {"load": plain(load), "address": [int(address.family), address.sockaddr]}
                 for load, address in zip(loads, addresses, strict=True)
             ],
             "timing": asdict(timing),

@@ -81,7 +81,7 @@ def refusal(address: str, error: BaseException) -> str:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """All nodes that the cluster knows, dead ones too, as Node.to_json."""
+    """All nodes that the cluster knows, dead ones too, as JSON content."""
     untyped: Any = ray
     return [
         {

@@ -31,6 +31,7 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.proof import role_of
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.observing.processes import ServeProcess, in_use, serve_processes
@@ -279,7 +280,7 @@ class LoadActor(NodeActor):
     ) -> dict[str, Any]:
         """Drive a load to its end. What came of it, as plain content; nothing is raised."""
         drive = self._task = Drive(number)
-        spec, times = Load.from_json(load), Timing(**timing)
+        spec, times = built(Load, load, "load"), Timing(**timing)
         sampler = sampler_of(processes_here()) if sample else None
         try:
             with sampler or nullcontext():
@@ -327,5 +328,5 @@ def _carry_out(
         )
     except LoadInterrupted as early:
         result, interrupted = early.result, True
-    out = {"kind": "load", "result": result.to_json(), "interrupted": interrupted}
+    out = {"kind": "load", "result": plain(result), "interrupted": interrupted}
     return out, result.started_at_ns, result.duration_s

@@ -22,6 +22,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, full_name, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalResult
 from serve_bench.load.merge import combine
@@ -86,7 +87,7 @@ def part_of(outcome: Mapping[str, Any]) -> Part:
     """What came of a node, from the program's answer about it."""
     kind = outcome["kind"]
     if kind == "load":
-        return LoadResult.from_json(outcome["result"])
+        return built(LoadResult, outcome["result"], "result")
     if kind == "external":
         return ExternalResult.from_json(outcome["result"])
     if kind == "lost":
@@ -234,7 +235,7 @@ class NodeCrew:
         lost = self._hire(loads, client)
         left = {node: load for node, load in loads.items() if node not in lost}
         body = {
-            "loads": {node: load.to_json() for node, load in left.items()},
+            "loads": {node: plain(load) for node, load in left.items()},
             "timing": asdict(timing),
             "mark": self._marks,
             "sample": sample,
@@ -355,7 +356,7 @@ class NodeCrew:
     # -- the program ----------------------------------------------------------------------------
 
     def _note_nodes(self, answer: Mapping[str, Any]) -> None:
-        self.nodes = tuple(Node.from_json(one) for one in answer["nodes"])
+        self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")
 
     def _ask(self, command: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._child is not None, "start() first"

@@ -21,6 +21,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
+from serve_bench.core.typed import plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
@@ -198,7 +199,7 @@ def drive_url(
             keep_samples(samples, sampler.samples(planned.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
-    asked = load.to_json()
+    asked = plain(load)
     one = load.request
     asked["request"] = {
         "url": one.url,

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from serve_bench.core.codec import parse, to_line
-from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.result import FormatError, Record, Result
+from serve_bench.core.errors import BadInput, FormatError, RunFailed
+from serve_bench.core.result import Record, Result
 from serve_bench.store.files import check_reachable, remove_empty
 
 RECORDS_FILE: Final = "records.jsonl"

@@ -23,6 +23,7 @@ from serve_bench.core.load_result import (
 )
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadInterrupted, drive_load
 from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.failures import BrokenAccount
@@ -99,7 +100,7 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     assert total.verdict.non_idle == 0.9 and total.verdict.run_queue_wait == 0.2
     assert total.connection_rate_max == 40.0
     assert total.warmup == Warmup(0.5, True, 21)
-    assert LoadResult.from_json(total.to_json()) == total
+    assert built(LoadResult, plain(total), "it") == total
     assert combine(LOAD, [first]) == replace(first, verdict=total_verdict(first))
 
 
@@ -205,11 +206,11 @@ def test_no_rates_unless_they_are_asked_for() -> None:
     with serving() as server:
         result = run_here(Load(Request(server.url), count=50))
     assert result.connection_rate_max is None
-    old = result.to_json()
+    old = plain(result)
     del old["connection_rate_max"]
-    assert LoadResult.from_json(old) == result
+    assert built(LoadResult, old, "it") == result
     load = replace(LOAD, connection_rates=True)
-    assert Load.from_json(load.to_json()) == load
+    assert built(Load, plain(load), "it") == load
     with pytest.raises(SpecError, match="connection_rates"):
         replace(LOAD, connection_rates=True, client="aiohttp")
     with pytest.raises(SpecError, match="connection_rates"):

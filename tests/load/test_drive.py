@@ -20,6 +20,7 @@ from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from tests import servers
 from tests.load.loads import TIMING, run_here
@@ -116,7 +117,7 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     assert result.warmup.seconds >= 0.45
     assert 0 < result.warmup.completed < result.total.completed
     assert {"warmup", "measure"} <= {progress.phase for progress in seen}
-    assert LoadResult.from_json(result.to_json()) == result
+    assert built(LoadResult, plain(result), "it") == result
     assert [w.connections for w in result.workers] == [4]
 
 

@@ -19,6 +19,7 @@ from serve_bench.core.histogram import Histogram, bounded, slot, slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadInterrupted, connection, drive_load
 from serve_bench.load.connection import lacking_ports
 from serve_bench.load.failures import BrokenAccount
@@ -137,7 +138,7 @@ def test_workers_with_uneven_connections() -> None:
     assert by_connection(server) == [EACH] * 5
     assert result.total.completed == 5 * EACH and result.total.in_flight == 0
     assert 0 < result.connecting_s < result.time_to_connect_s
-    assert LoadResult.from_json(result.to_json()) == result
+    assert built(LoadResult, plain(result), "it") == result
 
 
 def test_time_ends_a_load_that_is_not_done() -> None:

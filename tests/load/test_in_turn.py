@@ -12,6 +12,7 @@ import pytest
 from serve_bench.core.load_result import SlicedResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError
 from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
@@ -52,7 +53,7 @@ def test_two_targets_in_turn(client: Client) -> None:
         assert side.latency.min is not None and side.latency.min >= 0.999 * shortest
         assert side.latency.mean is not None
         assert 0 < side.rate * side.latency.mean / 1e9 <= 3.01
-    assert SlicedResult.from_json(result.to_json()) == result
+    assert built(SlicedResult, plain(result), "it") == result
 
 
 def test_only_one_side_is_loaded_at_a_time() -> None:

@@ -18,6 +18,7 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.request_spec import Request
+from serve_bench.core.typed import built, plain
 from serve_bench.load.external import ExternalResult
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor
@@ -135,7 +136,7 @@ def test_the_progress_of_all_is_that_of_the_least_far() -> None:
 
 def test_what_came_of_a_node() -> None:
     result = a_result([MS], (1,))
-    assert part_of({"kind": "load", "result": result.to_json()}) == result
+    assert part_of({"kind": "load", "result": plain(result)}) == result
     assert part_of({"kind": "external", "result": WRK.to_json()}) == WRK
     lost = {"kind": "lost", "reason": "r", "completed": 2, "failed": 1, "age_s": 0.5}
     assert part_of(lost) == Lost("r", 2, 1, 0.5)
@@ -184,7 +185,7 @@ TIMING = Timing(0.1, 0.2, windows=2, window_s=0.15)
 def drive(actor: LoadActor, load: Load, sample: bool = False) -> tuple[threading.Thread, list[Any]]:
     """The actor drives in a thread, as it does under Ray."""
     out: list[Any] = []
-    spec, times = load.to_json(), asdict(TIMING)
+    spec, times = plain(load), asdict(TIMING)
     thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, sample)))
     thread.start()
     return thread, out
@@ -215,7 +216,7 @@ def test_an_actor_waits_to_be_told_to_begin() -> None:
         actor.begin(1)
         thread.join(20)
     (said,) = out
-    result = LoadResult.from_json(said["result"])
+    result = built(LoadResult, said["result"], "it")
     assert said["kind"] == "load" and not said["interrupted"]
     assert result.total.sent == len(server.log) and len(result.windows) == 2
     assert 0 <= said["opened_after_s"] < 1
@@ -244,7 +245,7 @@ def test_wrk_that_is_called_off_says_what_it_has() -> None:
     with serving() as server:
         load = Load(Request(server.url), client="wrk", connections=2)
         out: list[Any] = []
-        spec, times = load.to_json(), asdict(Timing(windows=60))
+        spec, times = plain(load), asdict(Timing(windows=60))
         thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, False)))
         thread.start()
         wait_for_gate(actor)

@@ -56,8 +56,8 @@ from serve_bench.analysis.comparison import (
     unpaired,
 )
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.errors import BadInput
-from serve_bench.core.result import FormatError, JsonObject, Result, Trial
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.result import JsonObject, Result, Trial
 
 # --------------------------------------------------------------------------------------------------
 # Rows of two sides, matched and judged.

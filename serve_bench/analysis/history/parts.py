@@ -16,8 +16,8 @@ from serve_bench.analysis.comparing.values import Doubt, Measure, RowPlace, Side
 from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import Levels, Mark
 from serve_bench.analysis.statistics import variants
-from serve_bench.core.errors import BadInput
-from serve_bench.core.result import FormatError, JsonObject, Result, Run
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.result import JsonObject, Result, Run
 
 # --------------------------------------------------------------------------------------------------
 # Which stored runs are alike, and may stand in one series; why the others do not.

@@ -22,6 +22,7 @@ from serve_bench.benchmarks.parts.pieces import distinct
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
 from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
+from serve_bench.core.typed import built
 
 NOT_VISIBLE: Final = "not visible"
 """What is inside a service that was there already."""
@@ -133,7 +134,8 @@ def _nearest(runs: Sequence[Line], rate: float) -> Line:
 
 def ladder_of(run_suite: Mapping[str, Any]) -> Ladder | None:
     """The ladder of a stored suite; None if its loads do not grow."""
-    return Ladder.from_json(run_suite.get("ladder"))
+    stored = run_suite.get("ladder")
+    return None if stored is None else built(Ladder, stored, "suite.ladder")
 
 
 def ladder_lines(result: Result) -> tuple[LadderLine, ...]:

@@ -1,0 +1,131 @@
+"""Any dataclass as JSON content and back, checked against its types. Pure.
+
+Rule: a fault is one line that names the field, its value and what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from serve_bench.core.errors import FormatError
+from serve_bench.core.histogram import Histogram, HistogramFacts
+
+_T = TypeVar("_T")
+
+
+def plain(value: Any) -> Any:
+    """A dataclass as JSON content: dicts with texts for keys, lists, bytes as base64, histograms in
+    their sparse form. Not for NaN and infinity, which are no JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encoded))
+
+
+def _encoded(value: Any) -> Any:
+    """What msgspec does not know itself: histograms, and mappings that are no dict."""
+    return value.encode() if isinstance(value, Histogram) else dict(value)
+
+
+def _decoded(kind: type[Any], value: Any) -> Any:
+    if kind is not Histogram:
+        raise TypeError(f"{kind.__name__} is no part of a record")
+    return Histogram.decode(built(HistogramFacts, value, "histogram"))
+
+
+def built(kind: type[_T], data: Any, where: str) -> _T:
+    """The reverse of `plain`, checked against the types of the class. `where` names it in errors.
+
+    Fields that the class does not know are passed over. Raises FormatError, in one line with the
+    field, its value and what it should be.
+    """
+    try:
+        return msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        raise FormatError(_message(kind, data, str(error), where)) from None
+
+
+_FAULT: Final = re.compile(r"(?P<reason>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.S)
+_EXPECTED: Final = re.compile(
+    r"Expected `(?P<type>[^`]*)`(?:, got .*| (?:of length )?(?P<sign>[<>]=?) (?P<limit>.*))?"
+)
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "int | float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def _message(kind: type[Any], data: Any, error: str, where: str) -> str:
+    """msgspec's message in our words, with the full path of the field."""
+    found = _FAULT.fullmatch(error)
+    assert found is not None
+    reason, steps = found["reason"], _STEP.findall(found["path"] or "")
+    if found["key"]:
+        steps.append(("", "..."))
+    names, value = _followed(kind, data, error, steps)
+    place = where + "".join(names)
+    if found["key"]:
+        return f"{place}: no such name is allowed"
+    if (missing := re.fullmatch(r"Object missing required field `(.*)`", reason)) is not None:
+        return f"{place}.{missing[1]} is missing"
+    if reason.startswith("Invalid enum value"):
+        return f"{place} is {shown(value)}, which is none of its values"
+    expected = _EXPECTED.fullmatch(reason)
+    if expected is None:  # a part that refuses itself
+        return f"{place}: {reason}"
+    types = [one for one in expected["type"].split(" | ") if one != "null"]
+    words = _WORDS.get(" | ".join(types)) or " or ".join(_WORDS.get(one, one) for one in types)
+    bound = {">=": " of at least ", "<=": " of at most ", "<": " below ", "": ""}[
+        expected["sign"] or ""
+    ]
+    return f"{place} is {shown(value)}, not {words}{bound}{expected['limit'] or ''}"
+
+
+def _followed(
+    kind: type[Any], data: Any, error: str, steps: Sequence[tuple[str, str]]
+) -> tuple[list[str], Any]:
+    """The names on the way to the value that is refused, and the value.
+
+    For the value of a mapping msgspec tells `[...]` in the place of the name: it is the one that
+    is refused when it stands there alone.
+    """
+    names: list[str] = []
+    whole = data = json.loads(json.dumps(data))
+    for name, index in steps:
+        if index == "..." and isinstance(data, dict):
+            entries = dict(data)
+            for name, value in entries.items():
+                data.clear()
+                data[name] = value
+                if _fault(kind, whole) == error:
+                    break
+            data.update(entries)
+        names.append(f"[{index}]" if index and index != "..." else f".{name}")
+        try:
+            data = data[int(index) if isinstance(data, list) else name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return names, None
+    return names, data
+
+
+def _fault(kind: type[Any], data: Any) -> str | None:
+    try:
+        msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
+
+
+def shown(value: object) -> str:
+    """A value in a message, cut to 40 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else text[:37] + "..."
