@@ -46,7 +46,7 @@ def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses:
     refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
 
 
-MICRO = Path(__file__).parent / "formats" / "1-micro.jsonl"
+MICRO = Path(__file__).parent.parent / "formats" / "1-micro.jsonl"
 
 
 @pytest.mark.parametrize(
