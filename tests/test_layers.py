@@ -79,14 +79,7 @@ ONLY_IN: Final = {
     "fastapi": ("serving/apps/",),
     "anyio": ("serving/apps/",),
     "numpy": ("serving/apps/",),
-    "matplotlib": (
-        "report/plot_file.py",
-        "benchmarks/history/plot.py",
-        "benchmarks/ladder/plot.py",
-        "benchmarks/rpc/plot.py",
-        "benchmarks/scale/plot.py",
-    ),
-    "vl_convert": ("report/html/frame.py",),
+    "vl_convert": ("report/html/frame.py", "report/picture.py"),
     "scipy": ("analysis/comparison.py",),
     "pandas": (),
     "pickle": (),
@@ -264,7 +257,7 @@ def test_nothing_is_run_by_a_shell(module: str) -> None:
 def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
     code = (
         "import sys, serve_bench.report, serve_bench.store, serve_bench.observing.host\n"
-        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich', 'matplotlib',"
+        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich',"
         " 'vl_convert', 'serve_bench.report.html'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import GATE_BROKEN, GateOptions, read_threshold
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 FEWEST_LAST = 2
 PAGE = "history.html"
+
+
+MADE_BY: Final = "serve-bench history"
+"""Stands in a picture: by this an earlier one is known, which a new one may replace."""
+
+MOST_CHARTS: Final = 60
+"""Of a picture: one of more would be beyond what programs open as a PNG."""
 
 
 class HistoryOptions(GateOptions):
@@ -98,9 +105,17 @@ def history(options: HistoryOptions) -> int:
     else:
         _write(to, text)
     if plot is not None:
-        from serve_bench.benchmarks.history.plot import plot_history
+        from serve_bench.benchmarks.history.document import history_sheets
+        from serve_bench.report.picture import charts_of, picture
 
-        _write(plot, plot_history(told, plot.suffix[1:]))
+        documents = history_sheets(told)
+        count = sum(len(charts_of(one)) for one in documents)
+        if count > MOST_CHARTS:
+            raise BadInput(
+                f"--plot: {count} charts; a picture holds up to {MOST_CHARTS}: choose by --variant,"
+                " --cell or --row"
+            )
+        _write(plot, picture(documents, plot.suffix[1:], MADE_BY))
     return _close(told, fail_on)
 
 
@@ -217,9 +232,8 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
 
 def _check_plot(plot: Path) -> None:
     """BadInput where another file than an earlier plot stands."""
-    from serve_bench.benchmarks.history.plot import MADE_BY
     from serve_bench.core.errors import BadInput
-    from serve_bench.report.plot_file import is_made_by
+    from serve_bench.report.picture import is_made_by
     from serve_bench.store.files import check_reachable, why
 
     check_reachable(plot, "--plot")

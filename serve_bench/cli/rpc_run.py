@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from serve_bench.benchmarks.rpc.bench import plan_of
 from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
-from serve_bench.benchmarks.rpc.plot import plot_rpc
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
     RpcLaunch,
@@ -17,6 +16,7 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
+from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target
 from serve_bench.cli.sitting import FAILED, Sitting, done, sit
@@ -24,6 +24,7 @@ from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
+from serve_bench.report.picture import picture
 from serve_bench.store import check_new
 from serve_bench.store.files import why, write_whole
 
@@ -118,8 +119,9 @@ def plot_file(file: Path, out: Path | None, published: bool) -> int:
         if place.suffix not in (".png", ".svg"):
             raise BadInput(f"--out: {place} is not allowed; it takes a name ending in .png or .svg")
         check_target(place, "plot" if out is None else "--out")
+    document = report_document(report, published, str(file))
     for place in places:
-        drawn = plot_rpc(report, place.suffix[1:], published=published, name=str(file))
+        drawn = picture([document], place.suffix[1:])
         try:
             write_whole(place, drawn)
         except OSError as error:

@@ -232,7 +232,7 @@ class Document:
     """What a run says. `run`: what was asked for; `machine`: where; `findings`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
     hold for the whole run. `where`: folder of the run, as it is shown; `records`: the folders of
-    all its records, each as it can be copied."""
+    all its records, each as it can be copied; `picture`: makes the charts of the run's picture."""
 
     title: str
     command: str
@@ -244,3 +244,4 @@ class Document:
     where: str | None = None
     argv: tuple[str, ...] = field(default=())
     records: tuple[str, ...] = ()
+    picture: Callable[[], Iterable[Block]] | None = None

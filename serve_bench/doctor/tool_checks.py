@@ -313,15 +313,13 @@ PROGRAMS: Final = (
 #: What each is for, and how its absence is judged: scipy comes with the tool, plots are an extra.
 LIBRARIES: Final[tuple[tuple[str, str, Status], ...]] = (
     ("scipy", "intervals of versus and compare: pip install scipy", "warning"),
-    ("matplotlib", "plots of ladders, rpc and scale: pip install 'serve-bench[plot]'", "absent"),
-    ("vl-convert-python", "--format html: pip install 'serve-bench[plot]'", "absent"),
+    ("vl-convert-python", "pages and pictures: pip install 'serve-bench[plot]'", "absent"),
     ("pytest-benchmark", "the pytest fixtures: pip install 'serve-bench[ci]'", "absent"),
 )
 
 #: What a library is imported as, where it is not its name.
 MODULES: Final = {"scipy": "scipy.special", "vl-convert-python": "vl_convert"}
 
-#: matplotlib makes a list of all fonts the first time.
 IMPORT_TIMEOUT_S: Final = 60.0
 
 

@@ -343,15 +343,16 @@ def legend_of(names: Sequence[str], width: int | None, beside: float = 0.0, abov
     counts as a phone); `beside`: pixels of what stands to the left of the plot, `above`: between it
     and the legend.
     """
-    longest = min(NAME_LIMIT, CHARACTER * max(len(name) for name in names)) + 36
+    whole = CHARACTER * max(len(name) for name in names) + 36
+    longest = min(NAME_LIMIT + 36, whole)
     room = f"(containerSize()[0] || {PHONE}) - {beside:.0f}"
     columns: Any = {"expr": f"max(1, floor(({room}) / {longest:.0f}))"}
     return {
         "title": None,
         "orient": "top",
         "direction": "horizontal",
-        "columns": columns if width is None else max(1, math.floor(width / longest)),
-        "labelLimit": NAME_LIMIT,
+        "columns": columns if width is None else max(1, math.floor(width / whole)),
+        "labelLimit": NAME_LIMIT if width is None else width - 40,
         "symbolOpacity": 1,
         "offset": 10 + above,
     }

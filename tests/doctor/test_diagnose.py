@@ -94,7 +94,7 @@ def test_this_machine_imports_neither_ray_nor_torch() -> None:
         "from serve_bench.report.doctor import text\n"
         "for section in diagnose(Place(pause_s=0.05)):\n"
         "    for one in section.findings: print(one.status, one.name, one.value, sep='|')\n"
-        "print(sorted({'ray', 'torch', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules)))"
+        "print(sorted({'ray', 'torch', 'numpy', 'scipy', 'vl_convert'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=110

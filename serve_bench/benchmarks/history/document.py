@@ -126,6 +126,7 @@ def history_sheet(history: History, group: Group) -> Document:
         ),
         sections=tuple(_sections(history, group)),
         where=f"{len(group.nights)} folders, {group.nights[0].where} to {group.nights[-1].where}",
+        picture=lambda: _charts(group),
     )
 
 

@@ -129,6 +129,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         where=options.where,
         argv=run.argv,
         records=(options.where,) if options.where else (),
+        picture=lambda: _over_users(_groups(services)),
     )
 
 
@@ -312,6 +313,13 @@ def inside_blocks(page: Page) -> Iterator[Block]:
     yield from cpu_tables(page)
     # The hints stand with how it was measured.
     yield from (one for one in evidence(page, names) if isinstance(one, Folded))
+
+
+def _over_users(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
+    """Requests/s and latency of each group: the picture of the run."""
+    for name, curves in groups.items():
+        yield from throughput_charts(_titled("Requests/s over users", name), curves)
+        yield from latency_charts(_titled("Latency over users", name), curves)
 
 
 def _titled(what: str, name: str) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from serve_bench.benchmarks.ladder.charts import (
+    Curve,
     cpu_chart,
     curves_of,
     knee_curves,
@@ -151,6 +152,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         where=options.where,
         argv=run.argv,
         records=(options.where,) if options.where else (),
+        picture=lambda: _over_clients(_curves(settings, options.published)),
     )
 
 
@@ -266,17 +268,29 @@ def _sections(
     beside = _beside(result, settings)
     yield Section("service", "Service", (beside,), "table" if options.published else "further")
     yield from how(page, DEFINITIONS, ("ratio:", "requests/s:", "hint, offered"))
-    names = distinct([one.name for one in settings])
-    tables = [press_table(s.device, s.log_level) if options.published else None for s in settings]
-    curves = curves_of(names, [one.ladder for one in settings], tables)
+    curves = _curves(settings, options.published)
     rates = throughput_charts("Requests/s over clients", curves)
     yield from section("throughput", "Throughput over clients", rates)
     knees = Charts(partial(knee_curves, curves))
     waits = (*latency_charts("Latency over clients", curves), knees)
     yield from section("latency", "Latency", waits)
+    names = distinct([one.name for one in settings])
     use = (*_use(names, settings), *inside_blocks(page))
     yield from section("cpu", "CPU and GPU, and what limited each row", use)
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+
+
+def _curves(settings: Sequence[Setting], published: bool) -> list[Curve]:
+    """The ladder of each setting, with the published table that is like it, if wanted."""
+    tables = [press_table(one.device, one.log_level) if published else None for one in settings]
+    names = distinct([one.name for one in settings])
+    return curves_of(names, [one.ladder for one in settings], tables)
+
+
+def _over_clients(curves: Sequence[Curve]) -> Iterator[Block]:
+    """Requests/s and latency: the picture of the run."""
+    yield from throughput_charts("Requests/s over clients", curves)
+    yield from latency_charts("Latency over clients", curves)
 
 
 # ------------------------------------------------------------------------------------- figures

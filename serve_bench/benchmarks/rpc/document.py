@@ -50,6 +50,7 @@ from serve_bench.benchmarks.rpc.summary import (
 from serve_bench.core.document import (
     Block,
     Cell,
+    Chart,
     Code,
     Column,
     Detail,
@@ -123,6 +124,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         where=where,
         argv=run.argv,
         records=() if where is None else (where,),
+        picture=lambda: _over_x(summary, options.published),
     )
 
 
@@ -289,10 +291,15 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
 # ----------------------------------------------------------------------------------- sections
 
 
+def _over_x(summary: RpcSummary, published: bool) -> list[Chart]:
+    """The four metrics over the x axis, with the published example, if wanted and alike."""
+    example = example_curve(summary.x_axis, summary.batched) if published else None
+    return list(metric_charts(summary.curves, summary.x_axis, example))
+
+
 def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[Section]:
     x_axis = summary.x_axis
-    example = example_curve(x_axis, summary.batched) if published else None
-    every = list(metric_charts(summary.curves, x_axis, example))
+    every = _over_x(summary, published)
     rates = [one for one in every if "throughput" in one.title]
     latencies = [one for one in every if one not in rates]
     named: tuple[tuple[str, str, Detail, Sequence[Block]], ...] = (
@@ -303,7 +310,7 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
             "published",
             "Published, not measured here",
             "table",
-            [*_example(example)] if published else [],
+            [*_example(example_curve(x_axis, summary.batched))] if published else [],
         ),
         ("throughput", f"Throughput over {x_axis}", "further", [*rate_chart(summary), *rates]),
         (

@@ -58,6 +58,7 @@ def report_document(report: object, published: bool, name: str = "plot") -> Docu
         findings=(),
         doubts=(),
         sections=(Section("results", f"Results over {stored.x_axis}", charts, "headline"),),
+        picture=lambda: charts,
     )
 
 

@@ -153,6 +153,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         where=where,
         argv=run.argv,
         records=() if where is None else (where,),
+        picture=lambda: charts.growth_charts(summary),
     )
 
 
