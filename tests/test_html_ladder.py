@@ -20,6 +20,7 @@ from tests.records import cell as cell_of
 from tests.sheet_parts import (
     SCRIPT,
     as_lines,
+    cell,
     chart,
     charts,
     column,
@@ -226,6 +227,14 @@ def test_what_limits_a_service_of_others_is_not_said() -> None:
     assert not any("What limits" in one for one in as_lines(sheet.findings))
     (row,) = table(sheet, "At saturation").rows
     assert "what limited it is not visible" in list(texts(row))
+
+
+def test_what_was_used_inside_stands_by_tier_and_without_empty_columns() -> None:
+    trials = [press_trial(users, 10.0 * users) for users in (10, 20)]
+    shown = table(ladder_sheet(press_result(*trials, command="sweep"), None), "CPU at the same")
+    names = [one.name for one in shown.columns]
+    assert names == ["service", "replicas", "HTTP", "host"]
+    assert [cell(shown, shown.rows[0], name) for name in names[1:]] == [90.0, 45.0, "165 of 400"]
 
 
 def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:

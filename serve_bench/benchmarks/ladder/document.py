@@ -421,15 +421,18 @@ def _limit_words(one: Service) -> tuple[str, ...]:
     return (limit_words(one.limit) if one.visible else f"what limited it is {NOT_VISIBLE}",)
 
 
-def _cpu_of(one: Service, *roles: str) -> Number:
+_TIERS: Final = ("replica Ranker", "replica Ingress")
+
+
+def _cpu_of(one: Service, *roles: str, without: tuple[str, ...] = ()) -> Number:
     """CPU of the roles that begin with one of these."""
     uses = {} if one.knee is None else mean_by_role(one.knee.trials)
-    own = [use.cpu_percent for role, use in uses.items() if role.startswith(roles)]
+    own = [
+        use.cpu_percent
+        for role, use in uses.items()
+        if role.startswith(roles) and not role.startswith(without)
+    ]
     return percent(sum(own) if own else None)
-
-
-def _of_model(one: Service, *roles: str) -> Number:
-    return _cpu_of(one, *roles) if "ranker" in one.ladder.cell else NOTHING
 
 
 def _batch(line: Line | None, name: str, digits: int = 0) -> Number:
@@ -488,9 +491,9 @@ INSIDE: Final[Fields[Service]] = (
     (Column("batch p50", spare=True), lambda one: _batch(one.knee, "p50")),
     (Column("batch max", spare=True), lambda one: _batch(one.knee, "max")),
     (Column("forward", "ms"), lambda one: _forward(one.knee)),
-    (Column("ranker", "CPU %"), lambda one: _of_model(one, "replica Ranker")),
-    (Column("ingress", "CPU %"), lambda one: _of_model(one, "replica Ingress")),
-    (Column("replicas", "CPU %"), lambda one: _cpu_of(one, "replica")),
+    (Column("ranker", "CPU %"), lambda one: _cpu_of(one, _TIERS[0])),
+    (Column("ingress", "CPU %"), lambda one: _cpu_of(one, _TIERS[1])),
+    (Column("replicas", "CPU %"), lambda one: _cpu_of(one, "replica", without=_TIERS)),
     (Column("HTTP", "CPU %"), lambda one: _cpu_of(one, "haproxy", "proxy")),
     (Column("host", "CPU %"), lambda one: _host(one.knee)),
     (Column("GPU", "%"), _gpu),
@@ -559,18 +562,18 @@ def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
 
 def _inside(services: Sequence[Service]) -> Table:
     """Batches and CPU of each tier."""
-    return table_of(
-        "Batches and CPU at the same loads",
-        INSIDE,
-        services,
-        (
-            "Batch: requests that a replica took at once, as it counted them, warm-up included; "
-            "forward: the model for a batch, from features as they came to scores. CPU: all "
-            "processes of the tier, 100 % is one core; host: of all its cores, the client "
-            "included.",
-        ),
-        group=lambda one: one.group,
+    cpu = (
+        "CPU: all processes of the tier, 100 % is one core; host: of all its cores, the client "
+        "included."
     )
+    batch = (
+        "Batch: requests that a replica took at once, as it counted them, warm-up included; "
+        "forward: the model for a batch, from features as they came to scores."
+    )
+    batched = any(_batch(one.knee, "mean") != NOTHING for one in services)
+    notes = (batch, cpu) if batched else (cpu,)
+    caption = "Batches and CPU at the same loads" if batched else "CPU at the same loads"
+    return table_of(caption, INSIDE, services, notes, group=lambda one: one.group)
 
 
 def _steps(services: Sequence[Service]) -> Table:
