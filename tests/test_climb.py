@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
-from serve_bench.core.ladder import Ladder, Step, collapses
+from serve_bench.core.ladder import Ladder, Rung, collapses
 from serve_bench.core.plan import Suite, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
@@ -168,7 +168,7 @@ def test_a_best_that_was_one_good_moment_is_found_out() -> None:
     rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]
     taken = pressed(rates)
     assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
-    measured = [Step(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
+    measured = [Rung(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
     assert collapses(measured) == ()
 
 

@@ -12,20 +12,25 @@ from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Trial, result_of
-from serve_bench.core.usage import BATCH_SIZE, Counts, Served, counts_of, grown
+from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from tests.records import cell, launch, planned, run, trial
 
 
 def test_a_file_holds_requests_and_then_batches_by_size() -> None:
     content = struct.pack("=5Q", 70, 10, 0, 20, 0)
-    assert counts_of(content) == Counts(70, {1: 10, 3: 20})
-    assert counts_of(content + b"\1\2\3") == Counts(70, {1: 10, 3: 20})
-    assert counts_of(b"") == Counts(0, {})
+    assert counts_of(content) == ReplicaCounts(70, {1: 10, 3: 20})
+    assert counts_of(content + b"\1\2\3") == ReplicaCounts(70, {1: 10, 3: 20})
+    assert counts_of(b"") == ReplicaCounts(0, {})
 
 
 def test_what_grew_names_replicas_that_took_nothing_but_none_of_an_earlier_cell() -> None:
-    before = {1: Counts(5, {2: 1}), 2: Counts(7), 3: Counts(9, {4: 2})}
-    after = {1: Counts(15, {2: 4, 8: 1}), 2: Counts(7), 3: Counts(9, {4: 2}), 4: Counts(3, {1: 3})}
+    before = {1: ReplicaCounts(5, {2: 1}), 2: ReplicaCounts(7), 3: ReplicaCounts(9, {4: 2})}
+    after = {
+        1: ReplicaCounts(15, {2: 4, 8: 1}),
+        2: ReplicaCounts(7),
+        3: ReplicaCounts(9, {4: 2}),
+        4: ReplicaCounts(3, {1: 3}),
+    }
     found = grown(before, after, replicas=[1, 2])
     assert found.requests == {1: 10, 2: 0, 4: 3}  # 3 is of an earlier cell, 4 came and ended
     assert found.batches == {1: 3, 2: 3, 8: 1}
@@ -34,11 +39,11 @@ def test_what_grew_names_replicas_that_took_nothing_but_none_of_an_earlier_cell(
 
 def test_an_app_that_does_not_count_leaves_nothing_rather_than_zero() -> None:
     found = grown({}, {}, replicas=[1, 2])
-    assert found == Served() and found.by_replica == {} and found.batch_sizes is None
+    assert found == ReplicaRequests() and found.by_replica == {} and found.batch_sizes is None
 
 
 def test_sizes_are_kept_exactly() -> None:
-    metric = Served({}, {1: 5, 16: 10, 1000: 2}).batch_sizes
+    metric = ReplicaRequests({}, {1: 5, 16: 10, 1000: 2}).batch_sizes
     assert metric is not None and metric.unit == "requests" and metric.histogram is not None
     read = Histogram.decode(metric.histogram)
     assert (read.count, read.max, read.unit) == (17, 1000, "requests")
@@ -46,7 +51,7 @@ def test_sizes_are_kept_exactly() -> None:
 
 
 def row(sizes: dict[int, int], served: dict[str, int], most: int = 16) -> Trial:
-    metric = Served({}, sizes).batch_sizes
+    metric = ReplicaRequests({}, sizes).batch_sizes
     made = replace(trial(planned(of=cell(most))), served=served)
     return made if metric is None else replace(made, metrics={**made.metrics, BATCH_SIZE: metric})
 

@@ -14,7 +14,7 @@ from serve_bench.core.ladder import (
     PUBLISHED,
     Ladder,
     Next,
-    Step,
+    Rung,
     Stop,
     best,
     collapses,
@@ -28,16 +28,16 @@ from serve_bench.core.ladder import (
 
 def climb(
     ladder: Ladder, served: Callable[[int], float], most: int = 200
-) -> tuple[list[Step], list[str], Stop]:
+) -> tuple[list[Rung], list[str], Stop]:
     """Runs a ladder against a server whose throughput is a function of the clients."""
-    measured: list[Step] = []
+    measured: list[Rung] = []
     whys: list[str] = []
     while len(measured) < most:
         decision = decide(ladder, measured)
         if isinstance(decision, Stop):
             return measured, whys, decision
         assert isinstance(decision, Next)
-        measured.append(Step(decision.clients, served(decision.clients)))
+        measured.append(Rung(decision.clients, served(decision.clients)))
         whys.append(decision.why)
     raise AssertionError(f"no end after {most} steps")
 
@@ -70,9 +70,9 @@ def test_one_step_without_gain_does_not_end_it() -> None:
 
 
 def test_two_small_gains_that_add_up_are_still_measured_against_the_best_before() -> None:
-    steps = [Step(10, 100.0), Step(15, 101.0), Step(20, 102.5)]
+    steps = [Rung(10, 100.0), Rung(15, 101.0), Rung(20, 102.5)]
     assert isinstance(decide(Ladder(refinements=0), steps), Stop)
-    steps[-1] = Step(20, 104.0)
+    steps[-1] = Rung(20, 104.0)
     assert decide(Ladder(refinements=0), steps) == Next(30, "grow")
 
 
@@ -106,29 +106,52 @@ def test_a_server_that_serves_nothing_ends_it_soon() -> None:
 
 
 def test_knee_is_the_first_step_at_95_percent() -> None:
-    steps = [Step(10, 500.0), Step(20, 949.0), Step(30, 950.0), Step(40, 1000.0), Step(50, 990.0)]
-    assert knee(steps) == Step(30, 950.0)
+    steps = [
+        Rung(10, 500.0),
+        Rung(20, 949.0),
+        Rung(30, 950.0),
+        Rung(40, 1000.0),
+        Rung(50, 990.0),
+    ]
+    assert knee(steps) == Rung(30, 950.0)
 
 
 def test_the_published_figures_have_their_knee_and_no_collapse() -> None:
-    steps = [Step(10, 168), Step(50, 672), Step(100, 1139), Step(200, 1435), Step(400, 1573)]
-    steps.append(Step(500, 1540))
-    assert knee(steps) == Step(400, 1573)
+    steps = [
+        Rung(10, 168),
+        Rung(50, 672),
+        Rung(100, 1139),
+        Rung(200, 1435),
+        Rung(400, 1573),
+    ]
+    steps.append(Rung(500, 1540))
+    assert knee(steps) == Rung(400, 1573)
     assert collapses(steps) == ()
 
 
 def test_collapse_is_a_later_step_more_than_20_percent_below() -> None:
-    steps = [Step(10, 700.0), Step(20, 1000.0), Step(30, 800.0), Step(40, 799.0), Step(50, 300.0)]
-    assert collapses(steps) == (Step(40, 799.0), Step(50, 300.0))
+    steps = [
+        Rung(10, 700.0),
+        Rung(20, 1000.0),
+        Rung(30, 800.0),
+        Rung(40, 799.0),
+        Rung(50, 300.0),
+    ]
+    assert collapses(steps) == (Rung(40, 799.0), Rung(50, 300.0))
 
 
 def test_what_comes_before_the_best_is_no_collapse() -> None:
-    assert collapses([Step(1, 10.0), Step(10, 1000.0)]) == ()
+    assert collapses([Rung(1, 10.0), Rung(10, 1000.0)]) == ()
 
 
 def test_repeated_steps_count_by_their_median() -> None:
-    steps = [Step(10, 100.0), Step(20, 10.0), Step(20, 99.0), Step(20, 98.0)]
-    assert merged(steps) == (Step(10, 100.0), Step(20, 98.0))
+    steps = [
+        Rung(10, 100.0),
+        Rung(20, 10.0),
+        Rung(20, 99.0),
+        Rung(20, 98.0),
+    ]
+    assert merged(steps) == (Rung(10, 100.0), Rung(20, 98.0))
     assert collapses(steps) == ()
 
 
@@ -146,14 +169,14 @@ def test_repeated_steps_count_by_their_median() -> None:
 )
 def test_a_step_that_fell_is_measured_again(rates: list[float], runs: int, next_: str) -> None:
     clients = [10, *[20] * (len(rates) - 1)]
-    steps = [Step(at, rate) for at, rate in zip(clients, rates, strict=True)]
+    steps = [Rung(at, rate) for at, rate in zip(clients, rates, strict=True)]
     move = decide(Ladder(steps=(10, 20, 30), runs=runs), steps)
     assert isinstance(move, Next)
     assert (move.why, move.clients) == (next_, 20 if next_ == "repeat" else 30)
 
 
 def test_of_equal_steps_the_best_has_the_fewest_clients() -> None:
-    assert best([Step(30, 5.0), Step(10, 5.0), Step(20, 5.0)]) == Step(10, 5.0)
+    assert best([Rung(30, 5.0), Rung(10, 5.0), Rung(20, 5.0)]) == Rung(10, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +224,7 @@ def test_every_ladder_ends_and_measures_no_step_twice(
 
 @given(st.dictionaries(st.integers(1, 1000), st.floats(0.1, 1e6), min_size=1))
 def test_knee_best_and_collapse_hold_together(found: dict[int, float]) -> None:
-    steps = [Step(clients, throughput) for clients, throughput in found.items()]
+    steps = [Rung(clients, throughput) for clients, throughput in found.items()]
     top, bend = best(steps), knee(steps)
     assert top is not None and bend is not None
     assert top.throughput == max(found.values())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.ladder import Ladder, Next, Step, Stop, decide, onward
+from serve_bench.core.ladder import Ladder, Next, Rung, Stop, decide, onward
 from serve_bench.core.plan import step_row
 from serve_bench.core.result import (
     JsonObject,
@@ -60,13 +60,13 @@ class Climb:
         if lasts & doubted:
             return False
         # A step in doubt is not to come once more, but what comes after it is.
-        every = tuple(Step(at[0], self.found.get(at, 0.0)) for at in self.order)
+        every = tuple(Rung(at[0], self.found.get(at, 0.0)) for at in self.order)
         return isinstance(onward(self.ladder, every), Stop)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[Rung, ...]:
         """What is measured so far, in the order of the steps."""
-        return tuple(Step(at[0], self.found[at]) for at in self.order if at in self.found)
+        return tuple(Rung(at[0], self.found[at]) for at in self.order if at in self.found)
 
     def decide(self) -> Next | Stop:
         """What comes next."""

@@ -45,7 +45,7 @@ _DECADE: Final = (10, 15, 20, 30, 40, 50, 75)
 
 
 @dataclass(frozen=True)
-class Step:
+class Rung:
     """One measured step: clients at once, and their throughput (requests/s)."""
 
     clients: int
@@ -120,7 +120,7 @@ def parse_ladder(
     return Ladder(steps=tuple(steps))
 
 
-def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+def decide(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
     """What to do after these steps, in the order in which they were measured."""
     if (fallen := _to_repeat(ladder, measured)) is not None:
         return Next(fallen, "repeat")
@@ -134,7 +134,7 @@ def decide(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
     return move
 
 
-def onward(ladder: Ladder, measured: Sequence[Step]) -> Next | Stop:
+def onward(ladder: Ladder, measured: Sequence[Rung]) -> Next | Stop:
     """The next step that was not measured yet, repetitions aside."""
     done = {step.clients for step in measured}
     if ladder.steps is not None:
@@ -170,17 +170,17 @@ def rung_above(clients: int) -> int:
         scale *= 10
 
 
-def merged(measured: Iterable[Step]) -> tuple[Step, ...]:
+def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
     """One step for each number of clients, the fewest first, each with its median throughput."""
     by_clients: dict[int, list[float]] = {}
     for step in measured:
         by_clients.setdefault(step.clients, []).append(step.throughput)
     return tuple(
-        Step(clients, statistics.median(found)) for clients, found in sorted(by_clients.items())
+        Rung(clients, statistics.median(found)) for clients, found in sorted(by_clients.items())
     )
 
 
-def best(measured: Iterable[Step]) -> Step | None:
+def best(measured: Iterable[Rung]) -> Rung | None:
     """The step with the highest throughput; of equal ones that with the fewest clients. None when
     nothing was measured, or nothing was served."""
     steps = merged(measured)
@@ -188,7 +188,7 @@ def best(measured: Iterable[Step]) -> Step | None:
     return top if top is not None and top.throughput > 0 else None
 
 
-def knee(measured: Iterable[Step]) -> Step | None:
+def knee(measured: Iterable[Rung]) -> Rung | None:
     """The step with the fewest clients that reaches KNEE of the best throughput: more clients add
     latency and hardly any throughput."""
     steps = merged(measured)
@@ -198,7 +198,7 @@ def knee(measured: Iterable[Step]) -> Step | None:
     return next(step for step in steps if step.throughput >= KNEE * top.throughput)
 
 
-def collapses(measured: Iterable[Step]) -> tuple[Step, ...]:
+def collapses(measured: Iterable[Rung]) -> tuple[Rung, ...]:
     """The steps with more clients than the best that fall below COLLAPSE of its throughput."""
     steps = merged(measured)
     top = best(steps)
@@ -211,7 +211,7 @@ def collapses(measured: Iterable[Step]) -> tuple[Step, ...]:
     )
 
 
-def _to_repeat(ladder: Ladder, measured: Sequence[Step]) -> int | None:
+def _to_repeat(ladder: Ladder, measured: Sequence[Rung]) -> int | None:
     """The clients of a step that has fallen and was not measured often enough.
 
     Its first run decides, against what was measured before it: later runs tell how it falls.
@@ -229,10 +229,10 @@ def _to_repeat(ladder: Ladder, measured: Sequence[Step]) -> int | None:
     return None
 
 
-def _grown(measured: Sequence[Step]) -> tuple[Step, ...]:
+def _grown(measured: Sequence[Rung]) -> tuple[Rung, ...]:
     """The steps of the growing part: each has more clients than all before it. Refinement lies
     below the last of them, repetitions beside."""
-    rising: list[Step] = []
+    rising: list[Rung] = []
     values = {step.clients: step for step in merged(measured)}
     for step in measured:
         if not rising or step.clients > rising[-1].clients:
@@ -240,7 +240,7 @@ def _grown(measured: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(rising)
 
 
-def _gains_no_more(grown: Sequence[Step]) -> bool:
+def _gains_no_more(grown: Sequence[Rung]) -> bool:
     """Whether each of the last two steps gained less than LEAST_GAIN over the best before it."""
     if len(grown) < 3:
         return False
@@ -251,7 +251,7 @@ def _gains_no_more(grown: Sequence[Step]) -> bool:
     return True
 
 
-def _between(measured: Sequence[Step]) -> int | None:
+def _between(measured: Sequence[Rung]) -> int | None:
     """A number of clients halfway from the best step to the wider of its gaps; None when both
     neighbours are close, or nothing was served."""
     steps = merged(measured)

@@ -55,7 +55,7 @@ class Lost:
         return {"completed": self.completed, "failed": self.failed, "age_s": self.age_s}
 
 
-class Told(Protocol):
+class ProgramShare(Protocol):
     """What another program (wrk) said of a node's share; `load.external.ExternalResult` is one."""
 
     @property
@@ -83,7 +83,7 @@ class Told(Protocol):
 
 
 def node_fact(
-    node: Node, load: Load, part: LoadResult | Lost | Told, usage: Mapping[str, Any] | None
+    node: Node, load: Load, part: LoadResult | Lost | ProgramShare, usage: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """One node's share, as it stands in `Trial.client["nodes"]`. Times in ns, rates in 1/s."""
     out: dict[str, Any] = {
@@ -143,7 +143,7 @@ def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
     }
 
 
-def _of_program(part: Told, load: Load) -> dict[str, Any]:
+def _of_program(part: ProgramShare, load: Load) -> dict[str, Any]:
     """wrk tells rates of its threads: those of connections where a thread has one connection."""
     one_each = load.processes == load.connections
     good = part.completed - part.non_2xx

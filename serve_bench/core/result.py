@@ -194,7 +194,7 @@ class Trial:
     flags: Mapping[str, bool] = field(default_factory=dict)  # profiled, cut, unsettled ...
     usage: JsonObject = field(default_factory=dict)
     serve_metrics: JsonObject = field(default_factory=dict)
-    forward: JsonObject = field(default_factory=dict)  # see usage.Served
+    forward: JsonObject = field(default_factory=dict)  # see usage.ReplicaRequests
     slots: Mapping[str, Count] = field(default_factory=dict)  # by deployment of the user's own app
     limits: JsonObject = field(default_factory=dict)  # by deployment
     waits: JsonObject = field(default_factory=dict)

@@ -247,22 +247,22 @@ UNIT: Final = "requests"
 
 
 @dataclass(frozen=True)
-class Counts:
+class ReplicaCounts:
     """Running totals of one replica: requests taken, and batches by their size."""
 
     requests: int = 0
     batches: Mapping[int, int] = field(default_factory=dict)
 
 
-def counts_of(content: bytes) -> Counts:
+def counts_of(content: bytes) -> ReplicaCounts:
     """The numbers of one file, in the byte order of this machine; a torn end is left out."""
     numbers = memoryview(content[: len(content) // 8 * 8]).cast("Q")
     batches = {size: count for size, count in enumerate(numbers) if size and count}
-    return Counts(numbers[0], batches) if len(numbers) else Counts()
+    return ReplicaCounts(numbers[0], batches) if len(numbers) else ReplicaCounts()
 
 
 @dataclass(frozen=True)
-class Served:
+class ReplicaRequests:
     """What replicas took in a span: requests by pid, and batches of all of them by size."""
 
     requests: Mapping[int, int] = field(default_factory=dict)
@@ -295,21 +295,23 @@ class Served:
 
 
 def grown(
-    before: Mapping[int, Counts], after: Mapping[int, Counts], replicas: Iterable[int]
-) -> Served:
+    before: Mapping[int, ReplicaCounts], after: Mapping[int, ReplicaCounts], replicas: Iterable[int]
+) -> ReplicaRequests:
     """What grew in a span. `replicas`: those that are there now; one that has counts and took no
     request stands with 0, and one that took some and ended stands too."""
     now = set(replicas)
     requests: dict[int, int] = {}
     batches: Counter[int] = Counter()
     for pid, counts in sorted(after.items()):
-        former = before.get(pid, Counts())
+        former = before.get(pid, ReplicaCounts())
         taken = counts.requests - former.requests
         if taken or pid in now:
             requests[pid] = taken
         for size, count in counts.batches.items():
             batches[size] += count - former.batches.get(size, 0)
-    return Served(requests, {size: count for size, count in sorted(batches.items()) if count})
+    return ReplicaRequests(
+        requests, {size: count for size, count in sorted(batches.items()) if count}
+    )
 
 
 def mean_forward_ns(forwards: Iterable[Mapping[str, Sequence[int]]]) -> float | None:

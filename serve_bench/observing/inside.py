@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.result import PlannedTrial, Trial
-from serve_bench.core.usage import BATCH_SIZE, Served, grown
+from serve_bench.core.usage import BATCH_SIZE, ReplicaRequests, grown
 from serve_bench.observing.profiler import Profiling, to_profile
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
 from serve_bench.serving.server import Serving
@@ -408,7 +408,7 @@ class Look:
     sampler: Sampler | None = None
     serve_metrics: dict[str, Any] | None = None  # None: not asked for
     profiling: Profiling | None = None
-    served: Served = field(default_factory=Served)
+    served: ReplicaRequests = field(default_factory=ReplicaRequests)
 
     def begin_metrics(self) -> dict[str, Any]:
         """The state before the load: empty, or absent with the reason."""

@@ -23,7 +23,7 @@ from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.proof import contradictions, role_of, without_method
-from serve_bench.core.usage import FORWARD_SUFFIX, Counts, counts_of
+from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
 from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     LaunchSpec,  # what Serving is made of
@@ -249,12 +249,12 @@ class Serving:
             self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LAUNCH_TIMEOUT_S)["replicas"]
         )
 
-    def counts(self) -> dict[int, Counts]:
+    def counts(self) -> dict[int, ReplicaCounts]:
         """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
         that does not count."""
         return _counts_in(self.spec.counts_folder)
 
-    def forward_ns(self) -> dict[int, Counts]:
+    def forward_ns(self) -> dict[int, ReplicaCounts]:
         """Nanoseconds in the model so far, in all (as `requests`) and by batch size, by pid."""
         folder = self.spec.counts_folder
         beside = folder.with_name(folder.name + FORWARD_SUFFIX)
@@ -333,7 +333,7 @@ class Serving:
         return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
 
 
-def _counts_in(folder: Path) -> dict[int, Counts]:
+def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:
     return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.iterdir())}
 
 

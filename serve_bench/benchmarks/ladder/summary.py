@@ -20,7 +20,7 @@ from serve_bench.analysis.verdict.limits import SOME_FAILED
 from serve_bench.benchmarks.parts.page import Entry, Page
 from serve_bench.benchmarks.parts.pieces import distinct
 from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Step, best, collapses, knee
+from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Rung, best, collapses, knee
 from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
 from serve_bench.core.typed import built
 
@@ -167,15 +167,15 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
     served = frozenset(
         users for users, runs in by_clients.items() if users in rates and _served(runs)
     )
-    steps = [Step(users, rates[users]) for users in served]
+    steps = [Rung(users, rates[users]) for users in served]
     top, first = best(steps), knee(steps)
     fallen = [
-        Step(users, rate)
+        Rung(users, rate)
         for users, rate in rates.items()
         if users in served or (top is not None and users > top.clients)
     ]
 
-    def line_of(step: Step) -> Line:
+    def line_of(step: Rung) -> Line:
         return _nearest(by_clients[step.clients], step.throughput)
 
     return LadderLine(

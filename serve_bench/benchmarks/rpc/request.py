@@ -199,7 +199,7 @@ def _world_s(suite: RpcSuite, backend: str, world: World) -> float:
 
 def x_of(cell: JsonObject, x_axis: str) -> str:
     """A point of the x axis, as the published form writes it: `10`, `True`, `10-20-10`."""
-    return str(cell[x_axis])
+    return str(cell.get(x_axis, "?"))
 
 
 # ------------------------------------------------------------------------------------ reading
