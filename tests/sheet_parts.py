@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.core.document import (
+    Block,
     Chart,
     Document,
     Finding,
@@ -30,21 +31,21 @@ SCRIPT = "<script>alert(1)</script>"
 """A name that must come through as it is: the frame escapes it, no one else changes it."""
 
 
-def texts(part: Any) -> Iterator[str]:
+def texts(of: Any) -> Iterator[str]:
     """Every text of a part, those of its charts among them."""
-    if isinstance(part, str):
-        yield part
-    elif isinstance(part, Finding):
-        yield part.line
-    elif is_dataclass(part) and not isinstance(part, type):
-        for one in fields(part):
-            yield from texts(getattr(part, one.name))
-    elif isinstance(part, Mapping):
-        for key, value in part.items():
+    if isinstance(of, str):
+        yield of
+    elif isinstance(of, Finding):
+        yield of.line
+    elif is_dataclass(of) and not isinstance(of, type):
+        for one in fields(of):
+            yield from texts(getattr(of, one.name))
+    elif isinstance(of, Mapping):
+        for key, value in of.items():
             yield from texts(key)
             yield from texts(value)
-    elif isinstance(part, Sequence):
-        for value in part:
+    elif isinstance(of, Sequence):
+        for value in of:
             yield from texts(value)
 
 
@@ -78,6 +79,35 @@ def table(sheet: Document, caption: str) -> Table:
 def chart(sheet: Document, title: str) -> Chart:
     """The chart whose title begins so."""
     return next(one for one in charts(sheet) if one.title.startswith(title))
+
+
+Part = TypeVar("Part", bound=Block)
+
+
+def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
+    """The blocks of a kind, folded ones too."""
+    found: list[Part] = []
+    for one in with_charts(blocks):
+        if isinstance(one, kind):
+            found.append(one)
+        if isinstance(one, Folded):
+            found += every(one.blocks, kind)
+    return found
+
+
+def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
+    """The blocks of a kind that are not folded."""
+    return [one for one in with_charts(blocks) if isinstance(one, kind)]
+
+
+def names(sheet: Document) -> list[str]:
+    """The names of its sections."""
+    return [one.name for one in sheet.sections]
+
+
+def part(sheet: Document, name: str) -> tuple[Block, ...]:
+    """The blocks of the section of that name, which must be there."""
+    return next(one.blocks for one in sheet.sections if one.name == name)
 
 
 def section(sheet: Document, name: str) -> Section | None:

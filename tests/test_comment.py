@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, VariantUsed, result_of
@@ -29,8 +28,8 @@ from serve_bench.store import read
 from tests import test_html_ladder as ladders
 from tests import test_html_ranker as rankers
 from tests import test_report_load as loads
-from tests import test_report_own as own
 from tests import test_report_press as press
+from tests import test_report_rows as rows
 from tests import test_report_rpc as rpc
 from tests import test_report_scale as scale
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
@@ -64,7 +63,7 @@ def sweep() -> Result:
 KINDS: Final[dict[str, Callable[[], Result]]] = {
     "micro": micro,
     "noop": noop,
-    "run": lambda: own.RESULT,
+    "run": lambda: rows.OWN,
     "load": lambda: loads.result(loads.open_loop()),
     "sweep": sweep,
     "recsys": lambda: replace(sweep(), run=replace(sweep().run, command="recsys")),
@@ -75,18 +74,6 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
 }
-TOLD_ONCE: Final = (
-    "ranker",
-    "load",
-    "rpc",
-    "press",
-    "sweep",
-    "recsys",
-    "scale",
-    "scale curve",
-    "scale ensemble",
-)
-"""Kinds whose comment is made of their document."""
 
 
 def test_every_kind_that_has_a_page_is_here() -> None:
@@ -103,8 +90,7 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
     text = render(KINDS[kind](), "markdown", published=published, where="results/x")
     before, fold, after = text.partition("<details>")
     first, empty, *table = before.rstrip("\n").split("\n")
-    if kind in TOLD_ONCE:  # the caption of the table stands above it
-        table = table[2:]
+    table = table[2:]  # its caption stands above it
     assert re.fullmatch(r"\*\*[^*]+\.\*\*", first.replace("\\*", "")) and empty == ""
     assert all(line.startswith("| ") for line in table) and len(table) > 2
     assert {cells(line) for line in table} == {cells(table[0])}
@@ -120,29 +106,6 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
     assert all(lines[at - 1] == "" or lines[at - 1].startswith("| ") for at in starts)
 
 
-def said(result: Result) -> Iterator[str]:
-    """What each row, cell and variant of the other forms is told of."""
-    page = page_of(result)
-    yield from (one.message for one in page.failures)
-    yield from (*page.notes, page.host)
-    for part in page.variants:
-        yield from (part.engaged, *part.env)
-        yield from (failure.message for failure in part.failures)
-        yield from (warning.message for warning in part.warnings)
-        yield from (failure.message for one in part.cells for failure in one.failures)
-        yield from (text for one in part.entries for text in one.facts)
-        yield from (text for one in part.entries for text in one.remarks)
-
-
-@pytest.mark.parametrize("kind", [name for name in KINDS if name not in TOLD_ONCE])
-def test_nothing_that_is_said_elsewhere_is_lost(kind: str) -> None:
-    result = KINDS[kind]()
-    text = render(result, "markdown")
-    told = [one for one in said(result) if one]
-    assert told
-    assert [one for one in told if marked(one) not in text] == []
-
-
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "noop"])
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) -> None:
     result = KINDS[kind]()
@@ -154,30 +117,22 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) ->
     assert not missing or "not measured in full" in first or "failed" in first
 
 
-def test_a_run_that_was_broken_off_says_so_before_its_figures() -> None:
-    broken = replace(trial(planned()), flags={"interrupted": True})
-    text = render(result_of([run(planned()), launch(), broken]), "markdown")
-    first, _, _, _, row = text.split("\n")[:5]
-    assert first.startswith("**1 of 1 rows was broken off. ")
-    assert "100.0 ± 8.2 requests/s" in first and row.endswith("| broken off |")
-
-
-def test_what_doubts_a_variant_or_the_run_stands_with_the_figures() -> None:
+def test_codes_of_doubts_stand_with_the_figures() -> None:
     asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
-    busy = replace(run(planned()), host={"usable_cores": 2, "load_1m": 9.0})
-    text = render(result_of([busy, asked, trial(planned())]), "markdown")
-    first, _, head, _, row = text.split("\n")[:5]
-    assert "busy host (the run)" in first
-    assert head.endswith("| doubts |") and "variant-not-engaged" in row
+    broken = replace(trial(planned()), flags={"interrupted": True})
+    text = render(result_of([run(planned()), asked, broken]), "markdown")
+    first, _, _, _, head, _, row = text.split("\n")[:7]
+    assert first.startswith("**The row was broken off. single client: 100.0 ± 8.2 requests/s")
+    assert head.endswith("| doubts |") and row.endswith("| broken off; variant-not-engaged |")
 
 
 def test_axes_that_do_not_vary_are_said_once_and_others_have_columns() -> None:
     places = [planned(of=cell(replicas=count)) for count in (1, 2)]
     text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
     before, _, after = text.partition("<details>")
-    assert before.split("\n")[2].startswith("| num_replicas | requests/s |")
-    assert "- in every cell: max_batch_size 1, max_concurrent_queries 1\n" in after
-    assert "- every row: single client\n" in after
+    assert before.split("\n")[4].startswith("| num_replicas | requests/s |")
+    assert "- every cell: max_batch_size 1, max_concurrent_queries 1\n" in after
+    assert "- single client: client aiohttp\n" in after
 
 
 def test_names_and_messages_break_neither_table_nor_fold() -> None:
@@ -231,6 +186,5 @@ def test_a_run_of_very_many_rows_still_fits() -> None:
     places = [planned(of=cell(replicas=count)) for count in range(1, 700)]
     text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
     assert len(text) <= MOST_CHARACTERS
-    assert "- left out here" in text and "`serve-bench report RUN --format html`" in text
     table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
     assert len(table) == 2 + 699

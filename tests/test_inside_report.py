@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.analysis.statistics import summarize
 from serve_bench.benchmarks.parts.inside import profiling_costs, usage_table
 from serve_bench.cli.show import render
 from serve_bench.core.result import Trial, result_of
@@ -51,25 +50,30 @@ def test_the_table_has_a_column_for_each_row_and_adds_up_what_is_idle() -> None:
     other = usage(
         process(1, "replica", 5.0), process(3, "proxy", 9.0), process(4, "log_monitor", 0.4)
     )
-    result = result_of(
-        [run(planned(), planned(row=ROWS[1])), measured(0, REPLICAS), measured(1, other)]
-    )
-    table = usage_table(summarize(result))
-    assert table is not None
-    assert table.columns == ("single client", "8 clients")
-    assert dict((line[0], line[1:]) for line in table.lines) == {
-        "load worker": ("12", "-", ""),
-        "proxy": ("95", "9", "10"),
-        "replica x2": ("80 (60)", "5", "10"),
-        "the rest": ("0", "0", ""),
-        "host, all that runs": ("150 of 200", "150 of 200", ""),
-    }
+    trials = [measured(0, REPLICAS), measured(1, other)]
+    columns = [(made.row.label, [made]) for made in trials]
+    table = usage_table("CPU", columns)
+    assert [one.name for one in table.columns] == [
+        *("process", "single client", "8 clients", "memory")
+    ]
+    assert [row.cells for row in table.rows] == [
+        ("load worker", "12", "-", ""),
+        ("proxy", "95", "9", "10"),
+        ("replica x2", "80 (60)", "5", "10"),
+        ("the rest", "0", "0", ""),
+        ("host, all that runs", "150 of 200", "150 of 200", ""),
+    ]
+    short = usage_table("CPU", columns, memory=False, least=50.0)
+    assert [row.cells for row in short.rows] == [
+        ("proxy", "95", "9"),
+        ("replica x2", "80 (60)", "5"),
+        ("the rest", "12", "0"),
+        ("host, all that runs", "150 of 200", "150 of 200"),
+    ]
 
 
 def test_without_samples_there_is_no_table() -> None:
-    result = result_of([run(planned()), trial(planned())])
-    assert usage_table(summarize(result)) is None
-    assert "CPU by process" not in render(result)
+    assert "CPU by process" not in render(result_of([run(planned()), trial(planned())]))
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
@@ -104,14 +108,6 @@ def test_doubts_of_the_profiled_row_stay_with_it() -> None:
     text = render(result_of([run(planned()), launch(), measured(0, REPLICAS), slow]))
     assert text.count("only the profiled one") == 1
     assert text.index("profiled") < text.index("only the profiled one")
-
-
-def test_a_narrow_terminal_gets_lines_instead_of_a_table() -> None:
-    records = [measured(at, REPLICAS) for at in range(3)]
-    result = result_of([run(*(planned(row=row) for row in ROWS)), launch(), *records])
-    text = render(result, width=60)
-    assert "CPU, % of a core, 8 clients: load worker 12, proxy 95" in " ".join(text.split())
-    assert all(len(line) <= 60 for line in text.splitlines())
 
 
 def test_absent_metrics_are_said_once() -> None:

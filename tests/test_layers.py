@@ -70,7 +70,7 @@ ONLY_IN: Final = {
     "torch": ("serving/apps/",),
     "typer": ("cli/",),
     "click": ("cli/",),
-    "rich": ("cli/", "report/table.py", "report/terminal.py"),
+    "rich": ("cli/", "report/terminal.py"),
     "pytest": ("pytest_plugin/",),
     "pytest_benchmark": (),
     "aiohttp": ("load/",),

@@ -125,23 +125,30 @@ def test_classic_sets_published_figures_beside() -> None:
 # --------------------------------------------------------------------------------- table
 
 
-@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("width", [100, 80, 60])
 @pytest.mark.parametrize("published", [False, True])
 def test_the_table_fits_or_says_what_it_left_out(
     golden: Result, width: int, published: bool
 ) -> None:
-    text = render(golden, width=width, published=published)
-    assert max(len(line) for line in text.splitlines()) <= width
-    header = next(line for line in text.splitlines() if line.startswith("  row"))
-    left_out = next((line for line in text.splitlines() if line.startswith("left out")), "")
-    wanted = {"p50", "p90", "p99", "max", *(["published"] if published else [])}
-    for name in wanted:
-        assert (name in header.split()) != (name in left_out)
-    assert {"errors", "client", "p99", "ratio", "requests/s"} <= set(header.split())
+    lines = render(golden, width=width, published=published).splitlines()
+    assert max(map(len, lines)) <= width
+    shown = next(line for line in lines if line.lstrip().startswith("load ")).split()
+    left_out = " ".join(lines).partition("left out")[2].partition("every cell")[0].split()
+    for name in ("ratio", "p50", "p90", "max", *(["published"] if published else [])):
+        assert (name in shown) != (name in left_out or f"{name}," in left_out)
+    assert {"variant", "requests/s", "p99", "errors", "limited"} <= set(shown)
 
 
-def test_two_variants_fit_80_columns_whole(golden: Result) -> None:
-    assert "left out" not in render(golden, width=80)
+def test_all_that_there_is_fits_too(golden: Result) -> None:
+    assert max(map(len, render(golden, width=80, verbose=True).splitlines())) <= 80
+
+
+def test_eighteen_rows_of_six_cells_fit_a_screen_of_sixty_lines() -> None:
+    places = [cell(queries=queries, replicas=n) for queries in (1, 100, 1000) for n in (1, 8)]
+    plan = [planned(row=row, of=of) for of in places for row in ROWS]
+    made = [sampled(at, 97.0) for at in plan]
+    text = render(result_of([run(*plan), launch(), *made]), where="results/x", width=80)
+    assert len(text.splitlines()) <= 60
 
 
 def test_color_repeats_what_words_say(golden: Result) -> None:
@@ -174,11 +181,11 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_doubts_stand_under_the_row_they_doubt(golden: Result) -> None:
     lines = render(golden).splitlines()
-    at = next(i for i, line in enumerate(lines) if "client-bound" in line)
+    at = next(i for i, line in enumerate(lines) if "! client-bound" in line)
     assert lines[at - 1].split()[:2] == ["8", "clients"]
     at = next(i for i, line in enumerate(lines) if "! errors: 3 of" in line)
     assert lines[at - 1].split()[:2] == ["8", "clients"]
-    at = next(i for i, line in enumerate(lines) if "failed: connection refused" in line)
+    at = next(i for i, line in enumerate(lines) if "x failed: connection refused" in line)
     assert "not measured" in lines[at - 1]
 
 
@@ -186,8 +193,9 @@ def test_a_metric_without_a_column_is_shown_too() -> None:
     at = planned()
     record = trial(at)
     metrics = {**record.metrics, "batch": Metric("requests", "higher", windows=(3.0, 5.0))}
-    text = render(result_of([run(at), replace(record, metrics=metrics)]))
-    assert "batch: 4.000 ± 1.000 requests" in text
+    text = render(result_of([run(at), replace(record, metrics=metrics)]), verbose=True, width=120)
+    (line,) = [line.split() for line in text.splitlines() if "batch, requests" in line]
+    assert line[2:4] == ["4.000", "1.000"]
 
 
 # ------------------------------------------------------------------- nothing is left out
@@ -257,7 +265,7 @@ def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
 def test_a_variant_that_was_never_launched_still_shows_its_flags() -> None:
     at = planned("mine")
     first = replace(run(at), suite={"variants": [{"name": "mine", "env": {"A": "1"}}]})
-    assert "variant mine: A=1" in render(result_of([first]))
+    assert "variant mine A=1" in render(result_of([first]), width=200)
 
 
 def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:
@@ -283,11 +291,11 @@ def sampled(at: PlannedTrial, proxy: float, *, profiled: bool = False) -> Trial:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_what_limited_a_row_stands_under_it(width: int) -> None:
+def test_what_limited_a_row_stands_with_it(width: int) -> None:
     at = planned(row=ROWS[2], of=cell(1, 10000, 1))
     lines = render(result_of([run(at), sampled(at, 97.0)]), width=width).splitlines()
-    under = next(i for i, line in enumerate(lines) if "limited by" in line)
-    assert lines[under - 1].split()[:2] == ["100", "connections"]
+    (row,) = [line for line in lines if line.startswith("100 connections ")]
+    assert row.endswith("proxy CPU")
     assert max(map(len, lines)) <= width
     hints = [line for line in lines if line.startswith("hint, proxy CPU: the flags of")]
     assert len(hints) == 1
@@ -307,11 +315,8 @@ def test_launches_that_disagree_are_counted() -> None:
     shares = (97.0, 20.0, 96.0)
     trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
     result = result_of([run(*rounds), *trials])
-    said = (
-        "limited by: proxy CPU 97 % of a core (sure; then host 127 of 400 %), in 2 of 3 launches; "
-        "offered load in 1"
-    )
-    assert said in render(result, width=200)
+    assert "proxy CPU 97 % of a core (sure; then host 127 of 400 %)" in render(result, width=200)
+    assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
     (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
     assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "sure")
     assert row["limited_by_figures"] == "proxy CPU 97 % of a core"

@@ -24,8 +24,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.report.vega import vega
 from tests.records import AT
-from tests.sheet_parts import as_lines, load_sheet, texts
-from tests.test_html_page import every, names, section
+from tests.sheet_parts import as_lines, every, load_sheet, names, part, texts
 
 MS = 1_000_000
 LATENCY = Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
@@ -98,7 +97,7 @@ def in_json(of: Result) -> dict[str, Any]:
 
 
 def results(of: Document) -> Table:
-    return every(section(of, "results").blocks, Table)[0]
+    return every(part(of, "results"), Table)[0]
 
 
 def by_name(table: Table) -> dict[str, dict[str, Any]]:
@@ -109,7 +108,7 @@ def by_name(table: Table) -> dict[str, dict[str, Any]]:
 
 def facts(one: Trial) -> dict[str, str]:
     """What is said of requests and client."""
-    (pairs,) = every(section(sheet(one), "requests").blocks, Facts)
+    (pairs,) = every(part(sheet(one), "requests"), Facts)
     return dict(pairs.pairs)
 
 
@@ -149,11 +148,11 @@ def test_a_load_that_was_broken_off_is_counted_to_its_end() -> None:
 
 
 def test_the_curves_of_an_open_loop_are_of_its_three_times() -> None:
-    (chart,) = every(section(sheet(open_loop()), "latency").blocks, Chart)
+    (chart,) = every(part(sheet(open_loop()), "latency"), Chart)
     values = vega(chart)["data"]["values"]
     assert {one["group"] for one in values} == {"latency", "service time", "send lag"}
     assert all(one["value"] > 0 for one in values)
-    (closed,) = every(section(sheet(trial()), "latency").blocks, Chart)
+    (closed,) = every(part(sheet(trial()), "latency"), Chart)
     assert {one["group"] for one in vega(closed)["data"]["values"]} == {"latency"}
 
 
@@ -256,7 +255,7 @@ def test_cpu_of_the_load_of_a_serve_beside_it_and_of_the_host_is_said() -> None:
     assert facts(shown)["CPU"] == (
         "the load 40 % of a core; all that runs on the host 150 % of 200 %"
     )
-    (chart,) = every(section(sheet(shown), "cpu").blocks, Chart)
+    (chart,) = every(part(sheet(shown), "cpu"), Chart)
     assert [one["value"] for one in vega(chart)["data"]["values"]] == [40.0]
     proxy = {"pid": 2, "role": "proxy", "title": "proxy", "cpu_percent": 70.0}
     beside = facts(trial(usage=used(150.4, 40.0, proxy)))
@@ -301,7 +300,7 @@ def test_what_limited_a_load_as_far_as_it_is_known(
 ) -> None:
     of = sheet(made)
     assert as_lines(of.findings)[1].startswith(limit)
-    hints = [one for one in texts(section(of, "results")) if one.startswith("hint: ")]
+    hints = [one for one in texts(part(of, "results")) if one.startswith("hint: ")]
     assert [one.removeprefix("hint: ").startswith(hint) for one in hints if hint] == (
         [True] if hint else []
     )
@@ -322,7 +321,7 @@ def test_a_load_that_failed_says_so_first() -> None:
         "The load was not measured in full; something failed: connection refused.",
     )
     assert names(of) == ["results", "method"]
-    assert "failed: connection refused" in list(texts(section(of, "results")))
+    assert "failed: connection refused" in list(texts(part(of, "results")))
 
 
 def test_nothing_answered_is_no_crash_and_names_stay_as_they_are() -> None:

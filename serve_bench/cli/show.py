@@ -183,9 +183,6 @@ def render(
         return visible(benchmark.forms.csv_text(result, options))
     if format == "classic":
         return visible(benchmark.forms.classic_text(result, options))
-    text = _before(result, format, options, width, color)
-    if text is not None:
-        return text
     document = benchmark.telling.document(result, options)
     return document_text(document, format, width, color, verbose)
 
@@ -227,26 +224,6 @@ def render_comparing(
         return visible(forms.versus_csv(comparing))
     document = comparison_document(comparing, where)
     return document_text(document, format, width, color, verbose)
-
-
-def _before(
-    result: Result, format: str, options: ReportOptions, width: int, color: bool
-) -> str | None:
-    """Terminal and Markdown of the kinds that have builders of their own for them still; None for
-    those that are told by their document."""
-    from serve_bench.benchmarks.micro.comment import rows_comment
-    from serve_bench.benchmarks.micro.own_app_text import own_text
-    from serve_bench.benchmarks.parts.page import page_of
-    from serve_bench.report.table import table
-
-    if result.run.command in ("ranker", "load", "rpc", "press", "sweep", "recsys", "scale"):
-        return None
-    where, published = options.where, options.published
-    if format == "markdown":
-        return visible(rows_comment(result, published, where))
-    if result.run.command in ("micro", "noop"):
-        return table(page_of(result, published=published, where=where), width=width, color=color)
-    return visible(own_text(result, where, width))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -90,13 +90,13 @@ def cell_text(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. `unit` stands under the name; numbers are set to the right; a `spare` column goes
-    first where a table is too wide."""
+    """Of a table. `unit` stands under the name; numbers are set to the right. A `spare` column goes
+    where a table is too wide: the one with the highest number first, one of 0 never."""
 
     name: str
     unit: str = ""
     number: bool = True
-    spare: bool = False
+    spare: int = 0
 
 
 @dataclass(frozen=True)

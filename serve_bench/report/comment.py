@@ -124,7 +124,8 @@ def _table_lines(table: Table, most: int | None = None) -> list[str]:
     named = len(groups) > 1
     codes = any(row.codes for row in table.rows)
     more = len(table.columns) + named + codes - (most or len(table.columns) + 2)
-    gone = [at for at, column in enumerate(table.columns) if column.spare][: max(0, more)]
+    spare = [at for at, column in enumerate(table.columns) if column.spare]
+    gone = sorted(spare, key=lambda at: -table.columns[at].spare)[: max(0, more)]
     kept = [at for at in range(len(table.columns)) if at not in gone]
     heads = [f"{one.name} {one.unit}".strip() for one in (table.columns[at] for at in kept)]
     rows = [[_marked_cell(row.cells[at]) for at in kept] for row in table.rows]

@@ -130,7 +130,8 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     units = [column.unit for column in table.columns]
     texts = [_texts(row, indent) for row in table.rows]
     left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
-    spare = [at for at, column in enumerate(table.columns) if column.spare]
+    spares = [at for at, column in enumerate(table.columns) if column.spare]
+    spare = sorted(spares, key=lambda at: -table.columns[at].spare)
     whole = [" ".join(pair).strip() for pair in zip(names, units, strict=True)]
     layout = fitted(names, [units, *texts], left, width, spare, whole=whole, heads=2)
     heads, unit_lines, *blocks = layout.blocks

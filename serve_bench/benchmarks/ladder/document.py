@@ -28,8 +28,8 @@ from serve_bench.benchmarks.ladder.summary import (
     ladder_lines,
     services_of,
 )
-from serve_bench.benchmarks.micro.page_details import cpu_tables, evidence
-from serve_bench.benchmarks.micro.page_panels import names_of
+from serve_bench.benchmarks.micro.document import cpu_tables, evidence
+from serve_bench.benchmarks.micro.summary import names_of
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
 from serve_bench.benchmarks.parts.inside import mean_by_role, served_facts
 from serve_bench.benchmarks.parts.page import Page, page_of

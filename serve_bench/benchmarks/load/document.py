@@ -12,11 +12,15 @@ from typing import Any, Final
 from serve_bench.analysis.checks import client_words
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
-from serve_bench.benchmarks.micro.document import profiles
-from serve_bench.benchmarks.micro.page_charts import cpu_charts, windows
-from serve_bench.benchmarks.micro.page_details import cpu_tables, evidence, failures, metrics_table
-from serve_bench.benchmarks.micro.page_found import figures
-from serve_bench.benchmarks.micro.page_panels import Names, names_of
+from serve_bench.benchmarks.micro.charts import cpu_charts, windows
+from serve_bench.benchmarks.micro.document import (
+    cpu_tables,
+    evidence,
+    failures,
+    metrics_table,
+    profiles,
+)
+from serve_bench.benchmarks.micro.summary import Names, figures, names_of
 from serve_bench.benchmarks.parts import about_run, charts
 from serve_bench.benchmarks.parts.page import Entry, Page, page_of
 from serve_bench.benchmarks.parts.pieces import (

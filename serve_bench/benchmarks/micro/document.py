@@ -1,47 +1,89 @@
-"""The page of a run of rows: `micro`, and `run` for an app of the user's own.
+"""What a run of rows says: `micro`, `noop`, and `run` for an app of the user's own.
 
-Rule: all is taken from the Page that the other forms are drawn from, so that none says more. This
-module sets the order of the parts; what is in each belongs to page_table.py, page_details.py,
-page_charts.py, page_found.py and page_own_app.py.
+Rule: the value of a Number is the figure of `--format json`, in its unit (latencies in ns); its
+text is in the unit of the column. A failure or a doubt stands with the row, the variant or the run
+that it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
 from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
-from serve_bench.analysis.statistics import LIKE
-from serve_bench.benchmarks.micro.page_charts import (
+from serve_bench.analysis.statistics import LIKE, Distribution, Spread
+from serve_bench.benchmarks.micro.charts import (
     cpu_charts,
     ends_of,
     latencies,
     throughput,
     windows,
 )
-from serve_bench.benchmarks.micro.page_details import cpu_tables, details, evidence
-from serve_bench.benchmarks.micro.page_found import causes, found
-from serve_bench.benchmarks.micro.page_own_app import best_cell, with_app
-from serve_bench.benchmarks.micro.page_panels import Names, names_of
-from serve_bench.benchmarks.micro.page_table import matrix
+from serve_bench.benchmarks.micro.summary import (
+    Names,
+    all_failures,
+    broken_off,
+    causes,
+    findings,
+    measured,
+    names_of,
+)
 from serve_bench.benchmarks.parts import about_run
+from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
 from serve_bench.benchmarks.parts.page import Entry, Page, page_of
-from serve_bench.benchmarks.parts.pieces import whole_run
+from serve_bench.benchmarks.parts.pieces import (
+    NOTHING,
+    NS_PER_MS,
+    count,
+    milliseconds,
+    rate,
+    share,
+    whole_run,
+)
+from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
 from serve_bench.core.document import (
     Block,
+    Cell,
+    Code,
+    Column,
     Document,
+    Facts,
+    Finding,
     Folded,
+    Number,
     Picture,
     Prose,
     ReportOptions,
+    Row,
     Section,
+    Table,
+    Text,
+    Tone,
     sentences,
 )
+from serve_bench.core.kept import body_bytes
+from serve_bench.core.own_app import APP_NAME
 from serve_bench.core.result import Result
 
 OWN: Final = "run"
 """The command for an app of the user's own."""
+
+HINT: Final = "hint, "
+"""What a note of the page begins with that says what to try."""
+
+LATENCIES: Final = ("p50", "p90", "p99", "max")
+
+CPU_PERCENT: Final = 5.0
+"""Roles below 5 % of a core are "the rest" where the best rows alone are shown."""
+
+MOST_AXES: Final = 3
+"""Axes that have a column each; of more, one column has the names of the cells."""
+
+MOST_PATHS: Final = 4
+"""Paths of a request that are named where a load asks for several."""
 
 _RAW: Final = ".raw.txt"
 """How the raw stacks of a profile end; their flamegraph lies beside, as .svg."""
@@ -49,46 +91,414 @@ _RAW: Final = ".raw.txt"
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of rows says, with the published figures of the no-op matrix beside if wanted."""
-    where, published = options.where, options.published
-    page = page_of(result, published=published, where=where)
+    page = page_of(result, published=options.published, where=options.where)
     names = names_of(page)
     own = result.run.command == OWN
-    sections = [
-        Section("results", "Results", (*matrix(page, names), *details(page, names))),
-        best_cell(page, names) if own else None,
+    sections = (
+        Section("results", "Results", tuple(_results(page, names)), "headline"),
+        _usage(page, names),
         throughput(page, names),
         latencies(page, names),
         windows(page, names),
         _cpu(page, names),
+        _details(page, names),
         profiles(page, names),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
-    ]
-    asked = about_run.asked(result.run)
+    )
+    app = _app(result) if own else ()
+    about = dict((*app, *about_run.asked(result.run).pairs, *_variants(page)))
     return Document(
-        title=title_of(result, own),
+        title=_title(result, own),
         command=result.run.command,
-        run=with_app(asked, result) if own else asked,
+        run=Facts(tuple(about.items())),
         machine=about_run.machine(result.run),
-        findings=sentences(found(page, names)),
-        doubts=tuple(whole_run(page.warnings, page.failures)),
+        findings=sentences(findings(page, names)),
+        doubts=tuple(_whole_run(page)),
         sections=tuple(one for one in sections if one is not None),
-        where=where,
+        where=options.where,
         argv=result.run.argv,
+        records=() if options.where is None else (options.where,),
     )
 
 
-def title_of(result: Result, own: bool) -> str:
+def _whole_run(page: Page) -> Iterator[Finding]:
+    """What failed and what is doubted of the run, then of each variant."""
+    yield from whole_run(page.warnings, page.failures)
+    for part in page.variants:
+        yield from whole_run(part.warnings, part.failures)
+
+
+def _title(result: Result, own: bool) -> str:
     """Names the run; of an own app the app too, without its folder."""
     app = result.run.suite.get("app")
     what = f" {app['target'].rpartition('/')[2]}" if own and isinstance(app, dict) else ""
     return f"serve-bench {result.run.command}{what}, run {result.run.id}"
 
 
+def _variants(page: Page) -> Iterator[tuple[str, str]]:
+    """Each variant with its flags and who receives HTTP."""
+    for part in page.variants:
+        yield f"variant {part.name}", "; ".join((" ".join(part.env) or "no flags", *part.owners))
+
+
+# ------------------------------------------------------------------------------- an own app
+
+
+def _app(result: Result) -> Iterator[tuple[str, str]]:
+    """The app as it was found, and the request that every row makes of it."""
+    app: Any = result.run.suite.get("app")
+    if not isinstance(app, dict):
+        return
+    yield "app", str(app["target"])
+    names = [str(one["name"]) for one in app["deployments"]]
+    others = f", in front of {', '.join(names[-2::-1])}" if len(names) > 1 else ""
+    name = app.get("config", {}).get("name", APP_NAME)
+    named = f" as {name}" if name != APP_NAME else ""
+    beside = " and ".join(str(one["config"]["name"]) for one in app.get("beside", ()))
+    named += f", beside {beside}" if beside else ""
+    yield "deployments", f"{names[-1]} receives HTTP{others}{named}"
+    yield "request", request_text(app["asked"])
+
+
+def request_text(asked: Mapping[str, Any]) -> str:
+    """What a load asks of an app, in words."""
+    size = body_bytes(asked)
+    text = f"{asked['method']} {asked['route']}"
+    paths, sets = asked.get("paths", ()), asked.get("header_sets", ())
+    how = "drawn at random" if asked.get("draw") == "random" else "in turn"
+    if len(paths) > 1:
+        shown = ", ".join(paths[1:MOST_PATHS])
+        more = f" and {len(paths) - MOST_PATHS:,} more" if len(paths) > MOST_PATHS else ""
+        text += f", {shown}{more} ({len(paths):,} paths {how})"
+    if sets:
+        headers = ", ".join(dict.fromkeys(name for one in sets for name, _ in one))
+        text += f", {len(sets):,} sets of headers {how} ({headers})"
+    return text + (f" with a body of {size:,} bytes" if size else "")
+
+
+# ----------------------------------------------------------------------------------- results
+
+
+def _results(page: Page, names: Names) -> Iterator[Block]:
+    """The table, what to try, the logs of failures."""
+    if page.entries:
+        yield _table(page, names)
+    limit = best.limited if (best := _best(measured(page))) is not None else None
+    hints = [*_hints(page).items()]
+    hints += [(limit.cause, limit.hint)] if limit is not None and limit.hint else []
+    texts = tuple(f"hint, {name}: {hint}" for name, hint in hints)
+    yield from [Prose(texts, "quiet", listed=True)] if texts else []
+    yield from failures(page)
+
+
+def _table(page: Page, names: Names) -> Table:
+    """Every row, those of the same cell and load under all variants beside each other; cells are
+    headings, or rows themselves."""
+    fields, hints = tuple(_fields(page, names)), _hints(page)
+    shared = {part.name: [one.code for one in part.warnings] for part in page.variants}
+    struck = {
+        id(part.entries[0]): [
+            Finding(f"{one.what}: {one.message}", "failed", "bad", about="the whole cell")
+            for one in part.failures
+        ]
+        for variant in page.variants
+        for part in variant.cells
+    }
+    rows = tuple(
+        Row(
+            tuple(cell(entry) for _, cell in fields),
+            (*struck.get(id(entry), ()), *_doubts(entry, hints, shared[entry.line.variant])),
+            names.full(entry.line.cell) if names.grouped and names.cells else "",
+            names.whole(entry),
+        )
+        for entry in names.in_order(page.entries)
+    )
+    caption = "Throughput, latency and what limited each row"
+    return Table(caption, tuple(one for one, _ in fields), rows, tuple(_notes(page, names)))
+
+
+def _hints(page: Page) -> dict[str, str]:
+    """What to do about doubts of several rows, by code: it is said once, below the table."""
+    every = [(one.code, one.hint) for entry in page.entries for one in entry.findings if one.hint]
+    return {code: hint for code, hint in every if every.count((code, hint)) > 1}
+
+
+def _doubts(entry: Entry, hints: Mapping[str, str], shared: Sequence[str]) -> Iterator[Finding]:
+    for one in entry.findings:
+        yield replace(one, hint="") if hints.get(one.code) == one.hint else one
+    if broken_off(entry):
+        yield Finding("", "broken off", "doubt")
+    # What doubts the variant stands with the doubts of the run; here it is named.
+    yield from (Finding("", code, "doubt") for code in dict.fromkeys(shared) if entry.line.trials)
+
+
+def _notes(page: Page, names: Names) -> Iterator[str]:
+    """What all rows have in common, then how the figures were got."""
+    cell = page.entries[0].line.cell
+    same = {axis: value for axis, value in cell.items() if axis not in names.axes}
+    if same:
+        yield f"every cell: {cell_title(same)}"
+    if not names.grouped and names.legend:
+        yield names.legend
+    clients: dict[str, list[str]] = {}
+    for row, name in names.rows.items():
+        words = [f"client {row.client}"]
+        words += [f"{row.data_size} data"] if row.data_size != "small" else []
+        due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
+        words += [f"open loop{due}"] if row.loop == "open" else []
+        clients.setdefault(", ".join(words), []).append(name)
+    yield "; ".join(f"{', '.join(rows)}: {words}" for words, rows in clients.items())
+    yield from (note for note in page.notes if not note.startswith(HINT))
+
+
+Field = tuple[Column, Callable[[Entry], Cell]]
+
+
+def _fields(page: Page, names: Names) -> Iterator[Field]:
+    """The columns, each with what makes its cell. Of latencies p90 and max go first."""
+    yield from _name_fields(names)
+    yield Column("requests/s"), _rate
+    if page.base is not None:
+        yield Column("ratio", spare=1), lambda one: _ratio(one, page.base)
+    spares = {"p50": 3, "p90": 6, "p99": 0, "max": 5}
+    for name, spare in spares.items():
+        yield Column(name, "ms", spare=spare), _latency(name)
+    yield Column("errors"), _errors
+    if page.launches > 1:
+        yield Column("std over launches", spare=4), lambda one: _over_launches(one.rate)
+    if any(entry.published for entry in page.entries):
+        yield Column("published", "requests/s", spare=2), _published
+    if any(entry.limited for entry in page.entries):
+        yield Column("limited by", number=False), _cause
+
+
+def _name_fields(names: Names) -> Iterator[Field]:
+    """What names a row: its axes where cells are rows, its load, its variant. What stands under a
+    row stands with the first of them."""
+    fields: list[Field] = []
+    if not names.grouped and len(names.axes) > MOST_AXES:
+        fields.append((Column("cell", number=False), lambda one: names.cell(one.line.cell)))
+    elif not names.grouped:
+        fields += [(Column(short, number=False), _axis(axis)) for axis, short in names.axes.items()]
+    if names.grouped:
+        fields.append((Column("load", number=False), names.row))
+    if names.variants:
+        fields.append((Column("variant", number=False), lambda one: one.line.variant))
+    (column, first), *rest = fields
+    yield column, lambda one: _named(first(one), one)
+    yield from rest
+
+
+def _axis(axis: str) -> Callable[[Entry], Cell]:
+    return lambda one: str(one.line.cell.get(axis, "-"))
+
+
+def _named(name: Cell, entry: Entry) -> Text:
+    """The name of a row, marked if a profiler was attached, with what is to be said of it below."""
+    profiled = entry.line.status == "profiled"
+    limits = limited_line(tuple(entry.verdicts.values())) if entry.verdicts else None
+    below = [fact for fact in entry.facts if fact != limits]
+    mark = " (profiled)" if profiled else ""
+    return Text(f"{name}{mark}", "quiet" if profiled else "plain", tuple(below))
+
+
+def _rate(entry: Entry) -> Number:
+    """`629.4 ± 5.3`; what is missing instead where nothing was measured."""
+    tone: Tone = "doubt" if entry.findings else "plain"
+    if entry.failures or not entry.line.trials:
+        tone = "bad"
+    if entry.line.status == "profiled":
+        tone = "quiet"
+    return Number(entry.gap or "-", None, tone) if entry.rate is None else rate(entry.rate, tone)
+
+
+def _ratio(entry: Entry, base: str | None) -> Number:
+    value = entry.line.ratio
+    return Number(ratio(entry.line, base), value, "quiet" if value is None else "plain")
+
+
+def _latency(name: str) -> Callable[[Entry], Cell]:
+    """A percentile; of a client that keeps no histogram the one that it reports."""
+
+    def cell(entry: Entry) -> Number:
+        reported = entry.line.spreads.get(f"latency_{name}")
+        return (
+            milliseconds(reported.mean)
+            if reported is not None
+            else share(entry.line.distributions.get("latency"), name)
+        )
+
+    return cell
+
+
+def _errors(entry: Entry) -> Number:
+    """Failed requests of all classes; none are known of a row that was not measured."""
+    failed = entry.line.errors
+    return count(failed, "doubt" if failed else "plain") if entry.line.trials else NOTHING
+
+
+def _over_launches(spread: Spread | None) -> Number:
+    """`14.1 (3)`: the spread of the launches' means, and how many there were."""
+    if spread is None or spread.launch_std is None:
+        return NOTHING
+    return Number(f"{number(spread.launch_std)} ({spread.launches})", spread.launch_std)
+
+
+def _published(entry: Entry) -> Number:
+    known = entry.published
+    return Number(str(known or "-"), None if known is None else known.mean, "quiet")
+
+
+def _cause(entry: Entry) -> str:
+    if entry.limited is None:
+        return "-"
+    causes = [one.cause for one in entry.verdicts.values()]
+    count, most = causes.count(entry.limited.cause), entry.limited.cause
+    return most if count == len(causes) else f"{most}, in {count} of {len(causes)} launches"
+
+
+def failures(page: Page) -> Iterator[Folded]:
+    """The failures whose last lines are known; the messages alone stand where they struck."""
+    blocks: list[Block] = []
+    for one in all_failures(page):
+        if one.detail:
+            blocks.append(Prose((f"failed: {one.what}: {one.message}",), "bad"))
+            blocks.append(Code("\n".join(one.detail)))
+    if blocks:
+        yield Folded("What failed, with the last lines of its log", tuple(blocks))
+
+
+# --------------------------------------------------------------------------------------- CPU
+
+
+def _usage(page: Page, names: Names) -> Section | None:
+    """CPU by process at the highest throughput of each variant."""
+    sampled = [one for one in measured(page) if mean_by_role(one.line.trials)]
+    of_each = [_best([one for one in sampled if one.line.variant == v.name]) for v in page.variants]
+    best = [one for one in of_each if one is not None]
+    if not best:
+        return None
+    of_which = "; ".join(names.whole(one) for one in best)
+    caption = f"At the highest throughput ({of_which}), % of a core (the busiest)"
+    alone = len(best) == 1
+    columns = [("CPU" if alone else one.line.variant, one.line.trials) for one in best]
+    table = usage_table(caption, columns, memory=alone, least=CPU_PERCENT)
+    return Section("usage", "CPU by process", (table,), "table")
+
+
+def _best(entries: Sequence[Entry]) -> Entry | None:
+    """The one with the highest requests/s."""
+    return max(entries, key=lambda one: one.rate.mean if one.rate else 0.0, default=None)
+
+
 def _cpu(page: Page, names: Names) -> Section | None:
-    told = causes(page)
-    said = (Prose((told,)),) if told else ()
-    blocks = (*said, *cpu_charts(page, names), *cpu_tables(page), *evidence(page, names))
+    """What limited how many rows, CPU by process of each cell, what each verdict rests on."""
+    hints = tuple(note for note in page.notes if note.startswith(HINT))
+    texts = (*filter(None, (causes(page),)), *hints)
+    prose = (Prose(texts),) if texts else ()
+    blocks = (*prose, *cpu_charts(page, names), *cpu_tables(page), *evidence(page, names))
     return Section("cpu", "CPU by process, and what limited each row", blocks) if blocks else None
+
+
+def cpu_tables(page: Page) -> tuple[Block, ...]:
+    """CPU by process and memory of each cell, folded; the figures of the chart and the host's."""
+    tables = []
+    for part in page.variants:
+        for cell in part.cells:
+            sampled = [one for one in cell.entries if one.line.status != "profiled"]
+            columns = [(one.line.row.label, one.line.trials) for one in sampled]
+            columns = [one for one in columns if mean_by_role(one[1])]
+            caption = f"Variant {part.name}: {cell_title(cell.cell)}, % of a core (the busiest)"
+            tables += [usage_table(caption, columns)] if columns else []
+    return (Folded("CPU and memory by process, in figures", tuple(tables)),) if tables else ()
+
+
+def evidence(page: Page, names: Names) -> tuple[Block, ...]:
+    """What limited each row, and what that rests on, by launch; folded."""
+    rows = [
+        Row(
+            (launch, one.text, "; ".join(one.reasons) or "-", "; ".join(one.unseen) or "-"),
+            group=names.whole(entry),
+        )
+        for entry in page.entries
+        for launch, one in entry.verdicts.items()
+    ]
+    if not rows:
+        return ()
+    heads = ("launch", "limited by", "reasons", "not seen")
+    table = Table("By launch", tuple(Column(name, number=False) for name in heads), tuple(rows))
+    return (Folded("What limited each row, and what that rests on", (table,)),)
+
+
+# ----------------------------------------------------------------------------------- details
+
+
+def _details(page: Page, names: Names) -> Section | None:
+    """Every metric of every row, its requests, and Serve's own metrics."""
+    entries = [entry for entry in page.entries if entry.line.trials]
+    if not entries:
+        return None
+    inside = tuple(
+        Code(
+            f"{names.whole(entry)}, launch {trial.launch}\n"
+            f"{json.dumps(trial.serve_metrics, indent=1, ensure_ascii=False)}"
+        )
+        for entry in entries
+        for trial in entry.line.trials
+        if trial.serve_metrics and trial.serve_metrics.get("status") != "absent"
+    )
+    every = Folded("Every metric of each row", (metrics_table(entries, names),))
+    requests = Folded("Requests of each row", (_requests(entries, names),))
+    serve = (Folded("Serve's own metrics around each trial", inside),) if inside else ()
+    return Section("details", "Every figure", (every, requests, *serve))
+
+
+def metrics_table(entries: Sequence[Entry], names: Names) -> Table:
+    """Each metric of each row: by windows with the std over them, or as a histogram."""
+    rows = []
+    for one in entries:
+        line, group = one.line, names.whole(one)
+        cells = {name: (of.unit, _spread_cells(of)) for name, of in line.spreads.items()}
+        cells |= {name: (of.unit, _histogram_cells(of)) for name, of in line.distributions.items()}
+        for name, (unit, figures) in cells.items():
+            label = f"{name.replace('_', ' ')}, {'ms' if unit == 'ns' else unit}"
+            rows.append(Row((label, *figures), group=group))
+    heads = (Column(name) for name in ("mean", "std", *LATENCIES))
+    columns = (Column("metric", number=False), *heads, Column("over", number=False))
+    caption = "Windows by mean and std, histograms by percentiles too"
+    return Table(caption, columns, tuple(rows))
+
+
+def _spread_cells(spread: Spread) -> Iterator[Cell]:
+    yield from (_value(value, spread.unit) for value in (spread.mean, spread.std))
+    yield from ["-"] * len(LATENCIES)
+    launches = f" in {spread.launches} launches" if spread.launches > 1 else ""
+    yield f"{spread.windows:,} window{'s' if spread.windows != 1 else ''}{launches}"
+
+
+def _histogram_cells(of: Distribution) -> Iterator[Cell]:
+    yield from (_value(getattr(of, name), of.unit) for name in ("mean", "std", *LATENCIES))
+    yield f"{of.count:,} values"
+
+
+def _value(value: float, unit: str) -> Number:
+    return Number(latency(value / NS_PER_MS) if unit == "ns" else number(value), value)
+
+
+def _requests(entries: Sequence[Entry], names: Names) -> Table:
+    """What became of the requests of each row; the replicas count those of the warm-up too."""
+
+    rows = []
+    for one in entries:
+        line = one.line
+        classes = ", ".join(f"{name} {failed:,}" for name, failed in line.failed.items())
+        taken = (trial.served.items() for trial in line.trials if trial.served)
+        served = "; ".join(", ".join(f"{name}: {n:,}" for name, n in of) for of in taken)
+        cells = (count(line.completed), _errors(one), classes or "none", served or "-")
+        rows.append(Row(cells, group=names.whole(one)))
+    heads = (Column("completed"), Column("failed"), Column("by class", number=False))
+    columns = (*heads, Column("by replica, with the warm-up", number=False))
+    return Table("What became of them", columns, tuple(rows))
 
 
 # ---------------------------------------------------------------------------------- profiles
@@ -96,11 +506,11 @@ def _cpu(page: Page, names: Names) -> Section | None:
 
 def profiles(page: Page, names: Names) -> Section | None:
     """The flamegraphs of the profiled rows, the first row's open; None where none was profiled."""
-    entries = [one for one in page.entries if any(trial.profiles for trial in one.line.trials)]
     blocks: list[Block] = []
-    for at, entry in enumerate(entries):
+    for entry in page.entries:
         pictures = tuple(_pictures(entry, names))
-        blocks += pictures if at == 0 else (Folded(names.whole(entry), pictures),)
+        if pictures:
+            blocks += [Folded(names.whole(entry), pictures)] if blocks else pictures
     return Section("profiles", "Flamegraphs", tuple(blocks)) if blocks else None
 
 
@@ -110,21 +520,22 @@ def _pictures(entry: Entry, names: Names) -> Iterator[Picture]:
             path = str(one.get("path", ""))
             if "failed" in one or not path:
                 continue
-            who = f"{one['role']} {one['pid']}"
+            process, row = f"{one['role']} {one['pid']}", names.whole(entry)
             yield Picture(
-                f"{names.whole(entry)}: {who}",
+                f"{row}: {process}",
                 f"{path.removesuffix(_RAW)}.svg",
-                f"flamegraph of {who} while {names.whole(entry)} was loaded: the wider a frame, "
-                "the more samples had it on the stack",
+                f"flamegraph of {process} during {row}: the wider a frame, the more samples had it "
+                "on the stack",
             )
 
 
 # ---------------------------------------------------------------------------------- formulas
 
 
-def formulas(page: Page, own: bool) -> Iterator[tuple[str, str, str]]:
-    """What these figures rest on beside the formulas of all runs: name, formula, source."""
-    if any(_over_launches(entry) for entry in page.entries):
+def formulas(page: Page, own: bool) -> Iterator[about_run.Formula]:
+    """What these figures rest on beside the formulas of all runs."""
+    ends = [ends_of(entry.rate) for entry in page.entries if entry.rate is not None]
+    if any(one is not None and one.over == "launches" for one in ends):
         yield (
             f"{100 * CONFIDENCE:g} % interval over launches",
             f"mean ± t({0.5 + CONFIDENCE / 2:g}, k - 1) x s / sqrt(k); s: the std over the means "
@@ -151,8 +562,3 @@ def formulas(page: Page, own: bool) -> Iterator[tuple[str, str, str]]:
             "over windows / sqrt(windows)",
             "serve_bench/analysis/statistics.py",
         )
-
-
-def _over_launches(entry: Entry) -> bool:
-    ends = None if entry.rate is None else ends_of(entry.rate)
-    return ends is not None and ends.over == "launches"

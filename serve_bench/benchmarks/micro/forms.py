@@ -1,20 +1,27 @@
-"""A run of rows as JSON, CSV, and in the form of the published microbenchmark."""
+"""A run of rows as JSON, CSV, and in the form of the published microbenchmark.
+
+Rule: JSON has every figure unrounded, its unit beside it or in its name; what is missing is null
+with a status. It is a report: the records themselves are in records.jsonl.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import asdict, replace
+from typing import Any, Final
 
-from serve_bench.benchmarks.micro import classic, json_form
-from serve_bench.benchmarks.micro.own_app_text import best_text
+from serve_bench.benchmarks.micro.summary import best_text
 from serve_bench.benchmarks.parts import csv
-from serve_bench.benchmarks.parts.page import Page, page_of
+from serve_bench.benchmarks.parts.page import CellPart, Entry, Page, VariantPart, page_of
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.result import Result
+from serve_bench.core.result import Result, Trial
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run."""
-    return json_form.json_text(_page(result, options))
+    data = page_data(_page(result, options))
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:
@@ -24,7 +31,7 @@ def csv_text(result: Result, options: ReportOptions) -> str:
 
 def classic_text(result: Result, options: ReportOptions) -> str:
     """The lines of the published microbenchmark."""
-    return classic.classic(_page(result, options))
+    return page_classic(_page(result, options))
 
 
 def _page(result: Result, options: ReportOptions) -> Page:
@@ -32,3 +39,158 @@ def _page(result: Result, options: ReportOptions) -> Page:
     if result.run.command == "run" and (best := best_text(page)) is not None:
         return replace(page, notes=(best, *page.notes))
     return page
+
+
+# --------------------------------------------------------------------------------------- JSON
+
+
+def page_data(page: Page) -> dict[str, Any]:
+    """The run as it stands in JSON."""
+    return {
+        "run": {
+            "id": page.run.id,
+            "command": page.run.command,
+            "argv": list(page.run.argv),
+            "started_at": page.run.started_at,
+            "tool_version": page.run.tool_version,
+            "git_commit": page.run.git_commit,
+            "records": page.where,
+        },
+        "host": dict(page.run.host),
+        "base": page.base,
+        "variants": [_variant(part) for part in page.variants],
+        "warnings": [asdict(one) for one in page.warnings],
+        "failures": [asdict(one) for one in page.failures],
+        "notes": list(page.notes),
+    }
+
+
+def _variant(part: VariantPart) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "env": list(part.env),
+        "engaged": part.engaged,
+        "warnings": [asdict(one) for one in part.warnings],
+        "failures": [asdict(one) for one in part.failures],
+        "cells": [_cell(cell) for cell in part.cells],
+    }
+
+
+def _cell(part: CellPart) -> dict[str, Any]:
+    return {
+        "cell": dict(part.cell),
+        "failures": [asdict(one) for one in part.failures],
+        "rows": [_row(entry) for entry in part.entries],
+    }
+
+
+def _requests(trial: Trial) -> dict[str, Any]:
+    """The account of the requests of a trial's windows, each followed to its end: carried_in (0 but
+    in records of 0.1) + sent = completed + failed + in_flight.
+
+    `in_flight`: without an answer when the drain ended; `not_sent`: due, and still waiting for a
+    free connection then; `unanswered`: both. `in_windows`: what happened within the windows
+    (carried_in + sent = completed + failed + in_flight when the last of them ended), null in
+    records of 0.1, and `mean_in_flight` over them. `status_codes`: of whole responses. What wrk and
+    ab do not tell is null.
+    """
+    counts, known = trial.counts, trial.row.client not in ("wrk", "ab")
+    return {
+        "carried_in": counts.carried_in,
+        "sent": counts.sent if known else None,
+        "completed": counts.completed,
+        "failed": dict(counts.failed),
+        "in_flight": counts.in_flight if known else None,
+        "not_sent": counts.unsent if known else None,
+        "unanswered": trial.unanswered if known else None,
+        "in_windows": trial.in_windows,
+        "mean_in_flight": trial.client.get("mean_in_flight"),
+        "status_codes": trial.client.get("status_codes"),
+    }
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    line = entry.line
+    return {
+        "row": asdict(line.row),
+        "status": line.status,
+        "keys": list(line.keys),
+        "spreads": {name: asdict(figures) for name, figures in line.spreads.items()},
+        "distributions": {name: asdict(figures) for name, figures in line.distributions.items()},
+        "completed": line.completed,
+        "failed": line.failed,
+        "requests": {trial.launch: _requests(trial) for trial in line.trials},
+        "windows": {
+            trial.launch: {
+                name: list(metric.windows)
+                for name, metric in trial.metrics.items()
+                if metric.windows is not None
+            }
+            for trial in line.trials
+        },
+        "ratio": line.ratio,
+        "published": None if entry.published is None else asdict(entry.published),
+        "warnings": [asdict(one) for one in entry.warnings],
+        "failures": [asdict(one) for one in entry.failures],
+        "usage": {trial.launch: dict(trial.usage) for trial in line.trials if trial.usage},
+        "limited_by": {launch: asdict(verdict) for launch, verdict in entry.verdicts.items()},
+        "served": {trial.launch: dict(trial.served) for trial in line.trials if trial.served},
+        "serve_metrics": {
+            trial.launch: dict(trial.serve_metrics) for trial in line.trials if trial.serve_metrics
+        },
+        "profiles": [dict(one) for trial in line.trials for one in trial.profiles],
+        "facts": list(entry.facts),
+    }
+
+
+# ------------------------------------------------------------------------- the published form
+
+_ROW: Final = re.compile(r"single client|\d+ clients")
+_INDENT: Final = " " * 8
+
+
+def page_classic(page: Page) -> str:
+    """The published form, digit for digit: only its rows (`single client`, `N clients`, both by
+    aiohttp), figures rounded to two places. With several variants, each has a line with its name on
+    top. What the published form has no words for (a row that was not measured, errors) stands
+    behind a figure, or in its place, and never alters a line that has neither."""
+    lines: list[str] = []
+    for part in page.variants:
+        if len(page.variants) > 1:
+            lines.append(f"variant {part.name}:")
+        lines += [f"failed: {one.message}" for one in part.failures]
+        for cell in part.cells:
+            lines += _classic_cell(cell)
+    lines += [f"failed: {one.message}" for one in page.failures]
+    return "\n".join(lines) + "\n" if lines else "no row of the published form was planned\n"
+
+
+def _classic_cell(part: CellPart) -> list[str]:
+    rows = [entry for entry in part.entries if _is_classic(entry)]
+    if not rows:
+        return []
+    failures = [f"{_INDENT}failed: {one.message}" for one in part.failures]
+    return [f"{dict(part.cell)}:", *failures, *(_classic_row(entry) for entry in rows)]
+
+
+def _is_classic(entry: Entry) -> bool:
+    row = entry.line.row
+    plain = entry.line.status != "profiled" and row.loop == "closed" and row.client == "aiohttp"
+    return plain and _ROW.fullmatch(row.label) is not None
+
+
+def _classic_row(entry: Entry) -> str:
+    size = entry.line.row.data_size
+    data = f"{size} data" if size in ("small", "large") else f"{size} bytes data"
+    line = f"{_INDENT}{entry.line.row.label} {data} "
+    rate = entry.rate
+    if rate is None:
+        line += entry.gap or "no rate recorded"
+    else:
+        line += f"{round(rate.mean, 2)} +- {round(rate.std, 2)} requests/s"
+        line += f" ({entry.line.errors} errors)" if entry.line.errors else ""
+        line += f" ({entry.gap})" if entry.gap else ""
+    line += "".join(f" (failed: {one.message})" for one in entry.failures)
+    if entry.published is not None:
+        line += f" (published {entry.published.mean} +- {entry.published.std} requests/s)"
+    return line

@@ -1,16 +1,17 @@
-"""What was seen inside, for people: CPU by process under a cell, and what profiling cost.
+"""What was seen inside of a run: CPU by process, batches and replicas, what profiling cost.
 
-Rule: data in, lines of text out; the figures come from core/usage.py and analysis/statistics.py.
+Rule: records in, a table or lines of text out; figures come from core/usage.py and
+analysis/statistics.py.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.statistics import MAIN, Line, merged
+from serve_bench.analysis.statistics import MAIN, merged
+from serve_bench.core.document import Column, Row, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
@@ -20,41 +21,44 @@ SHOWN_PERCENT: Final = 1.0
 
 REST: Final = "the rest"
 
-
-@dataclass(frozen=True)
-class UsageTable:
-    """CPU by process of a cell: a column for each row that was sampled, a line for each role."""
-
-    columns: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]  # role, one text a column, memory
+SHORT: Final = 20
+"""Characters of a name that heads a column of figures."""
 
 
-def usage_table(lines: Sequence[Line]) -> UsageTable | None:
-    """The table under a cell; None where nothing was sampled. Profiled rows are left out."""
-    sampled = [line for line in lines if line.status != "profiled" and _usages(line.trials)]
-    if not sampled:
-        return None
-    columns = [(line.row.label, mean_by_role(line.trials)) for line in sampled]
-    roles = list(dict.fromkeys(role for _, uses in columns for role in uses))
+def usage_table(
+    caption: str,
+    columns: Sequence[tuple[str, Sequence[Trial]]],
+    memory: bool = True,
+    least: float = SHOWN_PERCENT,
+) -> Table:
+    """CPU by process: a line for each role, a column for each name with the trials that it stands
+    for, and the memory of the last of them. `least`: roles below so many % of a core in every
+    column are added up as "the rest"."""
+    shares = [(name, mean_by_role(trials)) for name, trials in columns]
+    roles = list(dict.fromkeys(role for _, uses in shares for role in uses))
     shown = [
         role
         for role in roles
-        if any(role in uses and uses[role].cpu_percent >= SHOWN_PERCENT for _, uses in columns)
+        if any(role in uses and uses[role].cpu_percent >= least for _, uses in shares)
     ]
-    out = [
-        (
-            _named(role, [uses[role] for _, uses in columns if role in uses]),
-            *(_share(uses.get(role)) for _, uses in columns),
-            _memory([uses[role] for _, uses in columns if role in uses]),
-        )
-        for role in shown
-    ]
-    rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in columns]
+    rows: list[tuple[str, ...]] = []
+    for role in shown:
+        known = [uses[role] for _, uses in shares if role in uses]
+        cells = (_share(uses.get(role)) for _, uses in shares)
+        rows.append((_named(role, known), *cells, _memory(known)))
     if len(shown) < len(roles):
-        out.append((REST, *(f"{share:.0f}" for share in rest), ""))
-    hosts = [_host(line.trials) for line in sampled]
-    out.append(("host, all that runs", *hosts, ""))
-    return UsageTable(tuple(label for label, _ in columns), tuple(out))
+        rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in shares]
+        rows.append((REST, *(f"{share:.0f}" for share in rest), ""))
+    rows.append(("host, all that runs", *(_host(trials) for _, trials in columns), ""))
+    # On a narrow terminal a long name is folded as words are, and the later columns go first.
+    heads = [
+        Column(name, number=len(name) <= SHORT, spare=max(0, at - 1))
+        for at, (name, _) in enumerate(columns)
+    ]
+    heads += [Column("memory", "MB", spare=1)] if memory else []
+    kept = 1 + len(heads)
+    table_rows = tuple(Row(row[:kept]) for row in rows)
+    return Table(caption, (Column("process", number=False), *heads), table_rows)
 
 
 def _usages(trials: Sequence[Trial]) -> list[Mapping[str, RoleUse]]:

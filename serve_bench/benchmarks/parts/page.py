@@ -16,12 +16,10 @@ from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.benchmarks.parts.inside import (
-    UsageTable,
     facts,
     metrics_note,
     profiling_costs,
     served_facts,
-    usage_table,
 )
 from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
 from serve_bench.benchmarks.parts.texts import cell_title as cell_title
@@ -117,7 +115,6 @@ class CellPart:
     cell: JsonObject
     failures: tuple[Failure, ...]
     entries: tuple[Entry, ...]
-    usage: UsageTable | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,7 @@ class VariantPart:
     name: str
     env: tuple[str, ...]
     engaged: str
+    owners: tuple[str, ...]  # of the port: "HTTP by haproxy"
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     cells: tuple[CellPart, ...]
@@ -224,12 +222,12 @@ def _variant(
             and failure.variant == name
             and cell_slug(failure.cell) == slug
         ]
-        usage = usage_table([entry.line for entry in entries])
-        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries, usage))
+        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries))
     return VariantPart(
         name=name,
         env=env_of(name, result, launches),
         engaged=engaged_of(launches),
+        owners=owners_of(launches),
         warnings=tuple(one for one in doubts if one.variant == name),
         failures=tuple(
             one for one in failures if one.variant == name and one.key is None and one.cell is None
@@ -300,17 +298,21 @@ def env_of(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]
     return ()
 
 
-def engaged_of(launches: list[Launch]) -> str:
+def engaged_of(launches: Sequence[Launch]) -> str:
     """Who serves HTTP and which versions run, as the proof of the launches says."""
-    found: list[str] = []
+    words: list[str] = []
     for launch in launches:
-        owner: Any = launch.proof.get("port_owner")
-        if owner is not None:
-            name = owner.get("name") if isinstance(owner, dict) else owner
-            found.append(f"HTTP by {name}")
+        words += owners_of([launch])
         versions = launch.proof.get("versions") or {}
-        found += [f"{name} {value}" for name, value in versions.items() if value]
-    return ", ".join(dict.fromkeys(found))
+        words += [f"{name} {value}" for name, value in versions.items() if value]
+    return ", ".join(dict.fromkeys(words))
+
+
+def owners_of(launches: Sequence[Launch]) -> tuple[str, ...]:
+    """Who serves HTTP, as the proof of the launches says."""
+    owners: list[Any] = [one.proof.get("port_owner") for one in launches]
+    names = [one.get("name") if isinstance(one, dict) else one for one in owners if one is not None]
+    return tuple(dict.fromkeys(f"HTTP by {name}" for name in names))
 
 
 def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:

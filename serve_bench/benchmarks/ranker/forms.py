@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.benchmarks.micro import classic
+from serve_bench.benchmarks.micro.forms import page_classic
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.ranker.summary import RankerLine, ranker_lines
@@ -57,4 +57,4 @@ def csv_text(result: Result, options: ReportOptions) -> str:
 
 def classic_text(result: Result, options: ReportOptions) -> str:
     """The lines of the published microbenchmark."""
-    return classic.classic(page_of(result, published=options.published, where=options.where))
+    return page_classic(page_of(result, published=options.published, where=options.where))

@@ -1,7 +1,8 @@
 """The charts of a run of rows: throughput with intervals, latency, windows over time, CPU.
 
-Rule: data of the page in, sections out; each chart says in its caption what its intervals or lines
-are. What cannot be told apart in one chart is folded, never left out.
+Rule: each chart says in its caption what its intervals or lines are. A panel holds no more lines
+than can be told apart; of many panels some are folded, none is left out. Profiled rows are in no
+chart: the profiler slowed them down.
 """
 
 from __future__ import annotations
@@ -13,30 +14,124 @@ from typing import Final
 
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST, quantile
 from serve_bench.analysis.statistics import MAIN, Spread
-from serve_bench.benchmarks.micro.page_panels import (
-    MOST,
-    Names,
-    Panel,
-    by_cell,
-    by_row,
-    folding,
-    measured,
-    open_first,
-)
+from serve_bench.benchmarks.micro.summary import Names, measured
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
-from serve_bench.benchmarks.parts.page import Page
+from serve_bench.benchmarks.parts.inside import SHOWN_PERCENT, mean_by_role
+from serve_bench.benchmarks.parts.page import Entry, Page
 from serve_bench.benchmarks.parts.pieces import (
+    MOST_LINES,
     busiest_words,
     by_launch,
     cpu_shares,
+    curve_words,
     latency_curve,
     limit_note,
+    span_words,
 )
-from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.core.document import Block, Chart, Prose, Section
+from serve_bench.benchmarks.parts.texts import number
+from serve_bench.core.document import Block, Chart, Folded, Prose, Section
+from serve_bench.core.result import cell_slug
 
 UNIT: Final = "requests/s"
+
+OPEN: Final = 2
+"""So many charts of a kind stand open; with more, those that matter do, the others are folded."""
+
+
+# ------------------------------------------------------------------------------------- panels
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows that share a chart, each with its name there. `title` says what they have in common;
+    empty where that is the whole run."""
+
+    title: str
+    rows: tuple[tuple[str, Entry], ...]
+
+    @property
+    def peak(self) -> float:
+        """The highest requests/s in it."""
+        return max((one.rate.mean for _, one in self.rows if one.rate is not None), default=0.0)
+
+    def of(self, what: str) -> str:
+        """The title of a chart of this panel."""
+        return f"{what}: {self.title}" if self.title else what
+
+
+def by_cell(
+    entries: Sequence[Entry], names: Names, weight: Callable[[Entry], int] = lambda _: 1
+) -> tuple[Panel, ...]:
+    """A panel for each cell, its rows under all variants beside each other; where each cell has one
+    and the same row, one for all. A panel with more than MOST_LINES is split; `weight`: lines of a
+    row."""
+    apart = names.cells and len(names.rows) > 1
+    panels: list[Panel] = []
+    for group in _groups(entries, names, lambda one: cell_slug(one.line.cell) if apart else ""):
+        title = names.full(group[0].line.cell) if apart else ""
+        rows = [(names.beside(one, cell=not apart, row=True), one) for one in group]
+        panels += _split(title, rows, weight)
+    return tuple(panels)
+
+
+def by_row(entries: Sequence[Entry], names: Names) -> tuple[Panel, ...]:
+    """A panel for each load with all cells under it, since loads differ in rate by their nature;
+    one for all loads of a single cell."""
+    apart = names.cells and len(names.rows) > 1
+    panels = []
+    for group in _groups(entries, names, lambda one: names.row(one) if apart else ""):
+        title = names.row(group[0]) if apart else ""
+        rows = tuple((names.beside(one, cell=True, row=not apart), one) for one in group)
+        panels.append(Panel(title, rows))
+    return tuple(panels)
+
+
+def _groups(
+    entries: Sequence[Entry], names: Names, key: Callable[[Entry], str]
+) -> list[list[Entry]]:
+    groups: dict[str, list[Entry]] = {}
+    for one in names.in_order(entries):
+        groups.setdefault(key(one), []).append(one)
+    return list(groups.values())
+
+
+def _split(
+    title: str, rows: Sequence[tuple[str, Entry]], weight: Callable[[Entry], int]
+) -> list[Panel]:
+    parts: list[list[tuple[str, Entry]]] = [[]]
+    room = MOST_LINES
+    for name, entry in rows:
+        room -= weight(entry)
+        if room < 0 and parts[-1]:
+            parts.append([])
+            room = MOST_LINES - weight(entry)
+        parts[-1].append((name, entry))
+    if len(parts) == 1:
+        return [Panel(title, tuple(rows))]
+    many = [f"part {at} of {len(parts)}" for at in range(1, len(parts) + 1)]
+    return [
+        Panel(f"{title}, {which}" if title else which, tuple(part))
+        for which, part in zip(many, parts, strict=True)
+    ]
+
+
+def _some_open(
+    panels: Sequence[Panel],
+    draw: Callable[[Panel], Chart],
+    doubted: Callable[[Panel], bool] = lambda _: False,
+) -> tuple[Block, ...]:
+    """The charts of these panels: open all where they are few; else the one with the highest
+    requests/s and, up to OPEN, those that are doubted. The others are folded."""
+    if len(panels) <= OPEN:
+        return tuple(map(draw, panels))
+    fastest = max(panels, key=lambda panel: panel.peak)
+    opened = [fastest, *(one for one in panels if doubted(one) and one is not fastest)][:OPEN]
+    rest = [panel for panel in panels if panel not in opened]
+    also = " and one with unsteady windows" if len(opened) > 1 else ""
+    text = f"Open: the highest requests/s{also}; the other cells are folded below."
+    title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
+    shown = (draw(panel) for panel in panels if panel in opened)
+    return (Prose((text,), "quiet"), *shown, Folded(title, tuple(map(draw, rest))))
 
 
 # -------------------------------------------------------------------------------- throughput
@@ -67,10 +162,8 @@ def ends_of(spread: Spread) -> Ends | None:
 def throughput(page: Page, names: Names) -> Section | None:
     """Requests/s by cell; None where nothing was measured."""
     panels = by_row(measured(page), names)
-    if not panels:
-        return None
     drawn = tuple(_throughput(panel, names) for panel in panels)
-    return Section("throughput", "Throughput by cell", drawn)
+    return Section("throughput", "Throughput by cell", drawn) if panels else None
 
 
 def _throughput(panel: Panel, names: Names) -> Chart:
@@ -95,17 +188,17 @@ def _throughput(panel: Panel, names: Names) -> Chart:
 
 def _interval_words(over: set[str]) -> str:
     """What the intervals of a chart are."""
-    told = {
+    words = {
         "launches": f"the {100 * CONFIDENCE:g} % interval of Student's t over launches, of rows "
         f"with {FEWEST} or more",
         "windows": "mean ± std over the windows within a launch: how steady it was, not how "
         "launches differ",
         "none": "none of a single window",
     }
-    return f"Intervals: {'; '.join(text for name, text in told.items() if name in over)}."
+    return f"Intervals: {'; '.join(text for name, text in words.items() if name in over)}."
 
 
-# ----------------------------------------------------------------------------------- latency
+# -------------------------------------------------------------------------- latency, windows
 
 
 def latencies(page: Page, names: Names) -> Section | None:
@@ -113,29 +206,20 @@ def latencies(page: Page, names: Names) -> Section | None:
     are; None where no histogram holds two values or more."""
     every = {one.line.keys: latency_curve(one.line.trials) for one in measured(page)}
     panels = by_cell([one for one in measured(page) if every[one.line.keys]], names)
-    if not panels:
-        return None
 
     def draw(panel: Panel) -> Chart:
         curves = {name: every[entry.line.keys] for name, entry in panel.rows}
-        told = (
-            f"{name} from {latency(points[0][1])} ms at {100 * points[0][0]:g} % to "
-            f"{latency(points[-1][1])} ms at {100 * points[-1][0]:g} %"
-            for name, points in curves.items()
-        )
         several = any(len(entry.line.trials) > 1 for _, entry in panel.rows)
         caption = (
-            "From the moment a request was due until its response was whole"
+            "From the moment a request was due until its response was complete"
             f"{'; histograms of all launches, merged' if several else ''}. A curve ends where a "
             "single response lies beyond it."
         )
-        words = f"latency by percentile: {'; '.join(told)}"
+        words = "; ".join(curve_words(name, points) for name, points in curves.items())
         return charts.percentile_curves(panel.of("Latency"), curves, words, caption)
 
-    return Section("latency", "Latency by percentile", _some_open(panels, draw))
-
-
-# ----------------------------------------------------------------------------------- windows
+    blocks = _some_open(panels, draw)
+    return Section("latency", "Latency by percentile", blocks) if panels else None
 
 
 def windows(page: Page, names: Names) -> Section | None:
@@ -147,9 +231,8 @@ def windows(page: Page, names: Names) -> Section | None:
         names,
         weight=lambda one: lines[one.line.keys],
     )
-    if not panels:
-        return None
-    return Section("windows", "Windows over time", _some_open(panels, _over_time, _unsteady))
+    blocks = _some_open(panels, _over_time, _unsteady)
+    return Section("windows", "Windows over time", blocks) if panels else None
 
 
 def _unsteady(panel: Panel) -> bool:
@@ -162,14 +245,10 @@ def _over_time(panel: Panel) -> Chart:
         for name, entry in panel.rows
         for key, points in by_launch(name, entry.line.trials).items()
     }
-    told = (
-        f"{name} {number(min(v for _, v in points))} to {number(max(v for _, v in points))}"
-        for name, points in series.items()
-    )
     lengths = sorted({trial.window_s for _, one in panel.rows for trial in one.line.trials})
     shown = " or ".join(f"{length:g} s" for length in lengths)
     caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
-    words = f"requests/s over time: {'; '.join(told)}"
+    words = "; ".join(span_words(name, points) for name, points in series.items())
     return charts.over_time(panel.of("Requests/s"), series, UNIT, words, caption)
 
 
@@ -179,52 +258,16 @@ def _over_time(panel: Panel) -> Chart:
 def cpu_charts(page: Page, names: Names) -> tuple[Block, ...]:
     """CPU by process, stacked, by cell, with what limited each row; empty if none was sampled."""
     panels = by_cell([one for one in measured(page) if mean_by_role(one.line.trials)], names)
-    return _some_open(panels, _stacked) if panels else ()
+    return _some_open(panels, _stacked)
 
 
 def _stacked(panel: Panel) -> Chart:
     rows = [(name, entry.line.trials, limit_note(entry.limited)) for name, entry in panel.rows]
-    shares = largest(cpu_shares(rows))
+    shares = cpu_shares(rows)
     several = any(len(trials) > 1 for _, trials, _ in rows)
     caption = (
         f"100 % is one core; all processes of a role{', means over launches' if several else ''}. "
-        f"The rest: roles below {SHOWN_PERCENT:g} % in every row, and all but the {MOST - 1} "
-        "largest."
+        f"The rest: roles below {SHOWN_PERCENT:g} % in every row, and all but the "
+        f"{MOST_LINES - 1} largest."
     )
     return charts.stacked(panel.of("CPU"), shares, "% of a core", busiest_words(shares), caption)
-
-
-def largest(shares: Sequence[charts.Share]) -> list[charts.Share]:
-    """The same bars of at most MOST parts: those that are largest in any bar, the others added to
-    the rest."""
-    most: dict[str, float] = {}
-    for one in shares:
-        if one.part != REST:
-            most[one.part] = max(one.value, most.get(one.part, 0.0))
-    if len({one.part for one in shares}) <= MOST:
-        return list(shares)
-    kept = sorted(most, key=lambda part: -most[part])[: MOST - 1]
-    out = []
-    for label in dict.fromkeys(one.label for one in shares):
-        bar = [one for one in shares if one.label == label]
-        rest = sum(one.value for one in bar if one.part not in kept)
-        out += [one for one in bar if one.part in kept]
-        out += [charts.Share(label, REST, rest, bar[0].note)] if rest else []
-    return out
-
-
-# ------------------------------------------------------------------------------------ shared
-
-
-def _some_open(
-    panels: Sequence[Panel],
-    draw: Callable[[Panel], Chart],
-    unsteady: Callable[[Panel], bool] = lambda _: False,
-) -> tuple[Block, ...]:
-    """The charts of these panels; where they are many, it is said which stand open."""
-    opened = open_first(panels, unsteady)
-    if len(opened) == len(panels):
-        return folding(panels, opened, draw)
-    also = " and one with unsteady windows" if len(opened) > 1 else ""
-    said = f"Open: the highest requests/s{also}; the other cells are folded below."
-    return (Prose((said,), "quiet"), *folding(panels, opened, draw))

@@ -1,0 +1,261 @@
+"""How the rows of a run are named, and what they show in sentences.
+
+Rule: a name holds what tells a row apart from the others beside it, and no more. A sentence stands
+only where figures support it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
+from serve_bench.benchmarks.parts.page import Entry, Page
+from serve_bench.benchmarks.parts.pieces import doubted, gaps, limit_clause, rate, sentence
+from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
+from serve_bench.core.result import Failure, JsonObject, Row, cell_slug
+
+# -------------------------------------------------------------------------------------- names
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the rows of a run are called.
+
+    `axes`: those that vary, with their names in short, by the last part where that is enough.
+    `rows`: the loads of the run by name, `places`: cells (as cell_slug has them) with their loads,
+    both in the order of the run. `variants`: whether there are several. `slugs`: several axes
+    vary, and all have a short word in the keys of the records (bs1, mcq10000).
+    """
+
+    axes: Mapping[str, str]
+    rows: Mapping[Row, str]
+    places: tuple[tuple[str, Row], ...]
+    variants: bool
+    slugs: bool
+
+    @property
+    def cells(self) -> bool:
+        """Whether there are several."""
+        return len({slug for slug, _ in self.places}) > 1
+
+    @property
+    def grouped(self) -> bool:
+        """Whether cells are headings above rows; where each has one and the same row, they are
+        rows themselves."""
+        return not self.cells or len(self.rows) > 1
+
+    def cell(self, cell: JsonObject) -> str:
+        """What sets a cell apart, where there is little room: `bs1, mcq10000`."""
+        short = {short: cell[axis] for axis, short in self.axes.items() if axis in cell}
+        if self.slugs:
+            return ", ".join(cell_slug({name: value}) for name, value in short.items())
+        return cell_title(short)
+
+    def full(self, cell: JsonObject) -> str:
+        """The same in whole words: `max_batch_size 1, max_concurrent_queries 10000`."""
+        return cell_title({axis: cell[axis] for axis in self.axes if axis in cell})
+
+    def row(self, entry: Entry) -> str:
+        """The load; with its client where that alone tells two apart."""
+        return self.rows[entry.line.row]
+
+    def beside(self, entry: Entry, cell: bool, row: bool) -> str:
+        """A name beside others that differ in cell, in row, and in variant if there are several."""
+        words = [self.cell(entry.line.cell)] if cell and self.cells else []
+        words += [self.row(entry)] if row and len(self.rows) > 1 else []
+        words += [entry.line.variant] if self.variants else []
+        return ", ".join(words) or self.row(entry)
+
+    def whole(self, entry: Entry) -> str:
+        """What sets a row apart from all others of the run, in whole words."""
+        words = [self.row(entry)] if len(self.rows) > 1 or not self.cells else []
+        words += [self.full(entry.line.cell)] if self.cells else []
+        words += [entry.line.variant] if self.variants else []
+        return f"{', '.join(words)}{' (profiled)' if entry.line.status == 'profiled' else ''}"
+
+    def in_order(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The rows, those of the same cell and load under all variants beside each other."""
+        order = {place: at for at, place in enumerate(self.places)}
+        return sorted(entries, key=lambda one: order[_place(one)])
+
+    @property
+    def legend(self) -> str:
+        """What the short names stand for: `bs: max_batch_size`; empty if all are whole."""
+        short = {
+            axis: cell_slug({name: ""}) if self.slugs else name for axis, name in self.axes.items()
+        }
+        return ", ".join(f"{name}: {axis}" for axis, name in short.items() if name != axis)
+
+
+def names_of(page: Page) -> Names:
+    """The names of a run's rows, cells and variants."""
+    entries = page.entries
+    values = {axis: {repr(one.line.cell.get(axis)) for one in entries} for axis in page.axes}
+    varied = [axis for axis, found in values.items() if len(found) > 1]
+    last = [axis.rpartition(".")[2] for axis in varied]
+    return Names(
+        axes=dict(zip(varied, last if len(set(last)) == len(last) else varied, strict=True)),
+        rows=_row_names(list(dict.fromkeys(one.line.row for one in entries))),
+        places=tuple(dict.fromkeys(map(_place, entries))),
+        variants=len(page.variants) > 1,
+        slugs=len(varied) > 1 and not any(cell_slug({axis: ""}).endswith("=") for axis in varied),
+    )
+
+
+def _place(entry: Entry) -> tuple[str, Row]:
+    return cell_slug(entry.line.cell), entry.line.row
+
+
+def _row_names(rows: Sequence[Row]) -> dict[Row, str]:
+    """Each row by its label; with client, size of the data or place where labels are alike."""
+    every = [
+        [row.label for row in rows],
+        [f"{row.label} ({row.client})" for row in rows],
+        [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
+        [f"{row.label} (row {at})" for at, row in enumerate(rows, 1)],
+    ]
+    return {
+        row: next(names[at] for names in every if names.count(names[at]) == 1)
+        for at, row in enumerate(rows)
+    }
+
+
+# ----------------------------------------------------------------------------------- findings
+
+
+def measured(page: Page) -> list[Entry]:
+    """The rows that were measured, and not slowed down by a profiler."""
+    return [
+        one for one in page.entries if one.line.status != "profiled" and MAIN in one.line.spreads
+    ]
+
+
+def all_failures(page: Page) -> Iterator[Failure]:
+    """Those of the run, then of each variant with its cells and rows."""
+    yield from page.failures
+    for part in page.variants:
+        yield from part.failures
+        for cell in part.cells:
+            yield from cell.failures
+            for entry in cell.entries:
+                yield from entry.failures
+
+
+def findings(page: Page, names: Names) -> Iterator[str]:
+    """What is missing, the highest throughput and what limited it, ratios, doubts."""
+    planned = [one for one in page.entries if one.line.status != "profiled"]
+    missing = sum(one.line.status != "measured" for one in planned)
+    messages = [one.message for one in all_failures(page)]
+    first = [*gaps(missing, len(planned), messages, "row"), *_broken_off(planned, messages)]
+    rows = measured(page)
+    if not rows:
+        yield " ".join((*first, "No row was measured."))
+        return
+    headline, *like = _headline(rows, names)
+    yield " ".join((*first, headline))
+    yield from like
+    yield from _ratios(page)
+    yield from doubted([one.warnings for one in rows])
+    if page.launches < FEWEST and len(rows) > 1:
+        launches = "1 launch" if page.launches == 1 else f"{page.launches} launches"
+        yield f"How far launches differ is not known from {launches} (--launches {FEWEST})."
+
+
+def broken_off(entry: Entry) -> bool:
+    """Whether a row was measured in part alone."""
+    return any(trial.flags.get("interrupted") for trial in entry.line.trials)
+
+
+def _broken_off(planned: Sequence[Entry], failures: Sequence[str]) -> Iterator[str]:
+    """How many rows were broken off, where no failure says so."""
+    count = sum(map(broken_off, planned))
+    if count and INTERRUPTED not in failures:
+        which = f"{count} of {len(planned)} rows" if len(planned) > 1 else "The row"
+        yield f"{which} {'was' if count == 1 else 'were'} broken off."
+
+
+def figures(entry: Entry) -> str:
+    """`889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known."""
+    words = [f"{rate(entry.rate).text} requests/s"]
+    for name in ("p50", "p99"):
+        value = entry.latency_ms(name)
+        words += [f"{name} {latency(value)} ms"] if value is not None else []
+    return ", ".join(words)
+
+
+def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
+    """The row with the highest throughput and what limited it; then what is like it."""
+    top = best(one.line for one in rows)
+    if top is None:
+        first = next((one for one in rows if not one.line.broken), rows[0])
+        text = f"{names.whole(first)}: {figures(first)}"
+    else:
+        first = next(one for one in rows if one.line is top.line)
+        sound = [one.line for one in rows if not one.line.broken]
+        higher = any(one.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in sound)
+        which = "throughput without a failed request" if higher else "throughput"
+        text = f"The highest {which} is that of {names.whole(first)}: {figures(first)}"
+    if first.limited is not None:
+        text += f"; {limit_clause(first.limited)}"
+    yield sentence(text)
+    if top is not None and top.like:
+        like = [one for line in top.like for one in rows if one.line is line]
+        texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")
+
+
+INTERRUPTED: Final = "interrupted"
+"""The message of the failure that a row records itself when it is broken off."""
+
+_LIKE: Final = f"within {100 * LIKE:.0f} % or two standard errors"
+
+
+def _ratios(page: Page) -> Iterator[str]:
+    """Each further variant against the first, over the rows that both have."""
+    for part in page.variants:
+        ratios = [one.line.ratio for one in part.entries if one.line.ratio is not None]
+        if ratios:
+            low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+            times = f"{low} to {high}" if low != high else low
+            rows = f"the {len(ratios)} rows" if len(ratios) > 1 else "the row"
+            yield sentence(
+                f"{part.name} has {times} times the requests/s of {page.base}, in {rows} that "
+                f"{'both have' if len(ratios) > 1 else 'is in both'}"
+            )
+
+
+def causes(page: Page) -> str:
+    """What limited the rows, by how often it came; empty where that says no more than one row."""
+    counted = Counter(one.limited.cause for one in measured(page) if one.limited is not None)
+    texts = ", ".join(f"{cause} in {count}" for cause, count in counted.most_common())
+    rows = counted.total()
+    return f"Of the {rows} rows whose CPU was sampled, limited by: {texts}." if rows > 1 else ""
+
+
+def best_text(page: Page) -> str | None:
+    """The best cell of an own app in words, with those that are not clearly slower, as `--format
+    json` has it among its notes; None without a choice."""
+    top: Best | None = best(entry.line for entry in page.entries)
+    if top is None:
+        return None
+    rows = len({entry.line.row for entry in page.entries}) > 1
+
+    def name(line: Line) -> str:
+        words = [cell_title(line.cell)]
+        words += [line.row.label] if rows else []
+        words += [f"variant {line.variant}"] if len(page.variants) > 1 else []
+        return ", ".join(words)
+
+    spread = top.line.spreads[MAIN]
+    text = f"best: {name(top.line)}: {mean_and_std(spread)} requests/s"
+    if top.like:
+        others = "; ".join(f"{name(one)} ({number(one.spreads[MAIN].mean)})" for one in top.like)
+        text += f"; not clearly slower ({_LIKE}): {others}"
+    if spread.launches < FEWEST:
+        text += f". From {spread.launches} launch{'es' if spread.launches > 1 else ''}: "
+        text += f"--launches {FEWEST} tells how far launches differ"
+    return text
