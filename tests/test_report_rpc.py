@@ -31,7 +31,6 @@ from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
 from serve_bench.report import FORMATS
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
-from tests.sheet_parts import sheet, texts
 
 GOLDEN = Path(__file__).parent / "golden"
 WORLDS = [rpc_world(10), rpc_world(20)]
@@ -243,11 +242,8 @@ def test_what_was_asked_and_what_ran_is_said() -> None:
     assert "world_size 10, batch True / False: with batch True the policy takes" in text
     assert "episodes of a world: as many as begin within 5 s, at most 3 (were 3)" in text
     assert "backend torch python 3.12.1, torch 2.9.0" in text
-    queue = "the observers queue for one agent"
-    assert any(queue in one for one in texts(sheet(made)))
     plain = rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0))
     assert "policy state 10-20-10 flattened, 5 linear layers, 10 actions; on cpu" in shown(plain)
-    assert not any(queue in one for one in texts(sheet(plain)))
     assert shown(plain, where="results/x").endswith("records: results/x")
 
 

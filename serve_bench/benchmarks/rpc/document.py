@@ -79,15 +79,27 @@ FORMULAS: Final = (
     (
         "agent latency",
         "from the first request of a batch that the agent took up until each request of the batch "
-        "has its action",
+        "has its action: with a batch it holds the wait for the batch's last request",
         _SOURCE,
     ),
     ("agent throughput", "batch_size / agent latency, batch by batch", _SOURCE),
-    ("observer latency", "from an observer's call until it has its action", _SOURCE),
+    (
+        "observer latency",
+        "from an observer's call until it has its action: a request that waits in front of a busy "
+        "agent counts here alone",
+        _SOURCE,
+    ),
     ("observer throughput", "1 / observer latency, call by call", _SOURCE),
     (
+        "without a batch",
+        "observers queue for one agent: calls under way = observers, so mean observer latency x "
+        "requests/s of all comes to their number",
+        "docs/rpc.md",
+    ),
+    (
         "percentile of a throughput",
-        "the p-th of n samples is batch_size / the k-th largest latency, k = ceil(p n)",
+        "the p-th of n samples is batch_size / the k-th largest latency, k = ceil(p n): higher "
+        "percentiles are the fast end",
         "serve_bench/benchmarks/rpc/summary.py",
     ),
     (
@@ -333,41 +345,9 @@ def _results(result: Result, summary: RpcSummary) -> Iterator[Block]:
         return
     yield _figures_table(summary)
     if summary.measured:
-        yield Folded("What the figures mean", (Prose(tuple(_notes(summary)), listed=True),))
         yield Folded("Every percentile of the four metrics", (_percentiles_table(summary),))
         printed = "\n".join(printed_form(result))
         yield Folded("As PyTorch's benchmark prints it", (Code(printed),))
-
-
-def _notes(summary: RpcSummary) -> Iterator[str]:
-    """What the figures mean, a line each."""
-    batch = (
-        "with a batch it holds the wait for the batch's last request"
-        if True in summary.batched
-        else "a batch is one request"
-    )
-    yield (
-        "Agent latency: in the agent, from the first request of a batch until each request in it "
-        f"has its action; agent throughput: batch_size / agent latency; {batch}."
-    )
-    yield (
-        "Observer latency: from an observer's call until it has its action; observer throughput: "
-        "1 / observer latency. A request that waits in front of a busy agent counts here alone."
-    )
-    if False in summary.batched:
-        yield (
-            "Without a batch the observers queue for one agent: calls under way = observers, so "
-            "mean observer latency x requests/s of all comes to their number."
-        )
-    yield (
-        "p50 1/s: the median of the throughput's samples, one a batch or a call; its higher "
-        "percentiles are the fast end."
-    )
-    if summary.several_launches:
-        yield (
-            "Requests/s of several launches: their mean, ± by the mean of their variances; launches"
-            " ±: the std of the launches' means."
-        )
 
 
 def _episode_charts(summary: RpcSummary) -> Iterator[Block]:

@@ -60,7 +60,6 @@ from serve_bench.core.document import (
     Document,
     Facts,
     Finding,
-    Folded,
     Number,
     Prose,
     ReportOptions,
@@ -83,13 +82,15 @@ _NIGHTLY: Final = (
 NODES: Final = (
     (
         "per_thread_*, per_node_*",
-        "mean over nodes (avg) or highest of all nodes (max); a thread of wrk is a connection here",
+        "mean over nodes (avg) or highest of all nodes (max); a thread of wrk is a connection here;"
+        " max_tps is that of 100 ms of one connection, or what wrk tells; KB: 1024 bytes",
         _NIGHTLY,
     ),
     ("cluster_max_P*", "the highest of the nodes' percentiles", _NIGHTLY),
     (
         "cluster_P*",
-        "percentiles of all requests together, from the merged histograms of all nodes",
+        "percentiles of all requests together, from the merged histograms of all nodes; wrk tells "
+        "no histogram",
         "docs/scale.md",
     ),
     (
@@ -135,6 +136,12 @@ INVALID: Final = (
         "docs/scale.md",
     ),
     ("± of a figure", "std over launches (ddof 1); - for one launch", "docs/scale.md"),
+    (
+        "a node that was lost",
+        "is in no mean, maximum or total of nodes; the requests that it was last known to have sent"
+        " count as failed (class node)",
+        "docs/scale.md",
+    ),
 )
 
 
@@ -384,42 +391,6 @@ def _results(summary: ScaleSummary) -> Iterator[Block]:
         yield Prose(("Nothing was planned.",), "doubt")
         return
     yield _curve_table(summary) if summary.curve else _sizes_table(summary)
-    if any(one.trials for one in summary.sizes):
-        yield Folded("What the figures mean", (Prose(tuple(_notes(summary)), listed=True),))
-
-
-def _notes(summary: ScaleSummary) -> Iterator[str]:
-    """What the figures mean, a line each."""
-    if summary.graph:
-        yield (
-            "Throughput: requests/s of all clients, mean and std (ddof 0) over windows; latency: "
-            "of each client's requests, one after the other, std with ddof 0."
-        )
-        return
-    if summary.curve:
-        yield (
-            "Requests/s: completed, of all nodes; CPU: of all processes of Serve and Ray, a "
-            "request; memory: of a replica. Means over launches; csv and json have each."
-        )
-        yield (
-            "Exponent: the slope of log(value) over log(replicas) by least squares, a point a size "
-            "(the mean of its launches), ± its standard error; 95 %: its interval by Student's t, "
-            "which takes the residuals as chance."
-        )
-    else:
-        yield (
-            "per_thread_*: a connection (a thread of wrk); avg: mean over nodes, max: highest of "
-            "all nodes; its max_tps is that of 100 ms of one connection, or what wrk tells. "
-            "cluster_total_thoughput, misspelt as published, is a count: cluster_total_requests. "
-            "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: percentiles of all "
-            "requests together. KB: 1024 bytes. ±: std over launches (ddof 1)."
-        )
-    if summary.run.suite.get("client") == "wrk":
-        yield "wrk tells no histogram: percentiles of all nodes together are not known."
-    yield (
-        "A node that was lost is in no mean, maximum or total of nodes; the requests that it was "
-        "last known to have sent count as failed (class node)."
-    )
 
 
 # ------------------------------------------------------------------------------------- figures
@@ -603,7 +574,12 @@ def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Ta
             cells.append(Text(NOTHING.text if value is None else f"{value:,}", "quiet"))
         way = "through HTTP" if name.startswith(HTTP) else "through a handle"
         rows.append(Row(tuple(cells), group=way if summary.graph else ""))
-    yield Table("Metrics by their published names", columns, tuple(rows))
+    note = (
+        "per_thread_*: a connection; cluster_total_thoughput, misspelt as published: a count; "
+        "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests"
+    )
+    notes = () if summary.graph else (note,)
+    yield Table("Metrics by their published names", columns, tuple(rows), notes)
 
 
 # --------------------------------------------------------------------------------------- nodes
