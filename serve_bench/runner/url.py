@@ -144,14 +144,14 @@ class UrlBench(Bench[Service, Step]):
             return Loaded(faults=(Fault("trial", str(error), at=planned),))
         trial = replace(driven.trial, flags={**driven.trial.flags, **flags})
         self._cut = bool(trial.flags.get("cut"))
-        told = [*(("worker", one) for one in driven.lost)]
-        told += [("samples", one) for one in driven.not_kept]
+        problems = [("worker", one) for one in driven.lost]
+        problems += [("samples", one) for one in driven.not_kept]
         interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
         if interrupted is not None:
-            told.append(("trial", "interrupted"))
+            problems.append(("trial", "interrupted"))
         elif trial.counts.completed == 0:
-            told.append(("trial", none_succeeded(trial)))
-        faults = tuple(Fault(what, message, at=planned) for what, message in told)
+            problems.append(("trial", none_succeeded(trial)))
+        faults = tuple(Fault(what, message, at=planned) for what, message in problems)
         return Loaded((trial,), faults, interrupted, log)
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
@@ -183,8 +183,8 @@ def drive_url(
     with nullcontext() if samples is None else sampler_of(server) as sampler:
         if load.client in ("wrk", "ab"):
             mark, place = marks(run_id), run_directory(run_id)
-            told = drive_external(load, timing, mark=mark, place=place)
-            trial, measured_s = _external_trial(planned, started_at, told), told.seconds
+            external = drive_external(load, timing, mark=mark, place=place)
+            trial, measured_s = _external_trial(planned, started_at, external), external.seconds
         else:
             try:
                 result = drive(load, timing, on_progress=progress, mark=marks(run_id), log=log)
@@ -199,26 +199,25 @@ def drive_url(
             keep_samples(samples, sampler.samples(planned.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
-    asked = plain(load)
-    one = load.request
-    asked["request"] = {
-        "url": one.url,
-        "method": one.method,
-        "paths": len(one.paths),
-        "header_sets": len(one.header_sets),
+    request, described = load.request, plain(load)
+    described["request"] = {
+        "url": request.url,
+        "method": request.method,
+        "paths": len(request.paths),
+        "header_sets": len(request.header_sets),
     }
-    client = {**trial.client, "asked": asked}
+    client = {**trial.client, "asked": described}
     trial = replace(trial, client=client, flags={**trial.flags, "interrupted": interrupted})
     return Driven(trial, lost, not_kept)
 
 
-def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult) -> Trial:
-    """What another program told, as a record: it has no windows and no histogram of its own."""
-    metrics = {"throughput": Metric("requests/s", "higher", windows=(told.rate,))}
-    for share, value_ns in told.percentiles_ns.items():
+def _external_trial(planned: PlannedTrial, started_at: str, result: ExternalResult) -> Trial:
+    """The result of another program, as a record: it has no windows and no histogram of its own."""
+    metrics = {"throughput": Metric("requests/s", "higher", windows=(result.rate,))}
+    for share, value_ns in result.percentiles_ns.items():
         metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
-    failed = {name: n for name, n in (*told.errors.items(), ("status", told.non_2xx)) if n}
-    good = told.completed - told.non_2xx
+    failed = {name: n for name, n in (*result.errors.items(), ("status", result.non_2xx)) if n}
+    good = result.completed - result.non_2xx
     return Trial(
         key=planned.key,
         launch="",
@@ -227,12 +226,12 @@ def _external_trial(planned: PlannedTrial, started_at: str, told: ExternalResult
         cell=planned.cell,
         row=planned.row,
         started_at=started_at,
-        window_s=told.seconds,
+        window_s=result.seconds,
         warmup=Warmup(0.0, False, 0),
         metrics=metrics,
         counts=Counts(good + sum(failed.values()), good, failed, 0),
-        client={"external": told.to_json(), "bytes_received": told.bytes_received},
-        seconds={"total": told.seconds, "measured": told.seconds},
+        client={"external": result.to_json(), "bytes_received": result.bytes_received},
+        seconds={"total": result.seconds, "measured": result.seconds},
     )
 
 
