@@ -24,6 +24,7 @@ from serve_bench.benchmarks.versus.measure import PairRows, Target
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing, in_duet
 from serve_bench.cli.show import render
+from serve_bench.core.codec import parse, to_line
 from serve_bench.core.load_result import Progress, Warmup
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.request_spec import Request
@@ -269,3 +270,11 @@ def test_what_misleads_is_said_of_the_measured_sides() -> None:
     page = repr(versus_document(replace(whole, trials=tuple(map(as_duet, whole.trials))), None))
     assert "A duet loads both sides at once" in page and "'pairing', 'a duet: both sides" in page
     assert "of a duet: geometric mean of the rates of its windows" in page
+
+
+def test_a_side_that_begins_before_the_other_is_kept() -> None:
+    whole = versus_result({ROWS[2]: rates(580.0, 580.0)}, pairing="duet")
+    early = as_duet(whole.trials[0], begun_s=[-0.12, 6.0])
+    result = parse([to_line(whole.run), to_line(early)])
+    assert not result.warnings
+    assert result.trials[0].client["slices"]["begun_s"] == [-0.12, 6.0]

@@ -420,7 +420,7 @@ class SlicesFacts(TypedDict, total=False):
     why: Required[str]
     drain_s: Amount
     seed: Signed
-    begun_s: Required[list[Amount]]
+    begun_s: Required[list[Signed]]  # below 0: in a duet B may begin before the first window of A
     length_s: Required[list[Amount]]
     completed: Required[list[Count]]
     failed: Required[list[Count]]
