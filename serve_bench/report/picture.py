@@ -14,7 +14,7 @@ from html import escape
 from typing import Any, Final
 
 from serve_bench.core.charts import Chart
-from serve_bench.core.document import Document, Facts
+from serve_bench.core.document import Document, Facts, with_charts
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.html.frame import LIGHT
 from serve_bench.report.vega import vega
@@ -38,7 +38,7 @@ _PNG: Final = b"\x89PNG\r\n\x1a\n"
 def charts_of(document: Document) -> list[Chart]:
     """The charts of a document's picture; none where there is nothing to draw."""
     blocks = () if document.picture is None else document.picture()
-    return [one for one in blocks if isinstance(one, Chart)]
+    return [one for one in with_charts(blocks) if isinstance(one, Chart)]
 
 
 def picture(documents: Sequence[Document], kind: str, made_by: str = "") -> bytes:
