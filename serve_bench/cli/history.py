@@ -251,13 +251,9 @@ def _check_plot(plot: Path) -> None:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    from serve_bench.core.errors import RunFailed
-    from serve_bench.store.files import why, write_whole
+    from serve_bench.store.files import write_output
 
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
+    write_output(path, content)
     print(f"wrote {path}", file=sys.stderr)
 
 

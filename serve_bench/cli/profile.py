@@ -115,10 +115,10 @@ def diff(options: DiffOptions) -> int:
 
     Example: serve-bench profile diff --run results/x default optimized -o diff.html
     """
-    from serve_bench.cli.record import write
     from serve_bench.observing.processes import TARGETS
     from serve_bench.report.flamegraph import diff_html, difference_of, difference_text, reading_of
     from serve_bench.runner.recording import find_stacks, layer_rules, one_of
+    from serve_bench.store.files import write_output
 
     roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
     rules = layer_rules()
@@ -130,7 +130,7 @@ def diff(options: DiffOptions) -> int:
     difference = difference_of(readings[0], readings[1], rules)
     typer.echo(difference_text(difference), nl=False)
     if options.out is not None:
-        write(options.out, diff_html(difference))
+        write_output(options.out, diff_html(difference))
         typer.echo(f"wrote {options.out}")
     return 0
 

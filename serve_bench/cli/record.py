@@ -117,6 +117,7 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
     """Draws what is derived from the stacks, and says which files there are."""
     from serve_bench.report.flamegraph import flame_html, flame_svg, reading_of
     from serve_bench.runner.recording import raw_beside
+    from serve_bench.store.files import write_output
 
     for note in one.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -125,9 +126,9 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
     if one.stacks is not None and wish.format == "flamegraph":
         reading = reading_of(title, one.stacks, rules, keep_idle=wish.options.idle)
         if one.place.suffix == ".html":
-            write(one.place, flame_html(reading, rules))
+            write_output(one.place, flame_html(reading, rules))
         else:
-            write(one.place, flame_svg(reading.counted or one.stacks, reading.about))
+            write_output(one.place, flame_svg(reading.counted or one.stacks, reading.about))
         files.append(raw_beside(one.place))
     typer.echo(f"wrote {' and '.join(str(file) for file in files)} ({one.samples} samples)")
 
@@ -180,17 +181,6 @@ class RecordProgress(Display):
         self.show(f"{self._text}: {seconds:.0f} s", "recording")
 
 
-def write(path: Path, text: str) -> None:
-    """A drawn file. RunFailed when it cannot be written."""
-    from serve_bench.core.errors import RunFailed
-    from serve_bench.store.files import why, write_whole
-
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
-
-
 # --------------------------------------------------------------------------------------------------
 # Flamegraphs of a run's profiled trials: an SVG beside each file of raw stacks.
 
@@ -202,6 +192,7 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
     """
     from serve_bench.report.flamegraph import flame_svg, reading_of
     from serve_bench.runner.recording import RAW_SUFFIX, layer_rules, read_stacks
+    from serve_bench.store.files import write_output
 
     rules = layer_rules()
     drawn = []
@@ -216,7 +207,7 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
             name = f"{trial.key}, {one['role']} {one['pid']}"
             stacks = read_stacks(raw)
             reading = reading_of(name, stacks, rules)
-            write(place, flame_svg(reading.counted or stacks, reading.about))
+            write_output(place, flame_svg(reading.counted or stacks, reading.about))
             drawn.append(place)
     return drawn
 

@@ -21,12 +21,12 @@ from serve_bench.cli.say import say
 from serve_bench.cli.show import Shown, check_target
 from serve_bench.cli.sitting import FAILED, Sitting, done, sit
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.report.picture import picture
 from serve_bench.store import check_new
-from serve_bench.store.files import why, write_whole
+from serve_bench.store.files import why, write_output, write_whole
 
 if TYPE_CHECKING:
     from serve_bench.cli.rpc import RpcOptions
@@ -121,11 +121,7 @@ def plot_file(file: Path, out: Path | None, published: bool) -> int:
         check_target(place, "plot" if out is None else "--out")
     document = report_document(report, published, str(file))
     for place in places:
-        drawn = picture([document], place.suffix[1:])
-        try:
-            write_whole(place, drawn)
-        except OSError as error:
-            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+        write_output(place, picture([document], place.suffix[1:]))
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return 0
 

@@ -8,20 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from serve_bench.analysis.comparing import VERSUS, of_versus
 from serve_bench.analysis.comparing.parts import Comparing
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.core.document import Document, ReportOptions
-from serve_bench.core.errors import BadInput, RunFailed, visible
+from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS
-from serve_bench.store.files import check_reachable, why, write_whole
-
-if TYPE_CHECKING:
-    from serve_bench.core.result import Result
-
+from serve_bench.store.files import check_reachable, write_output
 
 # --------------------------------------------------------------------------------------------------
 # Reports on stdout: the checks of what was asked, and the writing of files beside.
@@ -143,10 +138,7 @@ def write_perf_metrics(result: Result, path: Path) -> None:
     """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
     from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 
-    try:
-        write_whole(path, perf_metrics(result))
-    except OSError as error:
-        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
+    write_output(path, perf_metrics(result))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -256,10 +248,7 @@ def draw_plots(
     places = []
     for kind in KINDS:
         place = folder / f"{command}.{kind}"
-        try:
-            write_whole(place, picture([document], kind))
-        except OSError as error:
-            raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
+        write_output(place, picture([document], kind))
         places.append(place)
     print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return places

@@ -10,7 +10,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, RunFailed
 
 # --------------------------------------------------------------------------------------------------
 # A file that is there whole or not at all, whatever happens while it is written.
@@ -30,6 +30,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Writes a file that a command was asked for. RunFailed when it cannot be written."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be written: {why(error)}") from None
 
 
 def _draft(path: Path) -> Path:
