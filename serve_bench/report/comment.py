@@ -1,23 +1,17 @@
-"""A run as a comment on a pull request: a line of verdict, one table, all else folded away."""
+"""A run as a comment on a pull request: a line of verdict, one table, all else folded away.
+
+Rule: pure layout. A document is put in order, made harmless to Markdown, and kept below what a
+comment holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from serve_bench.analysis.checks import Warning
-from serve_bench.benchmarks.parts.pieces import doubted
 from serve_bench.core.document import Block, Cell, Document, Facts, Folded, Prose, Table, cell_text
-from serve_bench.core.result import Result, Trial
-from serve_bench.report.columns import Texts, inline, markdown_table
-
-# --------------------------------------------------------------------------------------------------
-# A run as a comment on a pull request: a line of verdict, one table, all else folded away.
-#
-# Rule: pure layout. What was found comes in sentences and doubts in words from whoever knows the
-# kind of run; here they are put in order, made harmless to Markdown, and kept below what a comment
-# holds.
+from serve_bench.report.columns import inline, markdown_table
 
 MOST_CHARACTERS: Final = 65_536
 """Of a comment on GitHub, which answers a longer one with "body is too long (maximum is 65536
@@ -27,9 +21,6 @@ MOST_COLUMNS: Final = 9
 """Of the table that stands open: a comment is about 100 characters wide."""
 
 SUMMARY: Final = "How, and what doubts it"
-
-BROKEN_OFF: Final = "broken off"
-"""What stands in the last column of a row that was measured in part alone."""
 
 LEFT_OUT_FIRST: Final = ("CPU by process", "remarks", "further tables", "formulas")
 """Kinds of a Part that are left out of what is too long, in this order."""
@@ -197,79 +188,3 @@ def folded(title: str, lines: Iterable[str], kind: str = "further tables") -> Pa
         return Part((), kind)
     opened = f"<details><summary>{inline(title)}</summary>"
     return Part((opened, "", *every, "", "</details>", ""), kind)
-
-
-def formulas(found: Iterable[tuple[str, str, str]]) -> Part:
-    """Formulas with their sources, as name, formula and source."""
-    rows = [tuple(marked(text) for text in one) for one in found]
-    names = ("name", "formula", "source")
-    return folded("Formulas", markdown_table(names, rows, (0, 1, 2)) if rows else (), "formulas")
-
-
-def without_gaps(columns: int, rows: Iterable[Texts]) -> list[Texts]:
-    """Rows of which some say one thing alone, filled up with empty cells."""
-    return [(*row, *[""] * (columns - len(row))) for row in rows]
-
-
-def doubts(codes: Iterable[str], gap: str | None = None, failed: object = False) -> str:
-    """`2 of 3 launches measured; failed; errors`: what stands in the last column; empty without
-    any."""
-    words = [gap] if gap else []
-    words += ["failed"] if failed else []
-    return "; ".join((*words, *dict.fromkeys(codes)))
-
-
-def counted(rows: Sequence[Collection[str]], noun: str) -> Iterator[str]:
-    """`errors (2 of 7 steps)`: each code with the number of rows that it is said of."""
-    for code in dict.fromkeys(code for own in rows for code in own):
-        n = sum(code in own for own in rows)
-        yield f"{code} ({n} of {len(rows)} {noun}s)" if len(rows) > 1 else code
-
-
-# --------------------------------------------------------------------------------------------------
-# What stands first in a comment: the sentences of the HTML page that say what a run found.
-#
-# Rule: no second wording. Here it is only said how many of the page's sentences belong to the
-# verdict and which follow under the fold.
-
-CALLED_OFF: Final = "interrupted"
-"""The message of the failure that a row records itself when it is broken off."""
-
-
-class Found(NamedTuple):
-    """`first`: what was broken off or is missing, the headline, and what doubts the whole run.
-    `further`: the other sentences."""
-
-    first: tuple[str, ...]
-    further: tuple[str, ...]
-
-
-def split(
-    result: Result,
-    sentences: Iterable[str],
-    run: Sequence[Warning],
-    before: int = 0,
-    most: int = 1,
-) -> Found:
-    """The sentences of a page as they stand in a comment.
-
-    `run`: the doubts about the whole run, which no row of the table has; `before`: sentences that
-    come before those about gaps; `most`: how many make the headline.
-    """
-    every = tuple(sentences)
-    told = before + most + bool(result.missing or result.failures)
-    first = (*_broken_off(result), *every[:told], *doubted([], run))
-    return Found(tuple(dict.fromkeys(first)), every[told:])
-
-
-def _broken_off(result: Result) -> Iterator[str]:
-    """How many rows were, where no failure says so."""
-    count = sum(map(broken_off, result.trials))
-    if count and not any(one.message == CALLED_OFF for one in result.failures):
-        verb = "was" if count == 1 else "were"
-        yield f"{count} of {len(result.trials)} rows {verb} broken off."
-
-
-def broken_off(trial: Trial) -> bool:
-    """Whether a row was measured in part alone."""
-    return bool(trial.flags.get("interrupted"))

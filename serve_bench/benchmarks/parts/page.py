@@ -22,15 +22,7 @@ from serve_bench.benchmarks.parts.inside import (
     served_facts,
 )
 from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
-from serve_bench.benchmarks.parts.texts import cell_title as cell_title
-from serve_bench.benchmarks.parts.texts import decimals as decimals
-from serve_bench.benchmarks.parts.texts import host_line as host_line
-from serve_bench.benchmarks.parts.texts import latency as latency
-from serve_bench.benchmarks.parts.texts import limited_line
-from serve_bench.benchmarks.parts.texts import mean_and_std as mean_and_std
-from serve_bench.benchmarks.parts.texts import number as number
-from serve_bench.benchmarks.parts.texts import ratio as ratio
-from serve_bench.benchmarks.parts.texts import remark as remark
+from serve_bench.benchmarks.parts.texts import host_line, limited_line
 from serve_bench.core.document import Finding
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 

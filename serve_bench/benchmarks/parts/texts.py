@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import Line, LowerBound, Spread
 from serve_bench.analysis.verdict import Verdict, prevailing
 from serve_bench.core.figures import decimals as decimals
@@ -18,11 +17,6 @@ from serve_bench.core.result import JsonObject
 
 #: Of the processes that `load` samples, its own; the others are of the Serve that answers.
 LOAD_ROLES: Final = ("serve_bench", "load_worker")
-
-
-def remark(warning: Warning) -> str:
-    """A warning in one line: the doubt, then the hint."""
-    return f"{warning.code}: {warning.message} ({warning.hint})"
 
 
 def host_line(host: JsonObject) -> str:
