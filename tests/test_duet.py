@@ -274,7 +274,7 @@ def test_what_misleads_is_said_of_the_measured_sides() -> None:
 
 def test_a_side_that_begins_before_the_other_is_kept() -> None:
     whole = versus_result({ROWS[2]: rates(580.0, 580.0)}, pairing="duet")
-    early = as_duet(whole.trials[0], begun_s=[-0.12, 6.0])
+    early = as_duet(whole.trials[0], begun_s=[-0.12, 6.0], chosen_drain_s=0.1, why="")
     result = parse([to_line(whole.run), to_line(early)])
     assert not result.warnings
     assert result.trials[0].client["slices"]["begun_s"] == [-0.12, 6.0]
