@@ -174,6 +174,11 @@ def wrong(path: str, value: object) -> dict[str, Any]:
             {"status_codes": {"x": 1}},
             "trial.client.status_codes.x: no such name is allowed",
         ),
+        (
+            "client",
+            {"machine": {"bytes_per_s": 0.0, "flops_per_s": 1, "launch_ns": 1}},
+            "trial.client.machine.bytes_per_s is 0.0, not a number above 0.0",
+        ),
         ("usage", {"processes": [3]}, "trial.usage.processes[0] is 3, not an object"),
         ("limits", {"A": {}, "B": {"each": "1"}}, 'trial.limits.B.each is "1", not a whole number'),
         (

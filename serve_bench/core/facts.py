@@ -18,6 +18,11 @@ from serve_bench.core.histogram import MOST, Count
 Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
 """A number from 0: seconds, a rate, a share."""
 
+Positive: TypeAlias = (
+    Annotated[int, Meta(gt=0, le=MOST)] | Annotated[float, Meta(gt=0, le=float(MOST))]
+)
+"""A number above 0: what is divided by it."""
+
 Signed: TypeAlias = (
     Annotated[int, Meta(ge=-MOST, le=MOST)]
     | Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
@@ -464,9 +469,9 @@ class WorkFacts(TypedDict):
 class MachineFacts(TypedDict):
     """What the machine of a ranker does at best."""
 
-    bytes_per_s: Amount
-    flops_per_s: Amount
-    launch_ns: Amount
+    bytes_per_s: Positive
+    flops_per_s: Positive
+    launch_ns: Positive
 
 
 class ClientFacts(TypedDict, total=False):

@@ -84,7 +84,7 @@ def _message(kind: type[Any], data: Any, error: str, where: str) -> str:
         return f"{place}: {reason}"
     types = [one for one in expected["type"].split(" | ") if one != "null"]
     words = _WORDS.get(" | ".join(types)) or " or ".join(_WORDS.get(one, one) for one in types)
-    bound = {">=": " of at least ", "<=": " of at most ", "<": " below ", "": ""}[
+    bound = {">=": " of at least ", "<=": " of at most ", "<": " below ", ">": " above ", "": ""}[
         expected["sign"] or ""
     ]
     return f"{place} is {shown(value)}, not {words}{bound}{expected['limit'] or ''}"

@@ -147,8 +147,9 @@ def floor_of(work: Any, machine: Any) -> Floor:
 def _ratio(base: Trial | None, trial: Trial, name: str) -> Interval | None:
     if base is None:
         return None
-    pairs = zip(_windows(base, name), _windows(trial, name), strict=True)
-    return median_interval([before / after for before, after in pairs])
+    pairs = zip(_windows(base, name), _windows(trial, name), strict=False)  # a round may be cut off
+    ratios = [before / after for before, after in pairs if after]
+    return median_interval(ratios) if ratios else None
 
 
 def _windows(trial: Trial, name: str) -> tuple[float, ...]:
