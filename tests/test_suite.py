@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.rpc.request import LISTS, texts_of
+from serve_bench.cli.command import Options, flag
+from serve_bench.core.axes import axis_flags, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
@@ -211,3 +213,22 @@ def test_broken_toml_and_missing_files_name_the_file(tmp_path: Path) -> None:
         read_toml(tmp_path / "none.toml")
     with pytest.raises(BadInput, match=r"no file 'nosuch'; a path, or one of: .*micro"):
         suite_file("nosuch")
+
+
+def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_it_lists() -> None:
+    class Listed(Options):
+        command = "micro"
+        order = ("early", "num_replicas", "late")
+
+        early: bool = flag(False, "Before.")
+        late: int = flag(1, "After.")
+
+    names = list(Listed.parameters())
+    assert names[:2] == ["early", "num_replicas"] and names[-1] == "late"
+    assert {one.name for one in axis_flags("micro").values()} == set(names) - {"early", "late"}
+    options = Listed.of({"early": True, "late": 1, "num_replicas": "1,2", "device": None})
+    assert options.texts == {"num_replicas": "1,2"}
+    assert options.given() == ["--early", "--num-replicas"]
+    assert sweeps("micro", options.texts) == {"num_replicas": (1, 2)}
+    with pytest.raises(AttributeError, match="late"):
+        options.__setattr__("late", 2)
