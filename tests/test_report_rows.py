@@ -643,4 +643,6 @@ def test_recsys_has_the_page_of_ladders() -> None:
     plan = [planned(row=row) for row in rows]
     about = replace(run(*plan), command="recsys", suite={"ladder": {"steps": [1, 2]}})
     result = result_of([about, launch(), *(trial(of, 50.0, 50.0, 50.0) for of in plan)])
-    assert page_sheet(result, "here") == ladder_sheet(result, "here", published=False)
+    of, ladder = page_sheet(result, "here"), ladder_sheet(result, "here", published=False)
+    assert of.findings == ladder.findings and names(of) == names(ladder)
+    assert names(of)[0] == "results" and "details" not in names(of)
