@@ -386,4 +386,5 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
     assert [line.ratio for line in lines] == [None, None]
     assert [line.broken for line in lines] == [base, not base]
     text = render(made)
-    assert text.count("500.0") == 2 and "replica 7 ended" in text  # shown, with what broke it
+    # Both are shown, that of the sound row in the headline too, with what broke the other.
+    assert text.count("500.0") == 3 and "replica 7 ended" in text

@@ -114,6 +114,8 @@ def sliced(
         "slice_s": length_s if method == "slices" else 1.0,
         "connections": at.row.connections,
         "asked_connections": asked or at.row.connections,
+        "chosen_drain_s": 0.004,
+        "why": "",
         "drain_s": 0.004,
         "begun_s": [0.1 * one for one in range(count)],
         "length_s": lengths,

@@ -41,8 +41,18 @@ def to_line(record: Record) -> str:
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         content["format"] = record.format  # up front, for people who look into the file
-    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=dict)
+    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
     return json.dumps(kept_record(content), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _encoded(value: object) -> object:
+    """What msgspec does not know itself: mappings that are no dict, and texts of a class of their
+    own, such as the version of torch."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no part of a record")
 
 
 def from_json(data: object) -> Record | None:

@@ -620,8 +620,8 @@ class VariantFacts(TypedDict, total=False):
 class AskedFacts(TypedDict, total=False):
     """The request of an app of the user's own: `own_app.Asked` as an object."""
 
-    route: str
-    method: str
+    route: Required[str]
+    method: Required[str]
     headers: list[tuple[str, str | None]]
     body: str
     body_bytes: Count

@@ -353,7 +353,10 @@ SETTINGS: Final[Fields[Setting]] = (
         Column("aveTime", "us, 1 client", spare=True),
         lambda one: _us(one.one_client.ave_us if one.one_client else None),
     ),
-    (Column("CPU", "%, knee"), lambda one: percent(one.knee.use.service if one.knee else None)),
+    (
+        Column("CPU", "%, knee", spare=1),
+        lambda one: percent(one.knee.use.service if one.knee else None),
+    ),
     (
         Column("GPU", "%, knee", spare=True),
         lambda one: percent(one.knee.use.gpu if one.knee else None),
@@ -371,7 +374,7 @@ ROWS: Final[Fields[PressRow]] = (
     (Column("p50", "ms", spare=True), lambda row: _ms(row.p50_ms)),
     (Column("p99", "ms"), lambda row: _ms(row.p99_ms)),
     (Column("errors"), lambda row: errors(row.line.failed)),
-    (Column("cut"), lambda row: count(row.cut, "doubt" if row.ended_by_time else "plain")),
+    (Column("cut", spare=1), lambda row: count(row.cut, "doubt" if row.ended_by_time else "plain")),
     (Column("CPU", "%", spare=True), lambda row: percent(row.use.service)),
     (Column("GPU", "%"), lambda row: percent(row.use.gpu)),
     (Column("limit", number=False), _limit),

@@ -99,7 +99,7 @@ class Ranker(ABC):
             "device": self.device.type,
             "device_name": torch.cuda.get_device_name(self.device) if cuda else None,
             "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
         }
 
 
