@@ -33,7 +33,6 @@ from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparison import paired
-from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
@@ -42,6 +41,7 @@ from serve_bench.cli.gate import Gate
 from serve_bench.cli.versus import VersusOptions
 from serve_bench.cli.versus_flags import planned
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import host_line
 from serve_bench.core.load_result import SlicedResult
 from serve_bench.core.load_spec import Load, Slices
 from serve_bench.core.plan import load_of

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.ladder.summary import ladder_lines, services_of
-from serve_bench.benchmarks.parts.page import page_of
+from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.parts.page import page_of
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.parts.texts import decimals, latency, number
 from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput

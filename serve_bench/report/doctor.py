@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
-from serve_bench.benchmarks.parts.texts import host_line
+from serve_bench.core.figures import host_line
 from serve_bench.report.columns import wrapped
 
 _SGR: Final[dict[Status, str]] = {

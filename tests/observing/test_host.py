@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.parts.texts import host_line
+from serve_bench.core.figures import host_line
 from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
 from serve_bench.observing.host import busy_cores

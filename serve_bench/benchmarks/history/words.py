@@ -14,8 +14,9 @@ from serve_bench.analysis.comparing.parts import ends, ratio_text
 from serve_bench.analysis.history import news_of
 from serve_bench.analysis.history.levels import FEWEST_LIKE, FEWEST_RUNS, LASTING, Mark
 from serve_bench.analysis.history.parts import Group, History, Night, Point, Series
-from serve_bench.benchmarks.parts.texts import cell_title, host_line, latency, number
+from serve_bench.benchmarks.parts.texts import cell_title, latency, number
 from serve_bench.benchmarks.versus.words import UNITS, percent
+from serve_bench.core.figures import host_line
 from serve_bench.core.result import cell_slug
 
 

@@ -32,7 +32,6 @@ from serve_bench.benchmarks.micro.document import cpu_tables, evidence
 from serve_bench.benchmarks.micro.summary import names_of
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
 from serve_bench.benchmarks.parts.inside import mean_by_role, served_facts
-from serve_bench.benchmarks.parts.page import Page, page_of
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
@@ -54,6 +53,7 @@ from serve_bench.benchmarks.parts.pieces import (
     table_of,
 )
 from serve_bench.benchmarks.parts.published import RECSYS, reference
+from serve_bench.benchmarks.parts.rows import Page, page_of
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import (
     Block,

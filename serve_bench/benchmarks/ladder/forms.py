@@ -11,8 +11,8 @@ from serve_bench.analysis.statistics import Line
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
 from serve_bench.benchmarks.micro.forms import page_data
 from serve_bench.benchmarks.parts import csv
-from serve_bench.benchmarks.parts.page import Entry, page_of
 from serve_bench.benchmarks.parts.published import RECSYS, reference
+from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 from serve_bench.core.usage import mean_forward_ns

@@ -22,7 +22,6 @@ from serve_bench.benchmarks.micro.document import (
 )
 from serve_bench.benchmarks.micro.summary import Names, figures, names_of
 from serve_bench.benchmarks.parts import about_run, charts
-from serve_bench.benchmarks.parts.page import Entry, Page, page_of
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
@@ -36,6 +35,7 @@ from serve_bench.benchmarks.parts.pieces import (
     sentence,
     whole_run,
 )
+from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import decimals, latency, number, used_words
 from serve_bench.core.document import (
     Block,

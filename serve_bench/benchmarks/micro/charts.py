@@ -17,7 +17,6 @@ from serve_bench.analysis.statistics import MAIN, Spread
 from serve_bench.benchmarks.micro.summary import Names, measured
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.inside import SHOWN_PERCENT, mean_by_role
-from serve_bench.benchmarks.parts.page import Entry, Page
 from serve_bench.benchmarks.parts.pieces import (
     MOST_LINES,
     busiest_words,
@@ -28,6 +27,7 @@ from serve_bench.benchmarks.parts.pieces import (
     limit_note,
     span_words,
 )
+from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.core.document import Block, Chart, Folded, Prose, Section
 from serve_bench.core.result import cell_slug

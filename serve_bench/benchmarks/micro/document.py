@@ -33,7 +33,6 @@ from serve_bench.benchmarks.micro.summary import (
 )
 from serve_bench.benchmarks.parts import about_run
 from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
-from serve_bench.benchmarks.parts.page import Entry, Page, page_of
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
@@ -43,6 +42,7 @@ from serve_bench.benchmarks.parts.pieces import (
     share,
     whole_run,
 )
+from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
 from serve_bench.core.document import (
     Block,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.micro.summary import best_text
 from serve_bench.benchmarks.parts import csv
-from serve_bench.benchmarks.parts.page import CellPart, Entry, Page, VariantPart, page_of
+from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result, Trial
 

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.page import Entry, Page
+from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.core.errors import visible
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")

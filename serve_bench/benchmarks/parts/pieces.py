@@ -16,7 +16,7 @@ from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distributio
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.parts.charts import Share
 from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
-from serve_bench.benchmarks.parts.page import Page, engaged_of
+from serve_bench.benchmarks.parts.rows import Page, engaged_of
 from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
 from serve_bench.core.document import (
     Block,

@@ -19,32 +19,6 @@ from serve_bench.core.result import JsonObject
 LOAD_ROLES: Final = ("serve_bench", "load_worker")
 
 
-def host_line(host: JsonObject) -> str:
-    """The host of a run in one line, from the fingerprint that observing/host.py makes."""
-    memory = host.get("memory_bytes")
-    versions = [f"{word} {host[key]}" for word, key in _VERSIONS if host.get(key)]
-    words = [
-        str(host.get("cpu") or "unknown CPU"),
-        f"{host.get('usable_cores') or host.get('logical_cores') or '?'} cores",
-        None if host.get("cpu_quota_cores") is None else f"quota {host['cpu_quota_cores']} cores",
-        None if not memory else f"{memory / 2**30:.1f} GiB",
-        host.get("kernel"),
-        *versions,
-        _before(host),
-    ]
-    return ", ".join(str(word) for word in words if word)
-
-
-def _before(host: JsonObject) -> str | None:
-    """What ran on the host before the run."""
-    if host.get("busy_cores") is not None:
-        return f"{host['busy_cores']:.2f} cores in use before the start"
-    return None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start"
-
-
-_VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))
-
-
 def cell_title(cell: JsonObject) -> str:
     """A cell in words: `max_batch_size 1, max_concurrent_queries 10000, num_replicas 8`."""
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"

@@ -29,7 +29,6 @@ from serve_bench.benchmarks.ladder.document import (
 )
 from serve_bench.benchmarks.ladder.summary import NOT_VISIBLE, entries_of
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
-from serve_bench.benchmarks.parts.page import Entry, Page, page_of
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     Fields,
@@ -46,6 +45,7 @@ from serve_bench.benchmarks.parts.pieces import (
     table_of,
 )
 from serve_bench.benchmarks.parts.published import PRESS, press_table, published_notes, reference
+from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import bound_sign, latency, number
 from serve_bench.benchmarks.press.lines import clients, rate, setting_lines
 from serve_bench.benchmarks.press.summary import (

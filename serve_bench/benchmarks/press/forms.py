@@ -14,8 +14,8 @@ from typing import Any, Final
 from serve_bench.benchmarks.ladder.forms import ladder_fields
 from serve_bench.benchmarks.micro.forms import page_data
 from serve_bench.benchmarks.parts import csv
-from serve_bench.benchmarks.parts.page import Entry, page_of
 from serve_bench.benchmarks.parts.published import PRESS, reference
+from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.benchmarks.press.summary import (
     Comparison,
     PressRow,

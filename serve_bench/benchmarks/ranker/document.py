@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.parts import pieces
 from serve_bench.benchmarks.parts.about_run import asked, machine, method
-from serve_bench.benchmarks.parts.page import Entry, page_of
 from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, sentence
+from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.ranker import charts
 from serve_bench.benchmarks.ranker.summary import (

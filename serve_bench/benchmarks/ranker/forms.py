@@ -8,7 +8,7 @@ from typing import Any
 
 from serve_bench.benchmarks.micro.forms import page_classic
 from serve_bench.benchmarks.parts import csv
-from serve_bench.benchmarks.parts.page import page_of
+from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.ranker.summary import RankerLine, ranker_lines
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result

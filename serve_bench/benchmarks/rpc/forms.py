@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import RPC, reference
-from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.rpc.request import BACKENDS, PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
     NAMES,
@@ -29,6 +28,7 @@ from serve_bench.benchmarks.rpc.summary import (
     x_axis_of,
 )
 from serve_bench.core.document import ReportOptions
+from serve_bench.core.figures import host_line
 from serve_bench.core.result import JsonObject, Result
 
 OURS: Final = "serve_bench"

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts.published import rpc_source
-from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.rpc.charts import example_curve, metric_charts
 from serve_bench.benchmarks.rpc.forms import OURS
 from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Curve
 from serve_bench.core.document import Document, Facts, Section
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import host_line
 
 THEIRS: Final = "as reported"
 """Where a report does not say which backend it is of."""

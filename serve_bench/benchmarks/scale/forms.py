@@ -15,7 +15,6 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
-from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure, published_names
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
@@ -26,6 +25,7 @@ from serve_bench.benchmarks.scale.summary import (
     scale_summary,
 )
 from serve_bench.core.document import ReportOptions
+from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result
 
 # ---------------------------------------------------------------------------------------- JSON

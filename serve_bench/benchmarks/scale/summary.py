@@ -15,7 +15,7 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.analysis.verdict import Verdict, limited_by
-from serve_bench.benchmarks.parts.page import engaged_of, env_of
+from serve_bench.benchmarks.parts.rows import engaged_of, env_of
 from serve_bench.benchmarks.parts.texts import limited_line, number
 from serve_bench.benchmarks.scale.figures import Figure, figures_of
 from serve_bench.benchmarks.scale.growth import Grown, grown_of

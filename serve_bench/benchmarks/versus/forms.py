@@ -17,9 +17,9 @@ from serve_bench.analysis.comparing.parts import (
     variant_of,
 )
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.parts.texts import host_line
 from serve_bench.benchmarks.versus.json_form import versus_json
 from serve_bench.core.document import ReportOptions
+from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result, cell_slug
 
 # ------------------------------------------------------------------------------------------ csv

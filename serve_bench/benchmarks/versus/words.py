@@ -21,7 +21,7 @@ from serve_bench.analysis.comparing.parts import (
     row_title,
     settles,
 )
-from serve_bench.benchmarks.parts.page import engaged_of
+from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import Finding, sentences
 from serve_bench.core.errors import BadInput

@@ -22,8 +22,9 @@ from serve_bench.benchmarks.parts.inside import (
     served_facts,
 )
 from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
-from serve_bench.benchmarks.parts.texts import host_line, limited_line
+from serve_bench.benchmarks.parts.texts import limited_line
 from serve_bench.core.document import Finding
+from serve_bench.core.figures import host_line
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 
 NS_PER_MS: Final = 1e6
