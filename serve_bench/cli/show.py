@@ -12,10 +12,10 @@ from pathlib import Path
 from serve_bench.analysis.comparing import VERSUS, of_versus
 from serve_bench.analysis.comparing.parts import Comparing
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.core.document import Document, ReportOptions
+from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
-from serve_bench.report import COMPARED, FORMATS
+from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
 from serve_bench.store.files import check_reachable, write_output
 
 # --------------------------------------------------------------------------------------------------
@@ -176,20 +176,7 @@ def render(
     if format == "classic":
         return visible(benchmark.forms.classic_text(result, options))
     document = benchmark.telling.document(result, options)
-    return document_text(document, format, width, color, verbose)
-
-
-def document_text(
-    document: Document, format: str, width: int, color: bool, verbose: bool = False
-) -> str:
-    """A document for a terminal (`table`) or as Markdown."""
-    if format == "markdown":
-        from serve_bench.report.comment import document_comment
-
-        return visible(document_comment(document))
-    from serve_bench.report.terminal import terminal_text
-
-    return terminal_text(document, width, color, verbose)
+    return FORMS[format](document, Layout(width, color, verbose))
 
 
 def render_comparing(
@@ -215,7 +202,7 @@ def render_comparing(
     if format == "csv":
         return visible(forms.versus_csv(comparing))
     document = comparison_document(comparing, where)
-    return document_text(document, format, width, color, verbose)
+    return FORMS[format](document, Layout(width, color, verbose))
 
 
 # --------------------------------------------------------------------------------------------------

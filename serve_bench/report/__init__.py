@@ -1,13 +1,48 @@
 """Forms of a report: a Document as text for a terminal, Markdown, a page, pictures.
 
-Rule: a form knows no kind of run.
+Rule: a form knows no kind of run. Its module is imported when it is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-FORMATS: Final = ("table", "classic", "json", "csv", "markdown")
+from serve_bench.core.document import Document
+from serve_bench.core.errors import visible
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
+    need."""
+
+    width: int = 80
+    color: bool = False
+    verbose: bool = False
+
+
+def _table(document: Document, layout: Layout) -> str:
+    from serve_bench.report.terminal import terminal_text
+
+    return terminal_text(document, layout.width, layout.color, layout.verbose)
+
+
+def _markdown(document: Document, _: Layout) -> str:
+    from serve_bench.report.comment import document_comment
+
+    return visible(document_comment(document))
+
+
+FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {
+    "table": _table,
+    "markdown": _markdown,
+}
+"""A document as text that ends with a newline, by the name of the form."""
+
+FORMATS: Final = ("table", "classic", "json", "csv", *(name for name in FORMS if name != "table"))
+"""All that `--format` takes; those that are no form of a document are data of a kind of run."""
 
 COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
 """Forms of a comparison: nothing like it was published in the classic one."""
