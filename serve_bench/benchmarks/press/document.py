@@ -184,10 +184,12 @@ def _app_words(result: Result) -> str:
     replicas = [one for deploy in result.deploys for one in deploy.proof.get("replicas", ())]
     facts = replicas[0] if replicas else {}
     torch = f", torch {facts['torch']}" if facts.get("torch") else ""
+    devices = sorted({str(one["device"]) for one in replicas if one.get("device")})
+    on = f" on {' / '.join(axis_words('device', one) for one in devices)}" if devices else ""
     return (
         f"{request}, hashed to ids -> DLRM ranker ({cell.get('ranker')}; tables "
         f"{cell.get('sparse_features')} x {cell.get('table_rows', 0):,} x {cell.get('width')}"
-        f"{torch})"
+        f"{torch}){on}"
     )
 
 
