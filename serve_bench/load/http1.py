@@ -295,7 +295,11 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
     """The class of failure of the whole response in a framer; None when it is as expected."""
     if framer.done == SURPLUS:
         return "malformed"
-    return response_class(request, framer.status, framer.done == PLAIN or framer.body_ok)
+    plain = framer.done == PLAIN
+    status = 200 if plain else framer.status
+    if status_allowed(status, request):  # the usual way: a further call costs 5 % of a response
+        return None if plain or framer.body_ok else "body"
+    return response_class(request, status, body_ok=True)
 
 
 def response_class(request: Request, status: int, body_ok: bool) -> str | None:
