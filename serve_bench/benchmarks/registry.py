@@ -39,22 +39,24 @@ class FormsModule(Protocol):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/."""
+    """A kind of run. `folder`: of its modules, below benchmarks/; `data`: of its `forms.py`, where
+    it has those of another kind."""
 
     folder: str
+    data: str | None = None
 
     @property
     def telling(self) -> DocumentModule:
         """Its module `document`."""
-        return cast(DocumentModule, self._module("document"))
+        return cast(DocumentModule, self._module(self.folder, "document"))
 
     @property
     def forms(self) -> FormsModule:
         """Its module `forms`."""
-        return cast(FormsModule, self._module("forms"))
+        return cast(FormsModule, self._module(self.data or self.folder, "forms"))
 
-    def _module(self, name: str) -> object:
-        return import_module(f"serve_bench.benchmarks.{self.folder}.{name}")
+    def _module(self, folder: str, name: str) -> object:
+        return import_module(f"serve_bench.benchmarks.{folder}.{name}")
 
 
 ROWS: Final = Benchmark("micro")
@@ -64,7 +66,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "micro": ROWS,
     "noop": ROWS,
     "run": ROWS,
-    "load": Benchmark("load"),
+    "load": Benchmark("load", data=ROWS.folder),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press"),
