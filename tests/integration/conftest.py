@@ -75,12 +75,13 @@ def start(
 
 
 def run_to_end(
-    arguments: Sequence[str], cwd: Path, timeout_s: float = 300
+    arguments: Sequence[str], cwd: Path, timeout_s: float = 300, columns: int = 80
 ) -> subprocess.CompletedProcess[str]:
-    """Runs serve-bench; stdout and stderr apart."""
+    """Runs serve-bench on a terminal of `columns`; stdout and stderr apart."""
     return subprocess.run(
         [*SERVE_BENCH, *arguments],
         cwd=cwd,
+        env={**os.environ, "COLUMNS": str(columns)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
