@@ -11,6 +11,7 @@ import pytest
 
 from serve_bench.load import LoadError, drive_load
 from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
+from tests import places
 
 Refuses = Callable[[str, str], None]
 
@@ -46,7 +47,7 @@ def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses:
     refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
 
 
-MICRO = Path(__file__).parent.parent / "formats" / "1-micro.jsonl"
+MICRO = places.FORMATS / "1-micro.jsonl"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,276 @@
+"""The command line without Ray: bad input is one line and exit code 2, before anything starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.serving import strays
+from tests import places
+
+STORED = places.FORMATS / "1-micro.jsonl"
+
+GOLDEN = places.GOLDEN
+
+
+def no_runs_started() -> list[str]:
+    return sorted(strays.known_runs())
+
+
+BAD = [
+    ("micro --variant fast", "--variant: unknown variant 'fast'; allowed: default, haproxy"),
+    ("micro --num-replicas 0", "--num-replicas: '0' is not allowed; it takes a whole number"),
+    ("micro --num-replicas 1,,2", "--num-replicas: '' is not allowed"),
+    ("micro --max-batch-size x", "--max-batch-size: 'x' is not allowed; it takes a whole number"),
+    ("micro --max-ongoing-requests -3", "--max-concurrent-queries: '-3' is not allowed"),
+    ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
+    ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
+    ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),
+    ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 to 1000000"),
+    ("micro --windows x", "Invalid value for '--windows'"),
+    ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
+    ("micro --launches 0", "--launches: 0 is not allowed"),
+    ("micro --env FOO", "--env: 'FOO' is not allowed; it takes NAME=VALUE"),
+    ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
+    ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
+    ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
+    ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
+    (
+        f"micro --resume {STORED} --quick",
+        "--resume follows the stored plan; it does not go with --quick",
+    ),
+    ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
+    ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
+    ("micro --bogus", "No such option: --bogus"),
+    ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
+    ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
+    ("micro --num-replicas 99999999999", "it takes a whole number from 1 to 10000000"),
+    ("report nosuch --perf-metrics no/such/x", "--perf-metrics: the folder of no/such/x does not"),
+    ("micro --suite /dev/zero", "/dev/zero: is not a file"),
+    ("noop --num-queries 0", "--num-queries: 0 is not allowed; it takes 1 to"),
+    ("noop --num-replicas none", "--num-replicas: 'none' is not allowed"),
+    ("report nosuch", "nosuch"),
+    ("bogus", "No such command 'bogus'"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    line: str, message: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(line, message)
+
+
+def test_out_on_a_file_or_a_full_folder_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert run(["micro", "--out", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+    assert run(["micro", "--out", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+def test_a_misspelt_key_names_file_key_and_nearest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    suite = tmp_path / "mine.toml"
+    suite.write_text("[load]\nwindow_second = 1\n")
+    assert run(["micro", "--suite", str(suite)]) == 2
+    assert capsys.readouterr().err == (
+        f"serve-bench: {suite}: load: unknown key 'window_second'; did you mean 'window_seconds'?\n"
+    )
+
+
+def test_a_taken_port_names_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(["noop", "--port", str(port)]) == 2
+    err = capsys.readouterr().err
+    assert f"--port: {port} on 127.0.0.1 cannot be used: address already in use" in err
+    assert f"taken by pid {os.getpid()}" in err
+    assert err.count("\n") == 1
+
+
+def test_without_ray_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.chdir(tmp_path)
+    for command in (["micro"], ["noop", "--port", "0"]):
+        assert run(command) == 2
+        assert capsys.readouterr().err == (
+            "serve-bench: Ray is not installed in this environment: pip install 'ray[serve]'\n"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interpreter_without_ray_or_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    suite = tmp_path / "mine.toml"
+    for python, message in (("nosuch/python", "no such file"), ("/bin/false", "no Ray installed")):
+        suite.write_text(f'variant = ["v"]\n[variants.v]\npython = "{python}"\n')
+        assert run(["micro", "--suite", str(suite), "--out", str(tmp_path / "o")]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["micro", "--dry-run", "--variant", "default,optimized"]) == 0
+    out = capsys.readouterr().out
+    assert "36 trials of 10 x 1 s on 2 clusters; about 7 min" in out
+    assert "RAY_SERVE_THROUGHPUT_OPTIMIZED=1" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "serve_bench", "--help"], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"serve-bench: the output cannot be written: no space left\n"
+
+
+def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
+    records = places.FORMATS / "format-1.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "serve_bench", "report", str(records)],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"requests/s" in done.stdout
+
+
+def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for command in ("micro", "noop", "load", "report", "clean"):
+        assert command in out
+        assert run([command, "--help"]) == 0
+        assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())
+
+
+def test_starting_up_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from serve_bench.cli import run; run(['--help']);"
+        "heavy = {'ray', 'torch', 'scipy', 'aiohttp', 'numpy', 'rich', 'pydantic', 'psutil'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
+        "report . --format json -o {0}",
+    ],
+)
+def test_a_path_that_no_file_can_have_is_one_line(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records.jsonl").write_bytes((GOLDEN / "records.jsonl").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run(line.format("x" * 300).split()) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.endswith(": file name too long")
+
+
+def test_a_name_in_a_refusal_starts_no_line_and_turns_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(tmp_path / "a\nb\u202ec")]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "a\\nb\\u202ec" in told
+
+
+@pytest.mark.process
+def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(
+        "print('importing', flush=True)\nimport time\ntime.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "serve_bench", "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == -signal.SIGINT
+
+
+def test_ctrl_c_is_never_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """typer by itself ends with 130 and says nothing."""
+
+    def pressed(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("serve_bench.store.read", pressed)
+    assert run(["report", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "serve-bench: interrupted\n"
+
+
+def test_messages_do_not_go_to_stdout_where_stderr_is_closed(tmp_path: Path) -> None:
+    line = f"exec {sys.executable} -m serve_bench report {tmp_path / 'absent'} 2>&-"
+    done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_terminal_without_a_width_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    from serve_bench.report.terminal import terminal
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "0")
+        assert terminal(sys.stdout)[0] == 80
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x = " + b"[" * 3000, "nested too deeply"),
+        (b"launches = 1000000000\n", "it takes a whole number from 1 to 1000"),
+    ],
+)
+def test_suites_that_no_one_can_mean(
+    content: bytes, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "s.toml"
+    suite.write_bytes(content)
+    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 2
+    told = capsys.readouterr().err
+    assert reason in told and told.count("\n") == 1
+
+
+def test_a_byte_order_mark_is_no_part_of_a_suite(tmp_path: Path) -> None:
+    suite = tmp_path / "s.toml"
+    suite.write_bytes(b"\xef\xbb\xbflaunches = 1\n")
+    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 0

@@ -1,0 +1,134 @@
+"""`serve-bench press`: what is refused, and the same ladder against services that are there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.store import read
+from tests import places
+from tests.servers import every, serving
+
+STORED = places.FORMATS / "1-press.jsonl"
+
+BAD = [
+    ("press --clients 0", "--clients: '0' is not allowed; it takes auto, published, or numbers"),
+    ("press --clients 10,10", "--clients: 10 stands there twice"),
+    ("press --app noop --clients 900000", "--clients: 900000 connections need"),
+    ("press --requests-per-client 0", "--requests-per-client: 0 is not allowed"),
+    ("press --samples 0", "--samples: 0 is not allowed"),
+    ("press --log-level LOUD", "--log-level: 'LOUD' is not allowed; it takes DEBUG, INFO"),
+    ("press --log-level info,INFO", "log_level: INFO is given twice"),
+    ("press --device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
+    ("press --callable lambda", "--callable: 'lambda' is not allowed; it takes async, sync"),
+    ("press --callable sync --max-batch-size 4", "max_batch_size"),
+    ("press --timeout-ms 0", "--timeout-ms: 0.0 is not allowed; it takes 1 to 1800000.0"),
+    ("press --max-row-seconds 0", "--max-row-seconds: 0.0 is not allowed"),
+    ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
+    ("press --samples 1001", "--samples: 1001 is not allowed; it takes 1 to 1000"),
+    ("press --num-replicas=", "--num-replicas: '' is not allowed"),
+    ("press --quick --clients 5", "--quick: stands for --clients"),
+    ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
+    (f"press --resume {STORED} --samples 0", "it does not go with --samples"),
+    ("press --suite micro --app noop", "--app: a suite names its app"),
+    ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
+    ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
+    ("press --suite micro", "--suite: micro needs app ="),
+    ("press --variant fast", "--variant: unknown variant 'fast'"),
+    ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not exist"),
+    ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
+    ("press --url a=http://h/ --quick --clients 5", "--quick: stands for --clients"),
+    ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
+    ("press -H Token:x", "-H: is for --url"),
+    (
+        f"press --resume {STORED} --quick",
+        "--resume follows the stored plan; it does not go with --quick",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    line: str, message: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(line, message)
+
+
+@pytest.mark.torch
+def test_a_device_that_is_not_there_is_refused(refuses: Callable[[str, str], None]) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        refuses("press --device cpu,cuda", "--device cuda: torch ")
+
+
+@pytest.mark.process
+def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as good, serving(script=every(4, "error503")) as busy:
+        urls = [f"--url=good={good.url}p?q=1", f"--url=busy={busy.url}"]
+        flags = ["--clients", "1,3", "--requests-per-client", "8", "--samples", "2"]
+        log = ["--log-requests", str(tmp_path / "all.csv")]
+        command = ["press", *urls, *flags, *log, "--format", "json"]
+        assert run([*command, "--out", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    result = read(tmp_path / "r")
+    assert [(one.variant, one.row.label) for one in result.trials] == [
+        *(("good", "1 client"), ("good", "3 clients")),
+        *(("busy", "1 client"), ("busy", "3 clients")),
+    ]
+    for trial in result.trials:
+        assert trial.counts.completed + trial.counts.failed_total == trial.row.requests
+        assert set(trial.counts.failed) <= {"rejected"} and not trial.flags["cut"]
+        assert 0 < trial.seconds["connecting"] < trial.seconds["connect"]
+    assert sum(one.counts.failed_total for one in result.trials[2:]) == 8
+    request = good.log[0]
+    assert request.head.startswith(b"POST /p?q=1 ")
+    body = json.loads(request.body)
+    assert len(body["samples"]) == 2
+    assert all(len(one) == 2 and all(map(str, one.values())) for one in body["samples"])
+    with (tmp_path / "all.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert Counter(one["trial"] for one in lines) == {
+        one.key: one.row.requests for one in result.trials
+    }
+    assert set(Counter((one["trial"], one["client"]) for one in lines).values()) == {8}
+    assert sum(one["status"] == "503" and one["error"] == "rejected" for one in lines) == 8
+    assert json.loads(out)["run"]["command"] == "press"
+
+
+@pytest.mark.process
+def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> None:
+    """As from `timeout`, a batch system or a terminal that is closed."""
+    with serving(delay_s=0.005) as server:
+        flags = ["--clients", "2", "--requests-per-client", "100000", "--out", "r"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "serve_bench", "press", f"--url=s={server.url}", *flags],
+            cwd=tmp_path,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        while len({one.peer for one in list(server.log)}) < 3:  # one of the settling, two clients
+            assert running.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(running.pid, signal.SIGTERM)
+        out, _ = running.communicate(timeout=30)
+    assert running.returncode == 130, out
+    (trial,) = read(tmp_path / "r").trials
+    assert trial.flags["interrupted"] and 0 < trial.counts.completed < 200_000
+    assert "interrupted: " in out and "not climbed to its end: no best, no knee" in out

@@ -1,0 +1,262 @@
+"""`serve-bench rpc` as a command: what is refused, the published spellings, the plan. Nothing is
+started here."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serve_bench.benchmarks.rpc import backend as rpc_needs
+from serve_bench.benchmarks.rpc.forms import REPORT_FILE
+from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
+from serve_bench.cli import rpc_run, run, sitting
+from serve_bench.store import RECORDS_FILE, RunFolder, read
+from tests import places, records
+
+STORED = places.FORMATS / "1-rpc.jsonl"
+
+REPORT = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
+HAS = rpc_needs._has
+Refuses = Callable[[str, str], None]
+WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
+SUITE = RpcSuite(("torch", "ray"), (WORLD, replace(WORLD, batch=False)), "batch", "127.0.0.1", 0)
+
+BAD = [
+    ("--world-size 10,20 --batch True,False", "--world-size and --batch: only one argument may be"),
+    ("-world_size=10,20 -nlayers=1,2", "--world-size and --nlayers: only one argument may be a"),
+    (
+        "--state-size 10-x",
+        "--state-size: '10-x' is not allowed; it takes whole numbers joined by -",
+    ),
+    ("--world-size 1", "--world-size: '1' is not allowed; it takes a number from 2 to 4096: one"),
+    ("--world-size 10,", "--world-size: '' is not allowed; it takes a number from 2"),
+    ("--world-size 3,3", "--world-size: 3 stands there twice"),
+    ("-world_size=10,x", "--world-size: 'x' is not allowed; it takes a number from 2"),
+    ("--world_size x", "--world-size: 'x' is not allowed"),
+    ("-world-size x", "--world-size: 'x' is not allowed"),
+    ("-nlayers=-1", "--nlayers: '-1' is not allowed; it takes a number from 1 to 1000"),
+    ("-batch=", "--batch: '' is not allowed; it takes True or False"),
+    ("-wrld_size=3", "No such option"),
+    ("--batch maybe", "--batch: 'maybe' is not allowed; it takes True or False"),
+    ("--device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
+    ("--threads 0", "--threads: '0' is not allowed; it takes a number from 1 to 1024"),
+    ("--backend mpi", "--backend: 'mpi' is not allowed; it takes torch, ray, serve"),
+    ("--backend ray,ray", "--backend: ray stands there twice"),
+    ("--master-port 70000", "--master-port: '70000' is not allowed; it takes a whole number from"),
+    ("--master-port x", "--master-port: 'x' is not allowed"),
+    ("--master-addr no.such.invalid", "--master-addr: 'no.such.invalid' cannot be resolved: "),
+    ("--master-addr 192.0.2.1", "--master-addr: 192.0.2.1 is no address of this machine"),
+    ("--episodes 0", "--episodes: '0' is not allowed; it takes a whole number from 1"),
+    ("--steps 1.5", "--steps: '1.5' is not allowed; it takes a whole number from 1"),
+    ("--seconds 0", "--seconds: '0' is not allowed; it takes a number from 0.1"),
+    ("--seconds nan", "--seconds: 'nan' is not allowed; it takes a number from 0.1"),
+    ("--timeout-s inf", "--timeout-s: 'inf' is not allowed; it takes a number from 0.1"),
+    ("--launches 0", "--launches: '0' is not allowed; it takes a whole number from 1"),
+    ("--policy-ms -1", "--policy-ms: '-1' is not allowed; it takes a number from 0.0"),
+    ("--format pdf", "--format: 'pdf' is not allowed; it takes table"),
+    ("--suite micro", "micro.toml: unknown key 'app'; allowed: name, rpc"),
+    ("--suite none", "--suite: no file 'none'; a path, or one of: "),
+    (f"--output-file-path {__file__}", "test_cli_rpc.py exists already; nothing is overwritten"),
+    ("--output-file-path /nowhere/x", "--output-file-path: the folder of /nowhere/x does not exi"),
+    ("--output-file-path /", "--output-file-path: / is a folder; it takes a file"),
+    ("--perf-metrics /nowhere/x", "--perf-metrics: the folder of /nowhere/x does not exist"),
+    ("--resume none", "none: no such folder"),
+    (
+        f"--resume {STORED} --world-size 3",
+        "--resume follows the stored plan; it does not go with --world",
+    ),
+    (f"--resume {STORED} -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
+    (f"--resume {STORED} --out y", "it does not go with --out"),
+    ("plot none.json", "none.json: cannot be read: no such file or directory"),
+    ("plot .", ".: is a folder; it takes the report of rpc, a JSON file"),
+    (f"plot {__file__}", "test_cli_rpc.py: is no JSON: "),
+    (f"plot {REPORT} --out x.pdf", "--out: x.pdf is not allowed; it takes a name ending in .png"),
+    (f"plot {REPORT} --out /nowhere/x.svg", "--out: the folder of /nowhere/x.svg does not exist"),
+    (f"plot {REPORT} --out {REPORT}", "torch_rpc.json is not allowed; it takes a name ending in"),
+    ("plot", "Missing argument"),
+    ("plot /dev/zero", "/dev/zero: is no report of rpc: too large"),
+    ("--world-size 3 --resume x plot y", "--world-size, --resume: does not go with rpc plot"),
+    ("--episodes 1_0", "--episodes: '1_0' is not allowed; it takes a whole number from 1"),
+    ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals and plans are the same where torch is not installed: it is not loaded here."""
+    monkeypatch.setattr(rpc_needs, "_has", lambda module: True)
+    monkeypatch.setattr(sitting, "run_mark", lambda: pytest.fail("something would be started"))
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses: Refuses) -> None:
+    refuses(f"rpc {line}", message)
+
+
+def test_a_port_in_use_is_refused_by_the_name_of_its_flag(refuses: Refuses) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for spelt in (f"--master-port {port}", f"-master_port={port}"):
+            refuses(f"rpc {spelt}", f"--master-port: {port} on 127.0.0.1 cannot be used: ")
+
+
+def test_without_torch_one_line_says_what_to_install(
+    refuses: Refuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_needs, "_has", HAS)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    refuses("rpc --world-size 3", "torch is not installed: pip install 'serve-bench[torch]'")
+
+
+def test_an_output_file_may_not_be_there_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text("mine")
+    assert run(["rpc", "--world-size", "3", f"-output_file_path={mine}"]) == 2
+    out, err = capsys.readouterr()
+    said = f"--output-file-path: {mine} exists already; nothing is overwritten"
+    assert (out, err) == ("", f"serve-bench: {said}\n")
+    assert mine.read_text() == "mine" and list(tmp_path.iterdir()) == [mine]
+
+
+def test_a_suite_file_with_an_error_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = (places.TOP / "scenarios" / "rpc.toml").read_text()
+    for change, said in (
+        (("world_size = 10 ", "world_size = 1 "), "rpc.world_size: '1' is not allowed; it takes a"),
+        (("nlayers", "layers"), "rpc: unknown key 'layers'; did you mean 'nlayers'?"),
+        (("batch = true", "batch = [true, false]"), None),
+        (("steps = 100 ", "steps = 0 "), "rpc.steps: '0' is not allowed; it takes a whole number"),
+    ):
+        assert change[0] in shipped
+        file = tmp_path / "mine.toml"
+        file.write_text(shipped.replace(*change))
+        code = run(["rpc", "--suite", str(file), "--master-port", "0", "--dry-run"])
+        err = capsys.readouterr().err
+        assert code == (0 if said is None else 2)
+        assert err == "" if said is None else err.startswith(f"serve-bench: mine.toml: {said}")
+    file.write_text(shipped.replace("batch = true", "batch = [true, false]"))
+    assert run(["rpc", "--suite", str(file), "-world_size=3,4"]) == 2
+    said = "--world-size and mine.toml: rpc.batch: only one argument may be a list"
+    assert capsys.readouterr().err.startswith(f"serve-bench: {said}")
+
+
+# ---------------------------------------------------------------------------------------- a plan
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--world-size 3,4 --batch False --state-size 4-5 --master-port 0 --out-features 7",
+        "--world_size 3,4 --batch False --state_size 4-5 --master_port 0 --out_features 7",
+        "-world_size=3,4 -batch=False -state_size=4-5 -master_port=0 -out_features=7",
+        "-world-size 3,4 -batch no -state-size=4-5 -master-port 0 --out_features=7",
+    ],
+)
+def test_every_spelling_gives_the_same_plan(
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["rpc", *line.split(), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    rest = "batch=False, state_size=4-5, nlayers=5, out_features=7, device=cpu, threads=1"
+    assert out.splitlines() == [
+        "launch torch, round 1",
+        f"  world_size=3, {rest}",
+        f"  world_size=4, {rest}",
+        "2 worlds, 10 episodes of 100 steps each; about 6 s in all",
+    ]
+    assert err == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_several_backends_and_launches(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--launches", "2", "--seconds", "2.5", "--steps", "7", "--policy-ms", "20"]
+    asked = ["--backend", "torch,ray", "--world-size", "2", "--master-port", "0"]
+    assert run(["rpc", *asked, *more, "--dry-run"]) == 0
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    launches = [first, *(line for line in lines if line.startswith("launch "))]
+    assert launches == [
+        f"launch {name}, round {round_}" for round_ in (1, 2) for name in ("torch", "ray")
+    ]
+    worlds = {line for line in lines if not line.startswith("launch ")}
+    assert len(worlds) == 1 and worlds.pop().endswith(", threads=1, policy_ms=20.0")
+    assert last == "4 worlds, 2.5 s of 7 steps each; about 29 s in all"
+
+
+def stored(place: Path, command: str = "rpc") -> None:
+    """A run that measured nothing yet."""
+    folder = RunFolder.create(place, now=datetime.now(UTC))
+    planned = tuple(at for one in rpc_plan(SUITE) for _, at in one.worlds)
+    folder.append(replace(records.run(*planned), command=command, suite=SUITE.to_json()))
+    folder.close()
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "r", command="press")
+    before = (tmp_path / "r" / RECORDS_FILE).read_bytes()
+    assert run(["rpc", "--resume", str(tmp_path / "r")]) == 2
+    said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of press\n"
+    assert capsys.readouterr().err == said
+    assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
+
+
+def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path) -> None:
+    stored(tmp_path / "r")
+    suite = replace(SUITE, output_file_path="/dev/full")
+    troubles = rpc_run._write_reports(suite, read(tmp_path / "r"), tmp_path / "r")
+    assert troubles == ["/dev/full: cannot be written: no space left on device"]
+    assert (tmp_path / "r" / REPORT_FILE).exists()
+
+
+def test_a_report_without_an_end_of_brackets_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert run(["rpc", "plot", str(tmp_path / "deep.json")]) == 2
+    assert capsys.readouterr().err.endswith("deep.json: is no report of rpc: too deeply nested\n")
+
+
+@pytest.mark.parametrize("command", ["rpc", "ranker", "load"])
+def test_micro_goes_on_with_no_run_of_another_kind(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "r", command=command)
+    assert run(["micro", "--resume", str(tmp_path / "r")]) == 2
+    said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of {command}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "r")
+    before = (tmp_path / "r" / RECORDS_FILE).read_bytes()
+    assert run(["rpc", "--resume", str(tmp_path / "r"), "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("launch ")] == [
+        "launch torch, round 1",
+        "launch ray, round 1",
+    ]
+    assert lines[-1].startswith("4 worlds, 10 episodes of 100 steps each; about ")
+    assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
+    assert not (tmp_path / "r" / REPORT_FILE).exists()
+
+
+def test_the_help_says_the_published_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rpc", "--help"]) == 0
+    told = capsys.readouterr().out
+    for name in ("world-size", "master-addr", "master-port", "batch", "state-size", "nlayers"):
+        assert f"--{name} " in told

@@ -1,0 +1,145 @@
+"""`serve-bench run`: what is refused before anything starts, and the plan that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.store import RunFolder
+from tests import places, records
+
+OWN = places.FORMATS / "1-run.jsonl"
+
+ROOT = places.TOP
+EXAMPLE = ROOT / "examples" / "own_app"
+MICRO = ROOT / "scenarios" / "micro.toml"
+Refuses = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("", "TARGET: name an app (module:app, path/file.py:app) or a suite file"),
+        ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
+        ("gone.py:app", "TARGET: gone.py: there is no such file"),
+        ("gone.toml", "gone.toml: cannot be read: no such file"),
+        ("a:b --route best", "--route: 'best' does not begin with /"),
+        ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
+        ("a:b --route=", "--route: '' is not allowed; it takes a value"),
+        ("a:b --env A=1 --env A=2", "--env: A is given twice"),
+        ("a:b --method PO1", "--method must be capital letters"),
+        ("a:b --body @gone", "--body: gone cannot be read: no such file"),
+        ("a:b -H x", "--header: 'x' is not allowed; it takes 'Name: value'"),
+        ("a:b --paths gone", "--paths: gone cannot be read: no such file"),
+        ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
+        ("a:b --draw random", "--draw: give --paths or --headers with two or more lines"),
+        ("a:b --app-name=", "--app-name: '' is not allowed; it takes a value"),
+        ("gone.yaml", "TARGET: gone.yaml: there is no such file"),
+        ("a:b --expect-status x", "--expect-status: 'x' is not allowed"),
+        ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
+        ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
+        ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
+        ("a:b --variant fast", "--variant: unknown variant 'fast'"),
+        ("a:b --windows 0", "--windows: 0 is not allowed"),
+        ("a:b --resume x", "x: no such folder"),
+        (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
+        (f"{MICRO} --app-name x", "--app-name: "),
+        (f"{MICRO} --expect-status 200", "--expect-status: "),
+    ],
+)
+def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
+    refuses(f"run {flags}", says)
+
+
+@pytest.fixture
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is not the current one, which must stay empty."""
+    return tmp_path_factory.mktemp("beside")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
+        ('method = "PO1"', "s.toml: request: method must be capital letters"),
+        ('body_file = "none"', "s.toml: request.body_file: "),
+    ],
+)
+def test_bad_input_of_a_suite_file_names_the_file(
+    told: str, says: str, refuses: Refuses, beside: Path
+) -> None:
+    (beside / "s.toml").write_text(f'app = "a:b"\n[request]\n{told}\n')
+    refuses(f"run {beside / 's.toml'}", f"{beside}/{says}")
+
+
+def test_a_body_is_of_a_regular_file_that_is_not_too_large(
+    refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
+    monkeypatch.setattr("serve_bench.cli.flags.MOST_BYTES", 3)
+    (beside / "body").write_bytes(b"1234")
+    refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
+
+
+def test_files_of_paths_and_headers_are_told_by_their_line(refuses: Refuses, beside: Path) -> None:
+    (beside / "p").write_text("/a\n\n# none\nb\n")
+    refuses(
+        f"run a:b --paths {beside / 'p'}", f"--paths: {beside / 'p'}, line 4: 'b' does not begin"
+    )
+    (beside / "h").write_text('{"x": "1"}\n{"x": 2}\n')
+    refuses(
+        f"run a:b --headers {beside / 'h'}", f"{beside / 'h'}, line 2: is not allowed; it takes"
+    )
+    (beside / "h").write_text("# nothing\n")
+    refuses(f"load http://h/ --headers {beside / 'h'}", "holds no headers; it takes an object of")
+    (beside / "p").write_text("/a\n")
+    refuses(
+        f"run a:b --paths {beside / 'p'} --route /x", "--paths: is asked for instead of --route"
+    )
+    (beside / "s.toml").write_text('app = "a:b"\n[request]\npaths_file = "p"\nroute = "/"\n')
+    refuses(f"run {beside / 's.toml'}", "s.toml: request: give route or paths_file, not both")
+
+
+def test_a_plan_refuses_the_folder_that_the_run_would(refuses: Refuses, beside: Path) -> None:
+    (beside / "file").touch()
+    plan = f"run {MICRO} --dry-run --out"
+    refuses(f"{plan} {beside}", "is not empty; name a new folder")
+    refuses(f"{plan} {beside / 'file'}", "is a file; a run needs a new or empty folder")
+    refuses(f"{plan} {beside / 'file' / 'a'}", "cannot make a folder for the run")
+    refuses(f"{plan} /proc/x", "/proc/x: cannot make a folder for the run")
+    assert run([*plan.split(), str(beside / "a" / "b")]) == 0
+    assert not (beside / "a").exists()
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(refuses: Refuses, beside: Path) -> None:
+    with RunFolder.create(beside / "r", now=datetime.now(UTC)) as folder:
+        folder.append(replace(records.run(), command="versus", suite={"urls": {}}))
+    for command in ("micro", "run", "sweep", "recsys", "press"):
+        refuses(f"{command} --resume {beside / 'r'}", f"{beside / 'r'} holds a run of versus")
+
+
+def test_a_suite_of_ours_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", str(MICRO), "--dry-run"]) == 0
+    assert "18 trials of 10 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_the_plan_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", str(EXAMPLE / "shop.toml"), "--quick", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "Ranker.num_replicas=2, Ranker.max_ongoing_requests=10, " in out
+    assert "4 trials of 3 x 0.5 s on 1 cluster" in out
+    flags = ["--option", "Ranker.num_replicas=1,2,4", "--clients", "raw:8,1"]
+    assert run(["run", str(EXAMPLE / "shop.toml"), *flags, "--dry-run"]) == 0
+    assert "6 trials of 5 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_an_option_that_a_deployment_lacks_names_the_nearest(refuses: Refuses) -> None:
+    message = "Ranker takes no option 'num_replica'; did you mean 'num_replicas'?"
+    refuses(f"run {EXAMPLE / 'shop.py'}:app --option Ranker.num_replica=1,2", message)

@@ -1,0 +1,334 @@
+"""The sides of versus from its flags, and the one line where they cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
+from serve_bench.cli import run, versus_flags
+from serve_bench.cli.gate import Gate
+from serve_bench.cli.versus import VersusOptions
+from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import hashed, kept_name, kept_suite
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.report import COMPARED
+from serve_bench.runner.url import Service
+from tests import places
+
+BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
+AA: dict[str, Any] = {"a": "default", "aa": True}
+
+
+def planned(gate: Gate | None = None, **options: Any) -> VersusSuite:
+    return versus_flags.planned(VersusOptions(**options), gate or Gate())
+
+
+def with_urls(
+    *urls: str, gate: Gate | None = None, **options: Any
+) -> tuple[VersusSuite, tuple[Service, Service]]:
+    return versus_flags.with_urls(VersusOptions(url=[*urls], **options), gate or Gate())
+
+
+def test_two_variants_of_the_shipped_suite() -> None:
+    suite = planned(**BOTH)
+    assert [side.label for side in suite.sides] == ["default", "optimized"]
+    assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
+    assert [side.app.name for side in suite.sides] == ["noop", "noop"]
+    assert (suite.rounds, suite.side_s, suite.steady_s) == (8, 24.0, 2.0)
+    assert [row.label for row in suite.rows] == ["100 connections"]
+    quick = planned(**BOTH, quick=True)
+    assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 4.0, 1.0)
+    assert planned(**BOTH, quick=True, rounds=9).rounds == 9
+
+
+def test_rows_are_those_of_the_clients_named() -> None:
+    suite = planned(**BOTH, clients="8,raw:20", rate=30.0)
+    assert [row.label for row in suite.rows] == [
+        "8 clients at 30 a second",
+        "20 connections at 30 a second",
+    ]
+    assert all(row.loop == "open" and row.rate_per_s == 30.0 for row in suite.rows)
+
+
+def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so() -> None:
+    suite = planned(
+        a="default",
+        b="default",
+        b_env=["RAY_x=1"],
+        a_option=["num_replicas=2"],
+        b_option=["max_ongoing_requests=5"],
+        b_python=sys.executable,
+    )
+    first, second = suite.sides
+    assert first.label == "default+num_replicas=2"
+    assert second.label == "default+RAY_x=1+max_concurrent_queries=5"
+    assert first.settings == {"num_replicas": 2} and second.variant.env == {"RAY_x": "1"}
+    assert second.variant.python == sys.executable
+    (cell,) = suite.cells
+    assert suite.label(cell) == {"max_batch_size": 1}
+    assert len(versus_plan(suite)) == 8
+
+
+def test_a_against_itself() -> None:
+    suite = planned(a="optimized", aa=True)
+    assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
+    assert suite.sides[0].same_as(suite.sides[1])
+
+
+def test_a_budget_is_kept() -> None:
+    suite = planned(**BOTH, budget="180s")
+    assert suite.budget_s == 180.0 and suite.gave_up
+
+
+def own(word: str, options: tuple[str, ...] = ("num_replicas",)) -> AppSpec:
+    """An app of the user's with one deployment, as its interpreter would tell it."""
+    folder = word.rpartition("/")[0] or "."
+    return own_spec(OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), options))
+
+
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None, Asked]]:
+    """What is asked of interpreters, which are not."""
+    seen: list[tuple[str, str, str | None, Asked]] = []
+
+    def app_of(word: str, where: str, python: str | None, request: Asked) -> AppSpec:
+        seen.append((word, where, python, request))
+        return own(word)
+
+    monkeypatch.setattr(versus_flags, "app_of", app_of)
+    monkeypatch.setattr(versus_flags, "check_options", lambda *_: None)
+    return seen
+
+
+def test_a_word_may_name_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = imported(monkeypatch)
+    request: dict[str, Any] = {"route": "/rank", "body": "[1]", "header": ["X-A: 1"]}
+    suite = planned(a="pr/app.py:app", b="optimized,base:app", **request)
+    assert [one[:3] for one in seen] == [("pr/app.py:app", "--a", None), ("base:app", "--b", None)]
+    headers = (("X-A", "1"), ("content-type", "application/json"))
+    assert {one[3] for one in seen} == {Asked("/rank", "POST", headers, b"[1]")}
+    assert [side.label for side in suite.sides] == ["pr/app.py:app", "optimized,base:app"]
+    assert [side.variant.name for side in suite.sides] == ["default", "optimized"]
+    assert suite.cells == ({},)
+    assert [side.app.folders for side in suite.sides] == [("pr",), (".",)]
+    again = planned(a="pr/app.py:app", b="base:app")
+    assert VersusSuite.from_json(again.to_json()) == again
+
+
+def test_a_built_in_app_does_not_go_with_apps_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
+        planned(a="a:app", b="b:app", app="noop")
+
+
+def test_options_of_an_own_app_are_those_of_its_deployments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imported(monkeypatch)
+    suite = planned(a="a:app", b="a:app", b_option=["One.num_replicas=2"])
+    assert [dict(side.settings) for side in suite.sides] == [{}, {"One.num_replicas": 2}]
+    assert [side.label for side in suite.sides] == ["a:app", "a:app+One.num_replicas=2"]
+    with pytest.raises(BadInput, match="--b-option: a:app has no deployment 'Two'"):
+        planned(a="a:app", b="a:app", b_option=["Two.num_replicas=2"])
+
+
+def test_an_option_that_may_be_a_secret_is_in_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    suite = planned(a="a:app", b="a:app", b_option=["One.user_config.pin_key=1234"])
+    hidden = f"a:app+One.user_config.pin_key={hashed('1234')}"
+    assert [side.label for side in suite.sides] == ["a:app", hidden]
+    assert kept_suite(suite.to_json())["sides"][1]["label"] == hidden
+    of_a_store = f"{hidden}+KeyStore.num_replicas=2"
+    assert kept_name(of_a_store) == of_a_store
+
+
+def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    with pytest.raises(BadInput, match="--b: optimized is the app noop, which comes with the tool"):
+        planned(a="a:app", b="optimized")
+    with pytest.raises(BadInput, match=r"--route, --method, .* are for apps of your own"):
+        planned(**BOTH, route="/x")
+
+
+def test_two_services_that_are_up() -> None:
+    urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
+    suite, services = with_urls(*urls, header=["X-A: 1"])
+    assert suite.urls == {"old": "http://127.0.0.1:8000/x", "new": "http://127.0.0.1:8001/x"}
+    assert [one.request.headers for one in services] == [(("X-A", "1"),)] * 2
+    keys = [one.key for one in versus_plan(suite)[0].pairings[0].planned]
+    assert keys == ["old/r1/app/100-connections", "new/r1/app/100-connections"]
+    twins, same = with_urls(urls[0], aa=True)
+    assert [side.label for side in twins.sides] == ["old (A)", "old (B)"]
+    assert same[0] == same[1] and set(twins.urls or ()) == {"old (A)", "old (B)"}
+
+
+def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_known() -> None:
+    assert planned(**BOTH).gate == ("throughput", "cpu")
+    assert planned(Gate(metrics=("throughput",)), **BOTH).gate == ("throughput",)
+    urls = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
+    assert with_urls(*urls)[0].gate == ("throughput",)
+    with pytest.raises(BadInput, match=r"^--gate: cpu: nothing is known of the processes of --url"):
+        with_urls(*urls, gate=Gate(metrics=("throughput", "cpu")))
+    with pytest.raises(BadInput, match=r"^--pairing duet: nothing is known of the processes of"):
+        with_urls(*urls, pairing="duet")
+
+
+def test_a_duet_says_its_cores_and_when_it_misleads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus_flags, "halves", lambda: ((0, 1), (2, 3)))
+    suite = planned(**BOTH, pairing="duet")
+    assert [row.label for row in suite.rows] == ["100 connections, 2 cores each"]
+    assert (suite.pairing, suite.cores_each, suite.side_s) == ("duet", 2, 12.0)
+    assert VersusSuite.from_json(suite.to_json()) == suite
+    (note,) = misleading(suite)
+    assert note.startswith("a duet gives each side 2 cores, its client among it: where B has more")
+    alike = planned(**AA, pairing="duet")
+    assert list(misleading(alike)) == [] == list(misleading(planned(**BOTH)))
+    variant = alike.sides[1].variant
+    for other in (
+        replace(variant, python="other/python"),
+        replace(variant, http_options={"keep_alive_timeout_s": 1}),
+    ):
+        unlike = replace(alike.sides[1], variant=other)
+        (note,) = misleading(replace(alike, sides=(alike.sides[0], unlike)))
+        assert "where B has more processes than A, or waits" in note
+    more = planned(a="default", b="default", b_option=["num_replicas=2"], pairing="duet")
+    assert "1 and 2 replicas share them" in next(misleading(more))
+    monkeypatch.setattr(versus_flags, "halves", lambda: ((), ()))
+    with pytest.raises(BadInput, match=r"^--pairing duet: takes 2 cores or more, one half of them"):
+        planned(**BOTH, pairing="duet")
+
+
+def test_a_suite_of_version_0_1_is_gone_on_with() -> None:
+    stored = {**planned(**BOTH).to_json(), "named": True}
+    del stored["pairing"], stored["cores_each"]
+    assert VersusSuite.from_json(stored) == planned(**BOTH)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({**BOTH, "pairing": "both"}, "--pairing: 'both' is not allowed; it takes slices or duet"),
+    ({**BOTH, "pairing": "duet", "rate": 5.0}, "--pairing duet: it does not go with --rate"),
+    ({**BOTH, "pairing": "duet", "slice": "0.1"}, "--pairing duet: it does not go with --slice"),
+    ({}, "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
+    ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
+    ({"a": "default", "b": "default"}, "--a, --b: both are default, .* ask for --aa"),
+    ({**BOTH, "a": "fast"}, "--a: unknown variant 'fast'; allowed: default, haproxy"),
+    ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
+    ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),
+    ({**BOTH, "a": ""}, "--a: '' is not allowed"),
+    ({**BOTH, "a_env": ["x"]}, "--a-env: 'x' is not allowed; it takes NAME=VALUE"),
+    ({**BOTH, "b_env": ["RAY_ADDRESS=1"]}, "--b-env: RAY_ADDRESS is set by serve-bench"),
+    ({**BOTH, "a_option": ["x"]}, "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
+    ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
+    ({**BOTH, "b_option": ["num_replicas=0"]}, "--b-option: '0' is not allowed"),
+    ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
+    (
+        {**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]},
+        "--b-option: num_replicas is given twice",
+    ),
+    ({**BOTH, "a_python": "nosuch/python"}, "--a-python nosuch/python: no such file"),
+    ({**BOTH, "b_python": "/bin/false"}, "--b-python /bin/false: has no Ray installed"),
+    ({**BOTH, "app": "nosuch"}, "--app: unknown app 'nosuch'"),
+    ({**BOTH, "clients": "wrk:8"}, "--clients: 'wrk:8' is not allowed"),
+    ({**BOTH, "rounds": 0}, "--rounds: 0 is not allowed; it takes 1 to 1000"),
+    ({**BOTH, "rate": 0.0}, "--rate: 0.0 is not allowed"),
+    ({**BOTH, "seed": -1}, "--seed: -1 is not allowed"),
+    ({**BOTH, "slice": "3s"}, "--slice: 3s is not allowed; it takes 10ms to 2s"),
+    ({**BOTH, "slice": "0.1", "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
+    ({**BOTH, "budget": "20s"}, "--budget: 20 s is not enough: 3 rounds of 4 s a side"),
+    ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
+    ({**AA, "b_env": ["A=1"]}, "--aa: runs A against itself; it does not go with --b-env"),
+    ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refused:
+        planned(**given)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_wrong_number_of_services_is_refused(count: int) -> None:
+    urls = tuple(f"s{k}=http://127.0.0.1:1/" for k in range(count))
+    with pytest.raises(BadInput, match=f"--url: {count} given; versus takes it twice"):
+        with_urls(*urls)
+
+
+LINES = [
+    ("versus", "--a: is missing"),
+    ("versus --a default --b optimized --slice 5", "--slice: 5s is not allowed"),
+    ("versus --a default --b optimized --slice x", "--slice: 'x' is not allowed; it takes a time"),
+    ("versus --a default --b optimized --budget 0", "--budget: '0' is not allowed"),
+    ("versus --a default --b optimized --budget 10s", "--budget: 10 s is not enough: 3 rounds"),
+    ("versus --a default --b optimized --threshold x", "--threshold: 'x' is not allowed"),
+    ("versus --a default --b optimized --gate p42", "--gate: "),
+    ("versus --a default --b optimized --fail-on improved", "--fail-on: 'improved' is not allowed"),
+    ("versus --a default --b optimized --noise nosuch", "nosuch: no such folder"),
+    ("versus --a default --b optimized --format x", "--format: 'x' is not allowed"),
+    ("versus --a default --b optimized --suite nosuch", "--suite: no file 'nosuch'"),
+    ("versus --a default --b optimized -H a:b", "are for apps of your own (--a module:name)"),
+    ("versus --url x --url y", "--url: 'x' is not allowed; it takes NAME=URL"),
+    ("versus --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
+    ("versus --url a=http://h/ --a default", "it does not go with --a"),
+    (
+        "versus --url a=http://h/ --budget 5m --b-option x=1",
+        "it does not go with --budget, --b-opt",
+    ),
+    ("versus --url a=http://h/ --no-sample", "it does not go with --no-sample"),
+    ("versus --a default --b default --b-python=", "--b-python: '' is not allowed; it takes"),
+    ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
+    (
+        f"versus --resume {places.FORMATS}/1-versus.jsonl --quick --seed 3",
+        "it does not go with --quick, --seed",
+    ),
+    ("versus --resume nosuch", "nosuch: no such folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), LINES, ids=[line for line, _ in LINES])
+def test_bad_lines_are_refused_before_anything_starts(
+    line: str, message: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(line, message)
+
+
+def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["versus", "--help"]) == 0
+    listed = capsys.readouterr().out.partition("--format")[2].partition("[default")[0]
+    assert all(name in listed for name in COMPARED) and "classic" not in listed
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from serve_bench.core.codec import to_line
+    from serve_bench.core.result import Run
+
+    for command, asked in (("micro", "versus"), ("versus", "micro")):
+        folder = tmp_path / command
+        folder.mkdir()
+        stored = Run("id", (), command, "2026-01-02T03:04:05+00:00", "0")
+        (folder / "records.jsonl").write_text(to_line(stored))
+        assert run([asked, "--resume", str(folder)]) == 2
+        assert f"holds a run of {command}" in capsys.readouterr().err
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "versus --a default --b optimized --b-option num_replicas=2 --budget 3m --dry-run"
+    assert run(line.split()) == 0
+    out = capsys.readouterr().out
+    assert "A: default, app noop\nB: optimized+num_replicas=2, app noop\n" in out
+    assert "    RAY_SERVE_THROUGHPUT_OPTIMIZED=1\n    num_replicas=2\n" in out
+    assert "round 2: optimized+num_replicas=2 is launched first, then default" in out
+    assert "to fit into 3 min 0 s: " in out and " in all" in out
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,206 @@
+"""Records that a hand, a disk or another program has changed: shown, or refused in one line.
+
+Each mutation changes one field of one record of a stored run (tests/formats). What reads it is one
+of the commands that read stored runs, in turn: nothing but BadInput may come out of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+from serve_bench.analysis.comparing import VERSUS, of_runs
+from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history.parts import Stored
+from serve_bench.benchmarks.history.forms import render_history
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.rpc.request import RpcSuite
+from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.versus.request import VersusSuite
+from serve_bench.cli.show import render, render_comparing
+from serve_bench.core.codec import parse
+from serve_bench.core.document import ReportOptions
+from serve_bench.core.errors import BadInput
+from serve_bench.core.kept import differs, named_by
+from serve_bench.core.plan import Suite
+from serve_bench.core.result import Result
+from serve_bench.report.html.frame import html_text
+from tests import places
+from tests.html_sample import STUB
+
+FOLDER: Final = places.FORMATS
+SEED: Final = 20
+COUNT: Final = 10_000
+PARTS: Final = 10
+"""The first part is for every run of the tests, the others take some minutes."""
+
+WHERE: Final = "/srv/bench/results/x"
+
+DELETED: Final = object()
+
+#: What stands in the place of a value. Numbers as they are written in the file.
+WAYS: Final[dict[str, Any]] = {
+    "deleted": DELETED,
+    "null": None,
+    "text": "x",
+    "empty text": "",
+    "number": 7,
+    "negative": -3,
+    "zero": 0,
+    "true": True,
+    "list": [1],
+    "empty list": [],
+    "object": {"a": 1},
+    "empty object": {},
+    "huge": 10**30,
+    "huge float": 1e300,
+    "not a number": float("nan"),
+    "infinite": float("inf"),
+    "nested": json.loads("[" * 300 + "]" * 300),
+    "nested deep": "DEEP",
+}
+
+Steps: TypeAlias = tuple[str | int, ...]
+"""The way to a value inside a record."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One field of one line of a stored run, and what stands there instead."""
+
+    file: str
+    line: int
+    path: Steps
+    way: str
+
+    def lines(self, stored: list[Any]) -> list[str]:
+        """The lines of the file with the change."""
+        records = list(stored)
+        record = records[self.line] = copy.deepcopy(records[self.line])
+        *way_in, last = self.path
+        place = record
+        for step in way_in:
+            place = place[step]
+        if WAYS[self.way] is DELETED:
+            del place[last]
+        else:
+            place[last] = WAYS[self.way]
+        deep = "[" * 3000 + "]" * 3000
+        return [json.dumps(one).replace('"DEEP"', deep) for one in records]
+
+
+def fields_of(value: Any, path: Steps = ()) -> Iterator[Steps]:
+    """The way to every value inside; of a list its first and last."""
+    if isinstance(value, dict):
+        inside: list[tuple[str | int, Any]] = list(value.items())
+    elif isinstance(value, list) and value:
+        inside = [(0, value[0]), *([(len(value) - 1, value[-1])] if len(value) > 1 else [])]
+    else:
+        return
+    for step, one in inside:
+        yield (*path, step)
+        yield from fields_of(one, (*path, step))
+
+
+RUNS: Final[dict[str, list[Any]]] = {
+    file.stem: [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
+    for file in sorted(FOLDER.glob("*.jsonl"))
+}
+"""Lines of the stored runs as JSON values, without one that a kill cut off."""
+
+
+def mutations() -> list[Mutation]:
+    """Every way for every field; of fields that are alike in the runs of a command the smallest
+    run's."""
+    places: dict[tuple[Any, ...], tuple[str, int, Steps]] = {}
+    for file in sorted(RUNS, key=lambda name: len(str(RUNS[name]))):
+        command = RUNS[file][0]["command"]
+        for number, record in enumerate(RUNS[file]):
+            for path in fields_of(record):
+                alike = tuple("n" if isinstance(step, int) else step for step in path)
+                places.setdefault((command, record["kind"], *alike), (file, number, path))
+    every = [Mutation(*place, way) for place in places.values() for way in WAYS]
+    return random.Random(SEED).sample(every, COUNT)
+
+
+def compared(result: Result, whole: Result, form: str) -> str:
+    other = replace(whole, run=replace(whole.run, id="later"))
+    return render_comparing(of_runs(result, other, force=True), form)
+
+
+def history(result: Result, whole: Result, form: str) -> str:
+    later = replace(whole, run=replace(whole.run, id="later"))
+    return render_history(history_of([Stored("a", result), Stored("b", later)]), form)
+
+
+def resumed(result: Result, _: Result) -> str:
+    """What `--resume` reads of a stored run before it starts anything."""
+    suite = result.run.suite
+    kinds = {"rpc": RpcSuite, "scale": ScaleSuite, VERSUS: VersusSuite}
+    kind: Any = kinds.get(result.run.command, Suite)
+    assert differs(suite, suite) is None
+    return f"{named_by(suite, {})} {kind.from_json(suite)}"
+
+
+def page(result: Result, whole: Result) -> str:
+    options = ReportOptions(WHERE, True, False)
+    return html_text([benchmark_of(result.run).telling.document(result, options)], bundle=STUB)
+
+
+FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {
+    "table": lambda result, _: render(result, where=WHERE, published=True),
+    "page": page,
+    "markdown": lambda result, _: render(result, "markdown", where=WHERE),
+    "json": lambda result, _: render(result, "json", where=WHERE),
+    "csv": lambda result, _: render(result, "csv"),
+    "classic": lambda result, _: render(result, "classic"),
+    "perf_metrics": lambda result, _: perf_metrics(result),
+    "compare": lambda result, whole: compared(result, whole, "table"),
+    "compare json": lambda result, whole: compared(result, whole, "json"),
+    "history": lambda result, whole: history(result, whole, "table"),
+    "resume": resumed,
+    "history json": lambda result, whole: history(result, whole, "json"),
+}
+
+
+@functools.cache
+def whole(file: str) -> Result:
+    return parse([json.dumps(record) for record in RUNS[file]])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, PARTS))]
+)
+def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
+    size = COUNT // PARTS
+    forms = itertools.cycle(FORMS.items())
+    without: set[tuple[str, int, str]] = set()  # a record that is passed over is so in each way
+    refused = shown = 0
+    for mutation in mutations()[part * size : (part + 1) * size]:
+        name, form = next(forms)
+        print(name, mutation)  # the last line is told where a test fails
+        try:
+            result = parse(mutation.lines(RUNS[mutation.file]))
+            if any(one.code in ("damaged", "broken-line") for one in result.warnings):
+                if (mutation.file, mutation.line, name) in without:
+                    continue
+                without.add((mutation.file, mutation.line, name))
+            assert form(result, whole(mutation.file))
+            shown += 1
+        except BadInput as error:
+            assert "\n" not in str(error), mutation
+            refused += 1
+        except Exception as error:
+            error.add_note(f"{name} of {mutation}")
+            raise
+    assert shown > size // 10 and refused > size // 10

@@ -1,0 +1,409 @@
+"""Stored runs of every kind, by earlier versions too, still render in every form; tables fit.
+
+The files are tests/formats/*.jsonl, and README.md there says what each is. They are real runs, so
+what is looked for is that nothing breaks, that no line is wider than the terminal, and that the
+forms say the same; which figures are right is for the tests of each report.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from rich.cells import cell_len
+
+from serve_bench.analysis.comparing import VERSUS, of_runs
+from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history.parts import Stored
+from serve_bench.benchmarks.history.forms import render_history
+from serve_bench.benchmarks.parts.texts import number
+from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.cli.show import render, render_comparing
+from serve_bench.core.codec import parse
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import FORMAT_VERSION, Result
+from serve_bench.report import COMPARED
+from serve_bench.report.html.frame import bundle, html_text
+from serve_bench.store import read
+from tests import places
+from tests.html_sample import STUB
+from tests.sheet_parts import sheet as sheet_of
+
+FOLDER: Final = places.FORMATS
+FILES: Final = sorted(file.stem for file in FOLDER.glob("*.jsonl"))
+
+#: What reading a file warns of, and should.
+PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-off"]}
+
+#: Every kind of run that records are kept of: `scale` by its workload.
+KINDS: Final = {
+    *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
+    *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
+}
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", VERSUS})
+MOST_BYTES: Final = 3_000_000
+
+#: Where the records lie, as it is shown.
+WHERE: Final = "/srv/bench/results/20260102T030405Z"
+
+
+@functools.cache
+def stored(name: str) -> Result:
+    return read(FOLDER / f"{name}.jsonl")
+
+
+@functools.cache
+def table(name: str, width: int = 80) -> str:
+    return render(stored(name), where=WHERE, width=width)
+
+
+def kind_of(name: str) -> str:
+    run = stored(name).run
+    return f"scale {run.suite['workload']}" if run.command == "scale" else run.command
+
+
+def some(*commands: str) -> list[str]:
+    """The files of these commands."""
+    return [name for name in FILES if stored(name).run.command in commands]
+
+
+def one_of_each() -> list[str]:
+    """A file of every kind, the oldest, for what costs more than to look at it."""
+    return list({kind_of(name): name for name in reversed(FILES) if stored(name).trials}.values())
+
+
+def too_wide(text: str, width: int, result: Result) -> list[str]:
+    """Lines that do not fit. A place or an address alone on its line is whole, to be copied; the
+    published form of rpc is printed as published."""
+    whole = {f"records: {WHERE}", *(str(one.cell.get("url", "")) for one in result.trials)}
+    return [one for one in text.splitlines() if cell_len(one) > width and one not in whole]
+
+
+# ------------------------------------------------------------------------------ what is there
+
+
+def test_there_is_a_file_of_every_kind() -> None:
+    assert {kind_of(name) for name in FILES} == KINDS
+
+
+def test_every_file_is_told_of_and_small() -> None:
+    told = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [name for name in FILES if f"`{name}.jsonl`" not in told] == []
+    assert sorted(re.findall(r"`([^`]*)\.jsonl`", told)) == FILES
+    assert max((FOLDER / f"{name}.jsonl").stat().st_size for name in FILES) < 64 * 1024
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_is_read_whole(name: str) -> None:
+    result = stored(name)
+    assert result.run.format <= FORMAT_VERSION
+    assert [one.code for one in result.warnings] == PASSED_OVER.get(name, [])
+    if result.run.suite.get("ladder") is None:  # a ladder goes on beyond its plan
+        planned = {one.key for one in result.run.plan}
+        assert {one.key for one in (*result.trials, *result.profiled)} <= planned
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_request_is_accounted_for(name: str) -> None:
+    for trial in (*stored(name).trials, *stored(name).profiled):
+        counts = trial.counts
+        if trial.client.get("external"):
+            continue
+        begun = counts.carried_in + counts.sent
+        assert begun == counts.completed + counts.failed_total + counts.in_flight, trial.key
+        latency = trial.metrics.get("latency")
+        if latency is not None and latency.histogram is not None:
+            assert sum(latency.histogram["count"]) == counts.completed, trial.key
+
+
+# ---------------------------------------------------------------------------------- the forms
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("name", FILES)
+def test_the_table_fits(name: str, width: int) -> None:
+    result = stored(name)
+    assert too_wide(table(name, width), width, result) == []
+    assert result.run.id in table(name, width) or result.run.command == "load"
+
+
+@pytest.mark.parametrize("name", one_of_each())
+def test_the_table_fits_with_published_figures_too(name: str) -> None:
+    result = stored(name)
+    for width in (80, 60):
+        text = render(result, where=WHERE, width=width, published=True)
+        assert too_wide(text, width, result) == []
+
+
+@functools.cache
+def as_json(name: str) -> str:
+    return render(stored(name), "json")
+
+
+def means(page: Any) -> Iterator[float]:
+    """The mean throughput of every row of a run's JSON that has one, profiled rows left out."""
+    if isinstance(page, dict):
+        found = page.get("throughput")
+        if isinstance(found, dict) and found.get("mean") is not None:
+            yield float(found["mean"])
+        rest = (value for key, value in page.items() if key not in ("throughput", "published"))
+        for value in () if page.get("status") == "profiled" else rest:
+            yield from means(value)
+    elif isinstance(page, list):
+        for value in page:
+            yield from means(value)
+
+
+def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
+    """The throughputs of the JSON as the table has to show them."""
+    command = result.run.command
+    if command == "ranker":
+        return [number(row["rows_per_s"]) for row in page["rows"]]
+    if command == VERSUS:
+        lines = [row["metrics"]["throughput"] for row in page["rows"]]
+        return [number(line[side]) for line in lines for side in ("a", "b") if line[side]]
+    if command == "scale":
+        sizes = [size for part in page["variants"] for size in part["sizes"]]
+        shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
+        return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
+    if command == "press":
+        return [number(one).replace(",", "") for one in means(page)]
+    return [number(one) for one in means(page)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_table_has_the_figures_of_the_json(name: str) -> None:
+    result = stored(name)
+    page = json.loads(as_json(name), parse_constant=pytest.fail)
+    wanted = figures(result, page)
+    graph = result.run.suite.get("workload") in ("ensemble", "chain")  # they have other metrics
+    assert wanted or graph or not result.trials
+    words = set(table(name).split())
+    assert [one for one in wanted if one not in words] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_csv_has_columns_of_one_count_and_the_same_figures(name: str) -> None:
+    result = stored(name)
+    names, *rows = csv.reader(io.StringIO(render(result, "csv")))
+    assert len(set(names)) == len(names) > 3
+    assert {len(row) for row in rows} <= {len(names)}
+    assert len(rows) >= len(result.missing)
+    if "requests_per_s_mean" in names and "status" in names:
+        lines = [dict(zip(names, row, strict=True)) for row in rows]
+        told = [float(one["requests_per_s_mean"]) for one in lines if one["requests_per_s_mean"]]
+        assert set(means(json.loads(as_json(name)))) <= set(told)
+
+
+def bars(line: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", line))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_tables_of_markdown_are_whole(name: str) -> None:
+    text = render(stored(name), "markdown", where=WHERE)
+    lines = text.splitlines()
+    tables = [at for at, line in enumerate(lines) if re.fullmatch(r"\|[-:| ]+\|", line)]
+    for at in tables:
+        end = at
+        while end < len(lines) and lines[end].startswith("|"):
+            end += 1
+        assert {bars(line) for line in lines[at - 1 : end]} == {bars(lines[at])}
+    assert tables or not stored(name).trials
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_classic_form_is_there_or_refused(name: str) -> None:
+    result = stored(name)
+    text = render(result, "classic")
+    refused = f"{result.run.command} has no published classic form: --format table shows it\n"
+    assert (text == refused) == (result.run.command in NO_CLASSIC)
+    if result.run.command == "press":
+        rates = [trial.metrics["throughput"].windows or () for trial in result.trials]
+        assert len(result.launches) > 1 or all(f"{one[0]:.5f}" in text for one in rates)
+
+
+# -------------------------------------------------------------------------------------- pages
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_page_is_made_or_refused(name: str) -> None:
+    result = stored(name)
+    if result.run.command not in SHEETS:
+        with pytest.raises(BadInput, match=f"a run of '{result.run.command}' has no page"):
+            sheet_of(result, WHERE)
+        return
+    text = html_text([sheet_of(result, WHERE, True)], bundle=STUB)
+    assert text.rstrip().endswith("</html>") and result.run.id in text
+    assert "NaN" not in text and len(text) < MOST_BYTES / 3
+
+
+def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
+    pytest.importorskip("vl_convert")
+    name = max(some(*SHEETS), key=lambda one: (FOLDER / f"{one}.jsonl").stat().st_size)
+    assert len(html_text([sheet_of(stored(name), WHERE)], bundle=bundle())) < MOST_BYTES
+
+
+# ----------------------------------------------------------------- several runs beside each other
+
+
+def nights(result: Result, count: int = 2) -> list[Stored]:
+    """The same run night by night."""
+    return [
+        Stored(
+            f"results/n{day}",
+            replace(
+                result, run=replace(result.run, id=f"n{day}", started_at=f"2026-01-0{day}T03:04:05")
+            ),
+        )
+        for day in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize("name", one_of_each())
+def test_a_history_of_it_has_no_step_and_fits(name: str) -> None:
+    result = stored(name)
+    if {one.key for one in result.trials} <= result.broken:
+        with pytest.raises(BadInput, match="every row of it broke: node host2: it has not answ"):
+            history_of(nights(result))
+        return
+    history = history_of(nights(result), metrics=("throughput", "p99"))
+    for width in (80, 60):
+        text = render_history(history, "table", width)
+        assert too_wide(text, width, result) == []
+    assert not any(series.marks for group in history.groups for series in group.series)
+    json.loads(render_history(history, "json"), parse_constant=pytest.fail)
+    assert len({len(row) for row in csv.reader(io.StringIO(render_history(history, "csv")))}) == 1
+
+
+@pytest.mark.parametrize("name", [*one_of_each(), "1-press-launches"])
+def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
+    result = stored(name)
+    if result.run.command == VERSUS:
+        with pytest.raises(BadInput, match="a comparison by itself"):
+            of_runs(result, result)
+        return
+    other = replace(result, run=replace(result.run, id="later"))
+    comparing = of_runs(result, other)
+    ratios = [line.ratio for line in comparing.lines if line.ratio is not None]
+    assert ratios == pytest.approx([1.0] * len(ratios))
+    assert not {"regressed", "improved"} & {line.judged.word for line in comparing.lines}
+    for width in (80, 60):
+        text = render_comparing(comparing, "table", ("a", "b"), width)
+        assert too_wide(text, width, result) == []
+    for form in COMPARED:
+        assert render_comparing(comparing, form)
+
+
+# ----------------------------------------------------------------------------------- long names
+
+LONG_IN: Final = (*one_of_each(), "1-rpc-backends", "1-versus-url", "1-micro-profiled")
+LONG: Final = {
+    "one word": "n" * 120,
+    "words and signs": "a-long/name_of.some:thing " * 5,
+    "wide": "名前の長い変種" * 12,
+    "combining": "e\u0301" * 100,
+}
+
+
+def renamed(name: str, new: str) -> Result:
+    """A stored run whose variants, sides, services, labels, options and deployments have a long
+    name; each stays another than the others."""
+
+    def text(old: str) -> str:
+        return f"{new}{old}"
+
+    def walk(value: Any, key: str = "") -> Any:
+        if isinstance(value, list):
+            return [walk(one, key) for one in value]
+        if isinstance(value, dict):
+            if key in ("urls", "cell"):
+                return {text(k) if key == "urls" or "." in k else k: v for k, v in value.items()}
+            return {k: walk(one, k) for k, one in value.items()}
+        if not isinstance(value, str):
+            return value
+        if key in ("variant", "label", "hostname", "route"):
+            return text(value)
+        return value.replace(":Ranker", f":{text('Ranker')}")
+
+    out = []
+    for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        try:
+            record = walk(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+        if record["kind"] == "launch":
+            record["variant"]["name"] = text(record["variant"]["name"])
+        for one in (record.get("suite") or {}).get("variants") or ():
+            one["name"] = text(one["name"])
+        out.append(json.dumps(record))
+    return parse(out)
+
+
+@pytest.mark.parametrize("new", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("name", [one for one in LONG_IN if one != "1-ranker"])
+def test_long_names_fold(name: str, new: str) -> None:
+    result = renamed(name, new)
+    assert result.run != stored(name).run
+    text = render(result, where=WHERE)
+    assert too_wide(text, 80, result) == []
+
+
+@pytest.mark.parametrize("new", LONG.values(), ids=LONG)
+def test_long_names_fold_where_runs_stand_beside_each_other(new: str) -> None:
+    for name in ("1-micro", "1-run", "1-press-launches"):
+        result = renamed(name, new)
+        comparing = of_runs(result, replace(result, run=replace(result.run, id=new)))
+        assert too_wide(render_comparing(comparing), 80, result) == []
+        history = history_of(nights(result))
+        assert too_wide(render_history(history), 80, result) == []
+
+
+def test_a_folded_name_is_whole() -> None:
+    name = "".join(f"part{at}/" for at in range(30))
+    (first, *_) = stored("1-micro").run.plan
+    result = renamed("1-micro", name)
+    text = "".join(line.strip() for line in render(result).splitlines())
+    assert f"variant{name}{first.variant}noflags" in text.replace(" ", "")
+
+
+# -------------------------------------------------------------------------------------- colours
+
+SGR: Final = re.compile(r"\x1b\[(\d+)m")
+RED, YELLOW = "31", "33"
+
+
+@pytest.mark.parametrize("name", some("micro", "noop", "rpc", "run"))
+def test_colour_adds_nothing_but_colour(name: str) -> None:
+    result = stored(name)
+    assert SGR.sub("", render(result, color=True)) == render(result)
+
+
+@pytest.mark.parametrize("name", some("micro", "noop"))
+def test_a_colour_never_says_anything_alone(name: str) -> None:
+    """What is yellow begins with a `!`, what is red says in words that it is missing."""
+    meaning: dict[str, Callable[[str], bool]] = {
+        YELLOW: lambda text: text.startswith("! "),
+        RED: lambda text: "failed" in text or "not measured" in text or "measured" in text,
+    }
+    block, former = "", ""
+    blocks: list[tuple[str, str]] = []
+    for line in render(stored(name), color=True).splitlines():
+        code = (SGR.findall(line) or [""])[0]
+        bare = SGR.sub("", line)
+        begins = bare.lstrip().startswith(("! ", "failed"))
+        if code == former and not begins:
+            block += f" {bare.strip()}"
+        else:
+            blocks.append((former, block))
+            former, block = code, bare.strip()
+    blocks.append((former, block))
+    wrong = [text for code, text in blocks if code in meaning and not meaning[code](text)]
+    assert wrong == []

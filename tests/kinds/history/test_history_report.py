@@ -1,0 +1,230 @@
+"""The reports of a history, against golden files made of easy numbers.
+
+tests/golden/history.*: nine nights of two rows, of which one falls by 15 % at the sixth, and three
+runs of another suite. After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history.parts import History, PassedOver
+from serve_bench.benchmarks.history.document import history_sheets
+from serve_bench.benchmarks.history.forms import render_history
+from serve_bench.benchmarks.history.text import strips
+from serve_bench.benchmarks.history.words import headline, news_lines
+from serve_bench.core.document import Block, Chart, Document, Folded, Number, Table
+from serve_bench.core.errors import BadInput
+from serve_bench.report.vega import vega
+from tests import places
+from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
+from tests.kinds.versus.test_report_versus import apart
+from tests.records import ROWS, cell
+from tests.sheet_parts import as_lines
+
+GOLDEN = places.GOLDEN
+ROW = ROWS[2]
+
+
+def several() -> History:
+    short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
+    broken = PassedOver("results/broken", "results/broken: line 1 is not the record of a run")
+    return history_of(kept([*nine(), *short]), [broken], metrics=("throughput", "p99"))
+
+
+@pytest.mark.parametrize("file", ["history.txt", "history.md", "history.csv", "history.json"])
+def test_the_form_is_the_golden_one(file: str) -> None:
+    suffix = file.partition(".")[2]
+    text = render_history(several(), {"txt": "table", "md": "markdown"}.get(suffix, suffix))
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    words, numbers = apart(text)
+    known_words, known_numbers = apart((GOLDEN / file).read_text(encoding="utf-8"))
+    assert words == known_words
+    assert numbers == pytest.approx(known_numbers, rel=1e-9, abs=1e-15)
+
+
+def test_another_form_is_refused() -> None:
+    with pytest.raises(BadInput, match="'classic' is not allowed; it takes table, markdown, csv"):
+        render_history(several(), "classic")
+
+
+def test_the_text_fits() -> None:
+    ladder = {row: QUIET for row in ROWS}
+    wide = [
+        night(at, {ROWS[0]: [rate, 1.01 * rate, rate], ROW: [30 * rate]}, of=cell(100, 10000, 32))
+        for at, rate in enumerate(FALLEN)
+    ]
+    for results in (nine(), wide, nights(ladder, variants=("default", "optimized"))):
+        told = history_of(kept(results), metrics=("throughput", "p50", "p99", "cpu"))
+        assert max(map(len, render_history(told).splitlines())) <= 80
+
+
+def first(results: Any, **given: Any) -> str:
+    return headline(history_of(kept(results), **given).groups[0])
+
+
+def test_the_first_sentence_says_what_was_found() -> None:
+    assert first(nights({ROW: QUIET})).startswith(
+        "no step in 1 row over 9 runs of micro; runs of a"
+    )
+    assert first(nights({ROW: QUIET[:3]})) == (
+        "no verdict on 1 row: 3 of 3 runs of micro can be judged, and a step takes 4"
+    )
+    said = first(nine())
+    assert said.startswith(
+        "1 step in 1 of 2 rows over 9 runs of micro: 100 connections: step, regressed: from "
+        "2026-01-07 03:04 on throughput 0.85"
+    )
+    assert said.endswith("requests/s; with this run: ray 2.60.0 -> 2.61.0")
+    both = first(nights({ROWS[0]: FALLEN, ROW: FALLEN}))
+    assert both.startswith(
+        "2 steps in 2 of 2 rows over 9 runs of micro: at 2026-01-07 03:04 throughput 0.85"
+    )
+    assert both.endswith("x in 2 rows")
+    alone = first(nights({ROW: [*QUIET[:8], 300.0]}))
+    assert "1 outlier over 9 runs of micro, no step" in alone and "run again" in alone
+
+
+@pytest.mark.parametrize(
+    ("command", "suite", "name"),
+    [
+        ("micro", {"name": "micro"}, "9 runs of micro;"),
+        ("press", {"name": "press_noop"}, "9 runs of press press_noop;"),
+        ("run", {"name": "shop.py:app"}, "9 runs of shop.py:app;"),
+    ],
+)
+def test_it_says_what_the_runs_are_of(command: str, suite: dict[str, str], name: str) -> None:
+    results = [
+        replace(one, run=replace(one.run, command=command))
+        for one in nights({ROW: QUIET}, suite=suite)
+    ]
+    assert name in first(results)
+
+
+def test_the_newest_run_is_told_to_a_gate() -> None:
+    rates = [*QUIET[:6], 300.0]
+    (group,) = history_of(kept(nights({ROW: rates}))).groups
+    ((word, line),) = news_lines(group)
+    assert word == "regressed" and "the last run, 2026-01-08 03:04, is unlike" in line
+
+
+def test_runs_of_one_minute_are_told_apart_by_seconds() -> None:
+    results = nights({ROW: QUIET[:2]})
+    (group,) = history_of(kept(results)).groups
+    text = render_history(history_of(kept(results)))
+    assert "2026-01-02 03:04 " in text and "03:04:05" not in text
+    assert len(group.nights) == 2
+
+
+def test_a_strip_shows_where_a_run_lies() -> None:
+    (group,) = history_of(kept(nights({ROW: [500.0] * 4 + [250.0] * 4}))).groups
+    drawn = strips(group.series[0])
+    assert drawn[:4] == [" " * 16 + "o"] * 4 and drawn[4:] == ["o"] * 4
+    (group,) = history_of(kept(nights({ROW: [500.0, 505.0, 495.0, 500.0]}))).groups
+    middle = {len(one) for one in strips(group.series[0])}
+    assert max(middle) - min(middle) <= 2  # noise of 1 % does not fill it
+
+
+def test_no_form_leaves_out_what_doubts_or_was_passed_over() -> None:
+    for format in ("table", "markdown", "json"):
+        text = " ".join(render_history(several(), format).split())
+        for known in ("errors", "regressed", "line 1 is not the record of a run", "2.61.0"):
+            assert known in text, (format, known)
+
+
+def test_csv_has_a_line_for_each_run_of_each_series() -> None:
+    rows = list(csv.DictReader(io.StringIO(render_history(several(), "csv"))))
+    assert len(rows) == 2 * 2 * 9 + 2 * 3
+    marked = [one for one in rows if one["mark"] and one["metric"] == "throughput"]
+    assert [(one["run"], one["mark"], one["word"]) for one in marked] == [
+        ("n6", "step", "regressed")
+    ]
+    assert float(marked[0]["ratio"]) == pytest.approx(0.85, rel=0.01)
+
+
+# ------------------------------------------------------------------------------------- the page
+
+
+def figures(blocks: tuple[Block, ...]) -> Iterator[tuple[Table, Number]]:
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from figures(block.blocks)
+        elif isinstance(block, Table):
+            for row in block.rows:
+                yield from ((block, one) for one in row.cells if isinstance(one, Number))
+
+
+def charts(sheet: Document) -> list[Chart]:
+    return [one for of in sheet.sections for one in of.blocks if isinstance(one, Chart)]
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """All numbers of a JSON object."""
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from numbers(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from numbers(one)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def test_figures_of_the_page_are_those_of_the_json() -> None:
+    told = several()
+    known = set(numbers(json.loads(render_history(told, "json"))))
+    levels = {1.0, 2.0}  # counts of levels, which the JSON has as lists
+    shown = [
+        one.value
+        for sheet in history_sheets(told)
+        for section in sheet.sections
+        for _, one in figures(section.blocks)
+        if one.value is not None
+    ]
+    assert len(shown) > 100
+    assert [one for one in shown if one not in known | levels] == []
+
+
+def test_each_group_is_a_sheet_with_a_chart_for_each_cell_and_metric() -> None:
+    sheets = history_sheets(several())
+    assert [sheet.command for sheet in sheets] == ["history"] * 2
+    first, second = sheets
+    assert [len(charts(sheet)) for sheet in sheets] == [2, 2]
+    names = [section.name for section in first.sections]
+    assert names == ["results", "steps", "runs-over-time", "runs", "passed-over", "method"]
+    assert "steps" not in [section.name for section in second.sections]
+    assert as_lines(first.findings)[1:] == (
+        "Runs of one level spread by 1.6 % to 1.7 %; of the steps 2 regressed.",
+        "Versions or the host changed with 2 of 9 runs; at 1 a row steps.",
+    )
+    drawn = vega(charts(first)[0])["data"]["values"]
+    values = [one["value"] for one in drawn if one["group"].startswith("100 connections")]
+    assert values == pytest.approx(FALLEN, rel=1e-9)
+    assert "step 0.85" in json.dumps(vega(charts(first)[0]))
+    assert as_lines(first.findings)[0] == (
+        "2 steps in 1 of 2 rows over 9 runs of micro: at 2026-01-07 03:04 throughput 0.850 x in 1 "
+        "row, p99 1.177 x in 1 row."
+    )
+
+
+def test_rows_that_are_far_apart_are_drawn_to_their_first_level() -> None:
+    far = nights({ROWS[0]: QUIET, ROW: [20 * rate for rate in FALLEN]})
+    (sheet,) = history_sheets(history_of(kept(far)))
+    (chart,) = charts(sheet)
+    drawn = [
+        one["value"]
+        for one in vega(chart)["data"]["values"]
+        if one["group"].startswith("100 connections")
+    ]
+    assert drawn[0] == pytest.approx(1, rel=0.01) and drawn[8] == pytest.approx(0.845, rel=0.01)
+    assert "to that of the first level" in chart.title

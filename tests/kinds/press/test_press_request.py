@@ -1,0 +1,169 @@
+"""The press requests: what a load posts, what the app reads of it, what the child is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from serve_bench.core.app_spec import app_named, bodies, check_cell, deploy_spec, feature_names
+from serve_bench.core.axes import AXES, cell_defaults
+from serve_bench.core.errors import BadInput
+from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
+from tests import places
+
+NAMES = ("user", "item")
+CLUSTER = places.TOP / "serve_bench" / "serving" / "cluster"
+
+
+def cell_of(app: str = "press", **settings: Any) -> dict[str, Any]:
+    """A cell of the published test: 15 samples of two features."""
+    shape = {"rows_per_request": 15, "sparse_features": 2}
+    return {**cell_defaults(app), **shape, **settings}
+
+
+def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> None:
+    asked = bodies(cell_of())
+    assert len(asked) == len(set(asked)) == 1000
+    code = (
+        "from serve_bench.core.app_spec import bodies\n"
+        "cell = {'rows_per_request': 15, 'sparse_features': 2}\n"
+        "print(bodies(cell, 3)[2].decode())"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.encode().strip() == asked[2]
+    assert bodies(cell_of(seed=1)) != asked
+    samples = [read(body, NAMES) for body in asked]
+    assert {len(one) for one in samples} == {15}
+    assert all(len({user for user, _ in one}) == 1 for one in samples)
+    assert len({user for one in samples for user, _ in one}) > 990
+    assert len({item for one in samples for _, item in one}) > 10_000
+
+
+def test_other_numbers_of_features_have_plain_names() -> None:
+    assert feature_names(2) == NAMES
+    assert feature_names(3) == ("f0", "f1", "f2")
+    (body,) = bodies(cell_of(sparse_features=3, rows_per_request=4), 1)
+    assert [len(sample) for sample in read(body, feature_names(3))] == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is no JSON"),
+        (b"\xff\xfe\x00", "the body is no JSON"),
+        (b"[" * 100_000, "the body is no JSON"),
+        (b"1" * 5000, "the body is no JSON"),
+        (b"[]", "samples: a list of 1 to 1000"),
+        (b"{}", "samples: a list"),
+        (b'{"samples": []}', "samples: a list"),
+        (b'{"samples": {"user": "1"}}', "samples: a list"),
+        (b'{"samples": ["a"]}', "samples[0]: exactly user, item are needed"),
+        (b'{"samples": [{"user": "a"}]}', "samples[0]: exactly user, item"),
+        (b'{"samples": [{"user": "a", "item": "b", "x": "c"}]}', "samples[0]: exactly"),
+        (b'{"samples": [{"user": "a", "it": "b"}]}', "samples[0].item: a text is needed"),
+        (
+            b'{"samples": [{"user": "a", "item": "b"}, {"user": 1, "item": "b"}]}',
+            "samples[1].user: a text is needed",
+        ),
+        (json.dumps({"samples": [1] * (MOST_SAMPLES + 1)}).encode(), "samples: a list of 1 to"),
+    ],
+)
+def test_what_is_no_request_is_one_line(body: bytes, said: str) -> None:
+    with pytest.raises(NoRequest) as refused:
+        read(body, NAMES)
+    assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
+
+
+def test_features_are_hashed_alike_in_every_process() -> None:
+    samples = read(
+        b'{"samples": [{"user": "u", "item": "i"}, {"user": "i", "item": "\\ud800"}]}', NAMES
+    )
+    dense, ids = hashed(samples, dense_features=2, table_rows=1000)
+    # crc32 of "u", "i" and of the three bytes of a lone surrogate: as every zlib gives them.
+    assert ids == [[0xF26D6A3E % 1000, 0xE66C3671 % 1000], [0xE66C3671 % 1000, 0x1DC4A528 % 1000]]
+    assert all(0 <= number < 1 for row in dense for number in row)
+    assert len({number for row in dense for number in row}) == 4
+
+
+def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None:
+    app = app_named("press", "test")
+    cell = cell_of(log_level="ERROR", max_queued_requests=48, callable="sync", device="cpu")
+    spec = deploy_spec(app, cell)
+    (press,) = spec["deployments"]
+    assert press["logging_config"] == {"log_level": "ERROR", "enable_access_log": False}
+    assert (
+        press["max_queued_requests"] == 48
+        and press["name"] == spec["checks"][0]["deployment"] == "Press"
+    )
+    assert spec["system_log_level"] == "ERROR"
+    assert base64.b64decode(spec["ready"]["body"]) == bodies(cell)[0]
+    assert spec["ready"]["method"] == "POST"
+    told = {"log_level": "ERROR", "callable": "sync", "max_queued_requests": 48, "device": "cpu"}
+    assert spec["checks"][0]["expect"].items() >= told.items()
+    assert spec["args"].items() >= {"features": ["user", "item"], "debug": False}.items()
+    info = deploy_spec(app, {**cell, "log_level": "INFO"})
+    assert info["args"] == spec["args"]  # changed in place
+    assert info["deployments"][0]["logging_config"]["enable_access_log"]
+    assert deploy_spec(app, {**cell, "log_level": "DEBUG"})["args"] != spec["args"]  # anew
+
+
+def test_the_app_without_a_model_needs_nothing_of_one() -> None:
+    spec = deploy_spec(app_named("press_noop", "test"), cell_of("press_noop"))
+    assert set(spec["args"]) == {"callable", "features", "debug"}
+    assert not {"ranker", "device", "threads"} & set(spec["checks"][0]["expect"])
+    assert "device" not in cell_defaults("press_noop")
+
+
+def test_other_apps_are_told_as_before() -> None:
+    spec = deploy_spec(app_named("recsys", "test"), cell_defaults("recsys"))
+    assert spec["system_log_level"] is None and spec["ready"]["body"] is None
+    assert all("max_queued_requests" not in one for one in spec["deployments"])
+    assert "callable" not in spec["args"] and "log_level" not in spec["checks"][0]["expect"]
+
+
+def test_only_coroutines_are_batched() -> None:
+    for handler in ("sync", "fastapi-def"):
+        check_cell(cell_of(callable=handler))
+        with pytest.raises(BadInput, match=f"^--callable {handler}: serve.batch takes coroutines"):
+            check_cell(cell_of(callable=handler, max_batch_size=2))
+    check_cell(cell_of(max_batch_size=2))
+    check_cell(cell_defaults("noop"))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "takes"),
+    [
+        ("log_level", ["DEBUG", "ERROR"], ["debug", "TRACE", 3], "DEBUG, INFO, WARNING or ERROR"),
+        ("callable", ["async", "fastapi-def"], ["def", ""], "async, sync or fastapi-def"),
+        ("max_queued_requests", [-1, "-1", 1, "48"], [0, -2, "-0", True, 1.5], "-1 (no limit) or"),
+    ],
+)
+def test_the_axes_take(name: str, good: list[Any], bad: list[Any], takes: str) -> None:
+    for value in good:
+        assert str(AXES[name].read(value, "--x")) == str(value)
+    for value in bad:
+        with pytest.raises(BadInput) as refused:
+            AXES[name].read(value, "--x")
+        assert f"--x: {value!r} is not allowed; it takes {takes}" in str(refused.value)
+
+
+def test_a_process_raises_its_limit_of_open_files() -> None:
+    code = (
+        "import resource, sys\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from starting import raise_open_files\n"
+        "told = raise_open_files()\n"
+        "soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "print(told == soft > 256, after == hard)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(CLUSTER)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True"]

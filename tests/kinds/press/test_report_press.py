@@ -1,0 +1,292 @@
+"""The report of a press run in every form, and of ladders in those that are not text.
+
+tests/golden/press.txt and press-classic.txt: two log levels, three launches; DEBUG collapses with
+runs that disagree, with requests rejected and a row that was cut. After a wanted change:
+SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.benchmarks.parts.published import PRESS, press_table, reference
+from serve_bench.cli.show import render
+from serve_bench.core.result import PlannedTrial, Result, Trial
+from serve_bench.report import FORMATS
+from tests import places
+from tests.records import PRESS_CELL, failure_of, press_result, press_trial
+
+GOLDEN = places.GOLDEN
+DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
+ERROR_QPS = {1: 330.0, 10: 1480.0, 50: 1790.0, 100: 1805.0, 200: 1799.0}
+DEBUG_QPS = {1: 240.0, 10: 1130.0, 50: 1400.0, 100: 1405.0}
+FALLS = {1: (300.0, 900.0, 1370.0), 2: (310.0, 880.0, 1300.0), 3: (1390.0,)}
+
+
+def golden() -> Result:
+    trials: list[Trial] = []
+    for round_, drift in ((1, 1.0), (2, 1.04), (3, 0.98)):
+        trials += [
+            press_trial(users, qps * drift, round_=round_) for users, qps in ERROR_QPS.items()
+        ]
+        debug: dict[str, Any] = {"round_": round_, "of": DEBUG}
+        trials += [
+            press_trial(users, qps * drift, cpu=97.0, levels={"queued": 30.0}, **debug)
+            for users, qps in DEBUG_QPS.items()
+        ]
+        for number, qps in enumerate(FALLS[round_], 1):
+            failed = {"rejected": 4000} if qps < 1000 else None
+            cut = 1200 if qps < 500 else 0
+            levels = {"ongoing": 64.0, "queued": 930.0}
+            more: dict[str, Any] = {"failed": failed, "cut": cut, "cpu": 35.0, "levels": levels}
+            trials.append(press_trial(200, qps, run=number, **debug, **more))
+    return press_result(*trials)
+
+
+@pytest.mark.parametrize(
+    ("file", "about"),
+    [
+        ("press.txt", {"published": True, "exclude_connect": True}),
+        ("press-classic.txt", {"format": "classic"}),
+    ],
+)
+def test_the_form_is_the_golden_one(file: str, about: dict[str, Any]) -> None:
+    text = render(golden(), where="results/golden", **about)
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / file).read_text(encoding="utf-8")
+
+
+def flat(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+def shown(*trials: Trial, **about: Any) -> str:
+    return flat(render(press_result(*trials), **about))
+
+
+def test_a_whole_table_fits_80_columns() -> None:
+    rows = [press_trial(users, qps) for users, qps in ERROR_QPS.items()]
+    assert max(len(line) for line in render(press_result(*rows)).splitlines()) <= 80
+
+
+FLAT = [press_trial(users, qps) for users, qps in {1: 300.0, 50: 1980.0, 100: 2000.0}.items()]
+REJECTED = press_trial(200, 1800.0, failed={"rejected": 300}, levels={"queued": 48.0})
+CUT = press_trial(200, 1800.0, cut=900)
+
+
+@pytest.mark.parametrize(
+    ("trials", "words"),
+    [
+        (
+            [*FLAT, press_trial(200, 1990.0)],
+            ["no collapse up to 200 clients", "best: 2000 qps with 100 clients; knee: 50 clients"],
+        ),
+        (FLAT, ["no row has more clients than the best, so none could be seen"]),
+        (
+            [*FLAT, REJECTED],
+            [
+                "errors: 300 of 20,000 requests failed: 300 rejected with status 503",
+                "no collapse up to 200",
+            ],
+        ),
+        ([*FLAT, CUT], ["cut by time: 19,100 of 20,000 requests were completed, 900 not"]),
+        (
+            [*FLAT, press_trial(200, 1990.0, lost=3)],
+            ["19,997 completed + 0 failed + 0 cut: do not trust this row"],
+        ),
+        (
+            [*FLAT, press_trial(200, 900.0)],
+            ["collapse with 200 clients: 900.0 qps, 0.45 of the best", "it was run once"],
+        ),
+        (
+            [*FLAT, *(press_trial(200, qps, run=at) for at, qps in ((1, 900.0), (2, 910.0)))],
+            ["its 2 runs in qps: 900.0, 910.0; they agree"],
+        ),
+        (
+            [*FLAT, *(press_trial(200, qps, run=at) for at, qps in ((1, 15.0), (2, 300.0)))],
+            ["its 2 runs in qps: 15.00, 300.0; the runs disagree"],
+        ),
+        (
+            [*FLAT, press_trial(200, 800.0, failed={"rejected": 9000}, cpu=20.0)],
+            ["errors 0 -> 9000 (9,000 rejected with status 503); CPU 135 -> 30 %; "],
+        ),
+    ],
+)
+def test_what_a_table_adds_up_to_is_said(trials: list[Trial], words: list[str]) -> None:
+    text = shown(*trials)
+    for word in words:
+        assert word in text
+
+
+def test_a_row_of_counted_requests_needs_no_further_windows() -> None:
+    assert "few-windows" not in shown(*FLAT)
+
+
+def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
+    ended = [failure_of(FLAT[2], "a replica ended")]
+    text = flat(render(press_result(*FLAT, press_trial(200, 1900.0), others=ended)))
+    assert "failed: a replica ended" in text
+    assert "best: 1980 qps with 50 clients" in text
+    text = flat(render(press_result(*FLAT, others=ended)))
+    assert "not climbed to its end: no best, no knee" in text
+
+
+def test_a_setting_that_was_broken_off_says_so_beside_one_that_was_not() -> None:
+    of = [press_trial(users, 10.0 * users) for users in (1, 10, 50)]
+    short = [press_trial(users, 10.0 * users, of=DEBUG) for users in (1, 10)]
+    made = press_result(*of, *short)
+    rows = [one for one in render(made, "markdown").splitlines() if one.startswith("| DEBUG")]
+    assert rows[0].startswith("| DEBUG (not climbed to its end) | - | - |")
+    assert "DEBUG: mean of" not in render(made)
+    assert "not climbed to its end: no best, no knee" in flat(render(made))
+
+
+def test_the_client_is_named_where_it_was_the_limit() -> None:
+    bound = {"verdict": {"client_bound": True, "reasons": ["it was never idle"], "non_idle": 0.99}}
+    text = shown(*FLAT, press_trial(200, 2010.0, client=bound))
+    assert "client: the limit with 200 clients; up to 20 % of a core" in text
+    assert "client: never the limit" in shown(*FLAT)
+
+
+def test_a_gpu_is_shown_where_one_is_used() -> None:
+    on = {**PRESS_CELL, "device": "cuda"}
+    rows = [press_trial(1, 100.0, of=on, gpu=33.0), press_trial(10, 300.0, of=on, gpu=40.0)]
+    both = shown(*rows, press_trial(1, 120.0), press_trial(10, 600.0))
+    assert "GPU serves 0.50 of CPU's best requests/s in one launch" in both
+    assert "GPU serves" not in shown(*FLAT)
+
+
+def test_a_service_that_was_there_already_shows_no_inside() -> None:
+    rows = [press_trial(users, 900.0, of={}, variant="mine") for users in (1, 10)]
+    text = flat(render(press_result(*rows, suite={"urls": {"mine": "http://h/"}, "cells": []})))
+    assert "service there already: mine http://h/; what is inside it is not visible" in text
+    assert "DLRM" not in text and "num_replicas" not in text
+
+
+def test_times_without_connecting_are_shown_on_demand() -> None:
+    one = press_trial(100, 2000.0)
+    assert " 4750000 2105 " in shown(one, exclude_connect=True)
+    assert "onnected" not in shown(one)
+    assert "| 4750000 | 2105 |" in shown(one, exclude_connect=True, format="markdown")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
+    one = press_trial(10, 100.0)
+    lost = replace(failure_of(one, "no replica came"), what="deploy", key=None, row=None)
+    plan = (PlannedTrial(one.key, 1, one.variant, one.cell, one.row),)
+    bare = press_result(others=[lost])
+    planned = replace(bare, run=replace(bare.run, plan=plan))
+    for found in (bare, planned):
+        text = render(found, format)
+        assert text.endswith("\n")
+        assert format in ("classic", "csv") or "no replica came" in text
+    assert format == "classic" or "not measured" in text
+
+
+# --------------------------------------------------------------------------------- published
+
+
+@pytest.mark.parametrize(
+    ("device", "level", "best"), [("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)]
+)
+def test_the_published_table_is_that_of_the_device_and_level(
+    device: str, level: str, best: int
+) -> None:
+    rows = press_table(device, level)["rows"]
+    assert max(row["qps"] for row in rows) == pytest.approx(best, rel=0.03)
+
+
+def test_published_tables_are_never_called_measured_here() -> None:
+    text = shown(*FLAT, published=True)
+    assert "Published, not measured here, like default, CPU, ERROR: " in text
+    assert f"{reference(PRESS)['source']}; 2 x M40 GPU" in text
+    assert "100 3312.3478 556360 17973.97369" in text
+    assert "17973" not in shown(*FLAT)
+    other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
+    assert "no published table like default, GPU, INFO" in shown(other, published=True)
+
+
+# ------------------------------------------------------------------------------- other forms
+
+
+def test_json_holds_all_figures_and_every_ratio() -> None:
+    page = json.loads(render(golden(), "json", published=True))
+    error, debug = page["press"]["settings"]
+    assert (error["best_clients"], error["knee_clients"], error["collapses"]) == (100, 50, [])
+    assert [one["round"] for one in debug["rounds"]] == [1, 2, 3]
+    (collapse,) = debug["collapses"]
+    assert len(collapse["runs"]) == 7 and collapse["runs_agree"] is False
+    (found,) = page["press"]["comparisons"]
+    assert found["found"] == "distinguished"
+    assert found["ratio_of_best_by_round"]["2"] == pytest.approx(1405 / 1805)
+    assert set(found["ratio_by_clients_and_round"]) == {"1", "10", "50", "100", "200"}
+    assert page["published"] == reference(PRESS)
+    for row in (*error["rows"], *debug["rows"]):
+        assert row["asked"] == row["completed"] + sum(row["failed"].values()) + row["cut"]
+        assert row["total_time_us"] > row["total_time_without_connecting_us"]
+
+
+def test_csv_has_a_line_for_every_run_of_every_row() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(golden(), "csv"))))
+    last = [row for row in rows if row["setting"] == "DEBUG" and row["connections"] == "200"]
+    assert [(row["step_run"], row["mark"]) for row in last] == [
+        ("1", "collapse"),
+        ("2", "collapse"),
+        ("3", "this run held"),
+    ]
+    assert (last[0]["failed_rejected"], last[0]["cut"], last[0]["unaccounted"]) == (
+        "8000",
+        "2400",
+        "0",
+    )
+    assert last[2]["test_name"] == "json_1_200000_200_100"
+
+
+def test_markdown_has_a_row_for_each_setting_and_folds_the_tables() -> None:
+    before, _, after = render(golden(), "markdown", published=True).partition("<details>")
+    head, _, error, debug = [line for line in before.splitlines() if line.startswith("| ")]
+    assert "| published best qps (clients) |" in head and head.count("|") - 1 <= 9
+    assert error.startswith("| ERROR") and "| 1817 | 100 | 50 |" in error
+    assert "| 18297 (500) |" in error and debug.startswith("| DEBUG")
+    assert "DEBUG collapses with 200 clients to " in after and "runs that disagree" in after
+    assert "| clients | aveTime us | totalTime us | qps 1/s |" in after
+    assert "| knee |" in after and "| **collapse** |" in after
+    assert "DEBUG serves 0.78 of ERROR's best requests/s" in after
+    assert "| 50 clients |" in after
+
+
+# ---------------------------------------------------------------------------- other ladders
+
+
+@pytest.mark.parametrize("command", ["recsys", "sweep"])
+def test_the_other_ladders_are_whole_in_every_form(command: str) -> None:
+    rates = {10: 100.0, 20: 196.0, 40: 200.0, 80: 199.0, 160: 120.0}
+    trials = [press_trial(users, qps) for users, qps in rates.items()]
+    steps = [
+        replace(one, row=replace(one.row, requests_each=None, label=f"{users} users"))
+        for users, one in zip(rates, trials, strict=True)
+    ]
+    run = press_result(*steps, command=command)
+    text = render(run, "markdown")
+    assert "; sign: climbing latency" in text
+    row = next(line for line in text.splitlines() if line.startswith("| default, tuned, CPU"))
+    assert "| 196.0 | 20 |" in row and "| 200.0 | 40 | 1 |" in row
+    assert "collapse with 160 users: 120.0 requests/s, 0.60 of the best" in text
+    assert "sign: climbing latency" in render(run)
+    rows = list(csv.DictReader(io.StringIO(render(run, "csv"))))
+    assert [row["mark"] for row in rows] == ["", "knee", "best", "", "collapse"]
+    assert {row["ladder_end"] for row in rows} == {"the list is measured"}
+    (ladder,) = json.loads(render(run, "json"))["ladders"]
+    assert ladder["runs"] == [1] * 5 and len(ladder["signs"]) == 1
+    said = f"{command} has no published classic form: --format table shows it\n"
+    assert render(run, "classic") == said

@@ -1,0 +1,367 @@
+"""The report of a rpc run in every form, from made records.
+
+tests/golden/rpc*: two backends at two sizes, the second world of the second broken off, a third
+backend that never started. After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the
+difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
+from serve_bench.benchmarks.rpc.forms import (
+    benchmark_report,
+    form_lines,
+    printed_form,
+    published_arguments,
+)
+from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Figures, rpc_summary, use_of
+from serve_bench.cli.show import render
+from serve_bench.core.result import Failure, Result, Trial
+from serve_bench.core.usage import by_role
+from serve_bench.report import FORMATS
+from tests import places
+from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
+
+GOLDEN = places.GOLDEN
+WORLDS = [rpc_world(10), rpc_world(20)]
+AGENT = (1000.0, 1100.0, 1200.0, 2300.0)
+OBSERVER = (1500.0, 1600.0, 1700.0, 2900.0)
+
+
+def times(factor: float, values: tuple[float, ...]) -> list[float]:
+    return [factor * one for one in values]
+
+
+def pair(backend: str, factor: float, **about: Any) -> list[Trial]:
+    """Both worlds on a backend; the larger takes twice as long."""
+    return [
+        rpc_trial(
+            world, times(factor * n, AGENT), times(factor * n, OBSERVER), backend=backend, **about
+        )
+        for n, world in enumerate(WORLDS, 1)
+    ]
+
+
+def golden() -> Result:
+    suite = rpc_suite(WORLDS, ["torch", "ray", "serve"])
+    torch = pair("torch", 1.0, suite=suite)
+    ray = pair("ray", 3.0, suite=suite, cpu=(91.0, 60.0, 12.0), host=185.0)
+    ray[1] = replace(
+        ray[1], flags={"interrupted": True}, warmup=replace(ray[1].warmup, steady=False)
+    )
+    lost = failure_of(ray[1], "observer 7 (pid 4321) ended: signal 9")
+    never = Failure("launch", "serve did not start", AT, variant="serve", round=1)
+    return rpc_result(suite, *torch, *ray, others=[lost, never])
+
+
+@pytest.mark.parametrize(
+    ("file", "about"),
+    [
+        ("rpc.txt", {"published": True}),
+        ("rpc-classic.txt", {"format": "classic"}),
+        ("rpc.md", {"format": "markdown", "published": True}),
+        ("rpc.json", {"format": "json"}),
+    ],
+)
+def test_the_form_is_the_golden_one(file: str, about: dict[str, Any]) -> None:
+    text = render(golden(), where="results/golden", **about)
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / file).read_text(encoding="utf-8")
+
+
+def flat(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+def shown(result: Result, **about: Any) -> str:
+    return flat(render(result, **about))
+
+
+# -------------------------------------------------------------------------- the printed form
+
+
+def test_the_printed_form_is_the_published_one_line_for_line() -> None:
+    """Figures that would round to those of the source, in its order and with its arguments."""
+    told = reference(RPC)
+    result = rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0))
+    points = []
+    for point, example in zip(rpc_summary(result).points, told["example"], strict=True):
+        figures = {}
+        for name in NAMES:
+            key = name.removesuffix(" (seconds)").replace(" ", "_")
+            more = 0.0004 if "latency" in name else 0.9  # rounded there, cut to whole numbers
+            values = [value + more for value in example[key]]
+            shares = dict(zip(PERCENTILES, values, strict=True)) | {99: 77.0}
+            figures[name] = Figures(shares, 100, 1.0, 1.0)
+        points.append(replace(point, figures=figures))
+    arguments = published_arguments(result)
+    lines = list(form_lines(arguments, "world_size", points[:1], None))
+    assert lines == told["printed_form"]
+    both = list(form_lines(arguments, "world_size", points, None))
+    assert both[: len(lines)] == lines
+    assert both[len(lines) :] == [
+        "---------",
+        "Benchmark",
+        "world_size : 20",
+        "agent latency -- {50: 0.005, 75: 0.005, 90: 0.005, 95: 0.005}",
+        "",
+        "agent throughput -- {50: 3824, 75: 4124, 90: 4471, 95: 4697}",
+        "",
+        "observer latency -- {50: 0.006, 75: 0.006, 90: 0.006, 95: 0.007}",
+        "",
+        "observer throughput -- {50: 176, 75: 187, 90: 198, 95: 202}",
+        "",
+    ]
+
+
+def test_the_arguments_but_for_the_x_axis_are_printed() -> None:
+    worlds = [rpc_world(10, True), rpc_world(10, False)]
+    suite = rpc_suite(worlds, x_axis="batch", output_file_path=None)
+    lines = printed_form(rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds)))
+    assert lines[3:10] == [
+        "world_size : 10",
+        "master_addr : 127.0.0.1",
+        "master_port : 29501",
+        "state_size : 10-20-10",
+        "nlayers : 5",
+        "out_features : 10",
+        "output_file_path : benchmark_report.json",
+    ]
+    assert lines[10] == "x_axis_name : batch"
+    assert [line for line in lines if line.startswith("batch")] == ["batch : True", "batch : False"]
+
+
+@pytest.mark.parametrize(
+    ("backends", "said"),
+    [
+        (["torch"], []),
+        (["ray"], ["backend : ray"]),
+        (["torch", "serve"], ["backend : torch", "backend : serve"]),
+    ],
+)
+def test_a_backend_other_than_the_published_one_is_named(
+    backends: list[str], said: list[str]
+) -> None:
+    suite = rpc_suite(WORLDS, backends)
+    trials = [one for name in backends for one in pair(name, 1.0, suite=suite)]
+    lines = printed_form(rpc_result(suite, *trials))
+    assert [line for line in lines if line.startswith("backend")] == said
+    assert lines.count("x_axis_name : world_size") == len(backends)
+    assert lines.count("Benchmark") == 2 * len(backends)
+
+
+# ---------------------------------------------------------------------------------- the table
+
+
+def test_every_line_fits_80_columns_or_says_what_it_left_out() -> None:
+    assert max(len(line) for line in render(golden(), published=True).splitlines()) <= 80
+    world = rpc_world(10, state_size=(100, 20, 30, 40, 50))
+    suite = rpc_suite([world, rpc_world()], x_axis="state_size")
+    result = rpc_result(suite, rpc_trial(world, AGENT, times(40, OBSERVER), suite=suite))
+    narrow = render(result)
+    assert max(len(line) for line in narrow.splitlines()) <= 80
+    assert "left out at 80 columns: agent" in flat(narrow)
+    assert "left out" not in render(result, width=120)
+
+
+def test_the_ratios_say_what_a_hop_costs() -> None:
+    suite = rpc_suite(WORLDS, ["torch", "ray"])
+    trials = [*pair("torch", 1.0, suite=suite), *pair("ray", 3.0, suite=suite)]
+    rows = render(rpc_result(suite, *trials)).partition("Ratios between backends")[2]
+    lines = [line.split() for line in rows.splitlines() if line.split()[:1] == ["ray"]][:2]
+    assert lines[0] == ["ray", "3.00", "0.33", "3.00", "0.33", "+3.20", "0.33"]
+    assert lines[1] == ["ray", "3.00", "0.33", "3.00", "0.33", "+6.40", "0.33"]
+    assert "Ratios" not in render(rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "host", "limit"),
+    [
+        ((40.0, 30.0, 5.0), 181.0, "host CPU"),
+        ((92.0, 30.0, 5.0), 181.0, "host CPU"),
+        ((92.0, 30.0, 5.0), 130.0, "agent CPU"),
+        ((40.0, 30.0, 5.0), 130.0, None),
+        (None, 0.0, None),
+    ],
+)
+def test_a_limit_is_said_where_the_figures_support_it(
+    cpu: tuple[float, float, float] | None, host: float, limit: str | None
+) -> None:
+    one = rpc_trial(WORLDS[0], cpu=cpu, host=host)
+    assert use_of([one]).limited == limit
+    text = render(rpc_result(rpc_suite(WORLDS[:1]), one)).partition("CPU and memory")[2]
+    row = next(line for line in text.splitlines() if line.startswith("10 "))
+    assert row.partition("200 MB in 10")[2].strip() == (limit or "-")
+    assert ("30" in row.split()) is (cpu is not None)
+
+
+def test_memory_is_that_of_the_launch_that_took_most() -> None:
+    suite = rpc_suite(WORLDS[:1], launches=2)
+    trials = [
+        rpc_trial(WORLDS[0], suite=suite, round_=round_, memory_bytes=size, processes=80)
+        for round_, size in ((1, 1_620_000_000), (2, 900_000_000))
+    ]
+    assert "1.62 GB in 80" in shown(rpc_result(suite, *trials))
+    unknown = rpc_trial(WORLDS[0], memory_bytes=None)
+    assert "MB in" not in shown(rpc_result(rpc_suite(WORLDS[:1]), unknown))
+
+
+def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
+    text = render(golden())
+    assert "x failed: launch of serve: serve did not start" in text
+    small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
+    assert "serve - - - - - - - - ! not measured" in flat(small)
+    torch, _, ray = large.partition("\n  ray")
+    assert "! " not in torch
+    for said in (
+        "! broken off: 3 whole episodes kept",
+        "x failed: observer 7 (pid 4321) ended: signal 9",
+        "! unsteady-warmup: the rate had not settled after 0.5 s",
+    ):
+        assert said in flat(ray.partition("\n  serve")[0]), said
+
+
+def test_what_was_asked_and_what_ran_is_said() -> None:
+    worlds = [rpc_world(10, True), rpc_world(10, False)]
+    suite = rpc_suite(worlds, x_axis="batch", policy_ms=20.0, seconds=5.0, launches=1)
+    made = rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds))
+    text = shown(made)
+    assert "policy none; it takes 20 ms" in text
+    assert "world_size 10, batch True / False: with batch True the policy takes" in text
+    assert "episodes of a world: as many as begin within 5 s, at most 3 (were 3)" in text
+    assert "backend torch python 3.12.1, torch 2.9.0" in text
+    plain = rpc_result(rpc_suite(WORLDS), *pair("torch", 1.0))
+    assert "policy state 10-20-10 flattened, 5 linear layers, 10 actions; on cpu" in shown(plain)
+    assert shown(plain, where="results/x").endswith("records: results/x")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
+    never = Failure("launch", "torch is not there", AT, variant="torch", round=1)
+    text = render(rpc_result(rpc_suite(WORLDS), others=[never]), format)
+    assert text.endswith("\n")
+    assert "not measured" in text or "not_measured" in text
+    assert format in ("classic", "csv") or "torch is not there" in text
+
+
+# --------------------------------------------------------------------------------- published
+
+
+def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
+    text = shown(golden(), published=True)
+    source = reference(RPC)["source"]
+    assert f"Published, not measured here {source}; the hardware is not" in text
+    assert "agent throughput 4071 4374 4579 4686" in text
+    assert "4071" not in shown(golden())
+    worlds = [rpc_world(10, False)]
+    other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
+    assert "There is no example like this run" in shown(other, published=True)
+    assert "4071" not in shown(other, published=True)
+    assert "not measured here" in published_notes("rpc")[0]
+
+
+# ------------------------------------------------------------------------------- other forms
+
+
+def test_the_json_has_the_keys_of_the_source_and_ours_apart() -> None:
+    report = benchmark_report(golden(), "results/golden")
+    assert list(report) == [
+        *("master_addr", "master_port", "batch", "state_size", "nlayers", "out_features"),
+        *("output_file_path", "x_axis_name", "benchmark_results", "serve_bench"),
+    ]
+    assert report["batch"] is True and report["master_port"] == "29501"
+    first, second = report["benchmark_results"]
+    assert (first["world_size"], second["world_size"]) == (10, 20)
+    assert set(first) == {*NAMES, "world_size"}
+    assert list(first[NAMES[0]]) == ["p50", "p75", "p90", "p95"]
+    assert first[NAMES[0]]["p50"] == pytest.approx(0.0011, rel=5e-4)
+    assert second[NAMES[1]]["p50"] == pytest.approx(19 / 0.0024, rel=1e-3)
+    ours = report["serve_bench"]
+    assert list(ours["backends"]) == ["torch", "ray", "serve"] and ours["base"] == "torch"
+    assert [one["status"] for one in ours["backends"]["serve"]] == ["not measured"] * 2
+    ray = ours["backends"]["ray"][1]
+    assert ray["ratios"] is None  # a world that lost an observer enters no ratio
+    first_ray = ours["backends"]["ray"][0]
+    assert first_ray["ratios"][NAMES[2]] == pytest.approx(3.0, rel=2e-3)
+    assert ray["failed"] == ["observer 7 (pid 4321) ended: signal 9"]
+    assert ray["throughput"]["episodes"] == 3 and ray["batch_size"] == 19
+    assert ray["metrics"][NAMES[3]]["unit"] == "requests/s" and ray["metrics"][NAMES[0]]["count"]
+    assert ray["client"][0]["observer_pids"] == [*range(2, 21)]
+    assert ray["cpu_percent"]["limited_by"] == "host CPU"
+    assert len(ours["not_measured"]) == 2 and len(ours["failures"]) == 2
+    assert ours["run"]["records"] == "results/golden"
+
+
+def test_the_json_of_a_run_is_that_report_and_the_example_on_demand() -> None:
+    page = json.loads(render(golden(), "json", where="x"))
+    assert page == json.loads(json.dumps(benchmark_report(golden(), "x")))
+    assert "published" not in page["serve_bench"]
+    told = json.loads(render(golden(), "json", published=True))
+    assert told["serve_bench"]["published"] == reference(RPC)
+
+
+def test_the_csv_has_a_line_for_each_world_backend_and_metric() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(golden(), "csv"))))
+    assert len(rows) == 3 * 2 * 4
+    one = rows[9]
+    assert (one["backend"], one["x"], one["metric"], one["unit"]) == (
+        *("ray", "10", "agent throughput"),
+        "requests/s",
+    )
+    assert float(one["p50"]) == pytest.approx(9 / 0.0036, rel=1e-3)
+    assert float(one["ratio_of_p50"]) == pytest.approx(1 / 3, rel=2e-3)
+    assert (one["limited_by"], one["processes"]) == ("host CPU", "10")
+    assert {row["p50"] for row in rows if row["backend"] == "serve"} == {""}
+
+
+def test_the_markdown_is_one_table_with_its_doubts() -> None:
+    before, _, after = render(golden(), "markdown").partition("<details>")
+    rows = [line for line in before.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2 + 6
+    assert rows[0].endswith("| all observers requests/s | doubts |") and rows[0].count("|") <= 10
+    assert rows[3].startswith("| world_size 10 | ray |") and rows[3].endswith("|  |")
+    assert rows[6].endswith("| broken off; failed; unsteady-warmup |")
+    assert rows[7].startswith("| world_size 20 | serve | - |") and "| not measured |" in rows[7]
+    assert "| agent latency | agent 1/s | observer latency |" in after  # the ratios
+    assert "  - failed: observer 7 (pid 4321) ended" in after
+
+
+def test_the_perf_metrics_name_metric_and_unit() -> None:
+    content = json.loads(perf_metrics(golden()))
+    found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
+    place = (
+        "torch_batch_True_device_cpu_nlayers_5_out_features_10_state_size_10_20_10_threads_1_"
+        "world_size_10_9_observers"
+    )
+    latency = found[f"{place}_agent_latency_p50_ms"]
+    assert latency["perf_metric_type"] == "LATENCY"
+    assert latency["perf_metric_value"] == pytest.approx(1.1, rel=1e-3)
+    for name in ("throughput", "agent_throughput", "observer_throughput"):
+        rate = found[f"{place}_{name}_requests_per_s"]
+        assert rate["perf_metric_type"] == "THROUGHPUT" and rate["perf_metric_value"] > 0
+    assert f"{place}_latency_p99_ms" in found
+    assert content["broken"] == [one.key for one in golden().failures if one.what == "trial"]
+    assert len(content["broken"]) == 1 and len(found) == (4 - 1) * (3 + 2 * 2)
+
+
+def test_agent_and_observers_come_before_the_rest() -> None:
+    assert list(by_role(rpc_trial(WORLDS[0]).usage)) == ["agent", "observer", "raylet"]
+
+
+def test_a_profiled_world_is_in_no_report_of_figures() -> None:
+    plain = rpc_trial(WORLDS[0])
+    slow = replace(rpc_trial(WORLDS[0], [9000.0]), flags={"profiled": True})
+    summary = rpc_summary(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
+    assert [one.line.status for one in summary.points] == ["measured"]

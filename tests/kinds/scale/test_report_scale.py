@@ -1,0 +1,522 @@
+"""The report of a scale run in every form, from made records.
+
+tests/golden/scale*: two variants in two launches on three nodes, of which one was lost and one
+launch failed; a curve; an ensemble. After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read
+the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.checks import checks
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.published import NIGHTLY, published_notes, reference
+from serve_bench.benchmarks.scale import Workload
+from serve_bench.benchmarks.scale.figures import GRAPH_NAMES
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
+from serve_bench.benchmarks.scale.summary import scale_summary
+from serve_bench.cli.show import render
+from serve_bench.core.codec import parse, to_line
+from serve_bench.core.document import Number
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
+from serve_bench.report import FORMATS
+from tests import places
+from tests.records import AT, failure_of, launch
+from tests.scale_records import (
+    curve_trials,
+    graph_trials,
+    lost_node,
+    planned,
+    scale_node,
+    scale_result,
+    scale_suite,
+    scale_trial,
+    usage,
+)
+from tests.sheet_parts import sheet, table, texts
+
+GOLDEN = places.GOLDEN
+
+
+def golden() -> Result:
+    suite = scale_suite("single", ("default", "optimized"), replicas=(1000,), launches=2)
+    trials = []
+    for variant, factor in (("default", 1.0), ("optimized", 2.0)):
+        for round_ in (1, 2) if variant == "default" else (1,):
+            (of,) = planned(suite, variant=variant, round_=round_)
+            rate = factor * (100.0 + round_)
+            nodes = [
+                scale_node(1, [10.0, 20.0, 30.0], rate=rate, usage=usage()),
+                scale_node(2, [20.0, 40.0], rate=rate, usage=usage(60.0, 20.0, 90.0)),
+                lost_node(3) if variant == "optimized" else scale_node(3, rate=rate),
+            ]
+            heard = 2 if variant == "optimized" else 3
+            time_ms = [1000.0 * 10 / rate] * round(3 * heard * rate)
+            trials.append(
+                scale_trial(of, nodes, latencies_ms=time_ms, completed=round(3 * heard * rate))
+            )
+    never = Failure("launch", "serve did not start", AT, variant="optimized", round=2)
+    return scale_result(suite, *trials, others=[launch("default"), launch("optimized"), never])
+
+
+LAWS = {
+    "throughput": (900.0, -0.1),
+    "deploy_time": (2.0, 0.7),
+    "memory_per_replica": (70.0, 0.0),
+    "cpu_per_request": (900.0, 0.05),
+    "controller_loop": (3.0, 1.0),
+    "teardown_time": (1.0, 0.5),
+}
+
+
+def curve() -> Result:
+    suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4, 8, 16))
+    trials = curve_trials(suite, LAWS, scatter={2: 1.05, 8: 0.95})
+    return scale_result(suite, *trials, *curve_trials(suite, LAWS, variant="haproxy")[:2])
+
+
+def ensemble() -> Result:
+    suite = scale_suite("ensemble")
+    return scale_result(suite, *graph_trials(suite), others=[launch("default")])
+
+
+@pytest.mark.parametrize(
+    ("file", "result", "about"),
+    [
+        ("scale.txt", golden, {"published": True}),
+        ("scale-classic.txt", golden, {"format": "classic"}),
+        ("scale.md", golden, {"format": "markdown", "published": True}),
+        ("scale.json", golden, {"format": "json", "published": True}),
+        ("scale-curve.txt", curve, {}),
+        ("scale-ensemble.txt", ensemble, {"published": True}),
+    ],
+)
+def test_the_form_is_the_golden_one(file: str, result: Any, about: dict[str, Any]) -> None:
+    text = render(result(), where="results/golden", **about)
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("result", [golden, curve, ensemble])
+def test_records_that_were_stored_and_read_give_the_same_report(result: Any) -> None:
+    made = result()
+    records = (made.run, *made.launches, *made.trials, *made.failures)
+    read = parse(to_line(one) for one in records)
+    for format in FORMATS:
+        assert render(read, format, published=True) == render(made, format, published=True), format
+
+
+def flat(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+def shown(result: Result, **about: Any) -> str:
+    return flat(render(result, **about))
+
+
+def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
+    """One launch of one size."""
+    suite = scale_suite(workload, client=about.pop("client", "raw"))
+    (of,) = planned(suite)
+    told = [scale_node(1)] if nodes is None else nodes
+    return scale_result(suite, scale_trial(of, told, **about))
+
+
+# ----------------------------------------------------------------------------------- the text
+
+
+@pytest.mark.parametrize("result", [golden, curve, ensemble])
+def test_every_line_fits_80_columns(result: Any) -> None:
+    assert max(len(line) for line in render(result(), published=True).splitlines()) <= 80
+
+
+def test_what_is_too_wide_is_left_out_and_named() -> None:
+    nodes = [
+        scale_node(
+            at,
+            ip=f"2001:db8:85a3:8d3:1319:8a2e:370:734{at}",
+            hostname="a-worker-with-a-long-name",
+            usage=usage(),
+        )
+        for at in (1, 2)
+    ]
+    text = render(one(nodes=nodes))
+    assert "left out at 80 columns: hostname" in flat(text)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "left out" not in render(one(nodes=nodes), width=140)
+
+
+def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
+    proxies = [
+        {"node_id": "a" * 56, "node_ip": "10.1.0.1", "status": "HEALTHY", "why": None},
+        {
+            "node_id": "b" * 56,
+            "node_ip": "10.1.0.2",
+            "status": "NONE",
+            "why": "no replica runs there",
+        },
+    ]
+    was = Launch("1", VariantUsed("default"), 1, AT, proof={"proxies": proxies})
+    result = one()
+    text = flat(render(replace(result, launches=(was,))))
+    assert "node 10.1.0.2 bbbbbb: not loaded: no replica runs there" in text
+    assert "10.1.0.1 aaaaaa: not loaded" not in text
+
+
+def test_nodes_of_one_address_are_told_apart() -> None:
+    nodes = [scale_node(1, ip="10.1.0.9"), scale_node(2, ip="10.1.0.9")]
+    text = flat(render(one(nodes=nodes)))
+    assert all(f"10.1.0.9 {node['node'][:6]} " in text for node in nodes)
+
+
+def test_an_invalid_result_says_so_before_anything_else() -> None:
+    node = scale_node(1, completed=24_000, failed={"timeout": 3000})
+    result = one(nodes=[node], completed=22_000, flags={"invalid": True})
+    text = flat(render(result))
+    assert text.startswith(
+        "INVALID: 12 % of the requests failed or timed out (3,000 timed out): figures below are "
+        "of a broken run."
+    )
+    assert "x INVALID: 12 % of the requests failed" in text  # below the row
+    assert "errors:" not in text  # that it is invalid says so
+    for format in ("markdown", "classic", "json"):
+        assert "INVALID: 12 % of the requests" in render(result, format), format
+    assert ",True," in render(result, "csv")
+    assert "INVALID" in perf_metrics(result)
+
+
+def test_a_few_failures_are_a_doubt_and_no_more() -> None:
+    text = shown(one(failed={"timeout": 2}, completed=300))
+    assert "INVALID" not in text
+    assert "! errors: 2 of 302 requests failed: 2 timed out" in text
+
+
+def test_of_several_sizes_it_is_said_which_is_invalid() -> None:
+    text = shown(golden())
+    assert "INVALID, optimized, 1,000 replicas, launch 1: 4.5 % of the requests failed" in text
+    assert text.count("INVALID") == 2  # and below that size
+    assert "x launch 1: INVALID: 4.5 % of the requests failed" in text
+    nothing = one(completed=0, failed={"timeout": 7}, latencies_ms=[], windows=(0.0,))
+    assert "INVALID: no request was completed (7 timed out)" in shown(nothing)
+
+
+def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> None:
+    text = render(golden())
+    assert "\n    x lost: no word for 5 s\n" in text
+    assert (
+        "x launch 1: lost: node 10.1.0.3 (host3): no word for 5 s; last heard 5.2 s before it was "
+        "given up: 47 completed, 0 failed; 57 requests counted as failed"
+    ) in flat(text)
+    unheard = lost_node(2, "never came up", last_heard=None, failed={})
+    assert "lost: node 10.1.0.2 (host2): never came up; never heard" in shown(
+        one(nodes=[scale_node(1), unheard])
+    )
+
+
+def test_little_is_not_held_against_the_connections_of_a_lost_node() -> None:
+    """Two nodes of 10 connections at 100 requests/s and 100 ms keep 20 requests in flight."""
+
+    def codes(nodes: list[dict[str, Any]], **about: Any) -> list[str]:
+        return [warning.code for warning in checks(one(nodes=nodes, **about))]
+
+    nodes = [scale_node(1), scale_node(2)]
+    about = {"completed": 600, "latencies_ms": [100.0] * 600}
+    assert "littles-law" not in codes(nodes, **about)
+    assert "littles-law" not in codes([*nodes, lost_node(3)], **about)
+    assert "littles-law" in codes([*nodes, scale_node(3, rate=0.0)], **about)
+    assert codes([lost_node(1), lost_node(2)], windows=(50.0,) * 3) == ["errors"]
+
+
+def test_wrk_is_not_asked_for_windows() -> None:
+    node = scale_node(1, client="wrk")
+    result = one(nodes=[node], client="wrk", windows=(100.0,), latencies_ms=[], completed=300)
+    assert not checks(result)
+    text = shown(result)
+    assert "cluster_P50_latency_ms ms -" in text
+    assert "cluster_max_P50_latency_ms ms 10.00" in text
+    assert any("wrk tells no histogram" in text for text in texts(sheet(result)))
+    plain = one(windows=(100.0,), latencies_ms=[100.0] * 300, completed=300)
+    assert "few-windows" in [warning.code for warning in checks(replace_window(plain))]
+
+
+def replace_window(result: Result) -> Result:
+    """A single window of 3 s, as Little's law has it."""
+    return replace(result, trials=tuple(replace(one, window_s=3.0) for one in result.trials))
+
+
+def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
+    """A tenth of the requests of the only node was given up after 30 s."""
+    ns = {"mean": 3e9, "max": 3e10, "p50": 1e8, "p75": 1e8, "p90": 1e8, "p99": 3e10}
+    node = scale_node(1, latency_ns=ns, latency_lower_bounds=["mean", "max", "p99"])
+    sound = one(nodes=[node], completed=270, failed={"timeout": 30})
+    given_up = Histogram.of([30_000_000_000] * 30)
+    metrics = {"censored": Metric("ns", "lower", histogram=given_up.encode())}
+    (trial,) = sound.trials
+    result = replace(sound, trials=(replace(trial, metrics={**trial.metrics, **metrics}),))
+    open_ = {
+        *("per_thread_latency_avg_ms", "per_thread_latency_max_ms"),
+        *("cluster_max_P99_latency_ms", "cluster_P99_latency_ms"),
+    }
+    (size,) = json.loads(render(result, "json"))["variants"][0]["sizes"]
+    assert {name for name, told in size["metrics"].items() if told["lower_bound"]} == open_
+    rows = list(csv.DictReader(io.StringIO(render(result, "csv"))))
+    marked = {row["metric"] for row in rows if row["lower_bound"] == "True"}
+    assert open_ <= marked and not marked & {"cluster_P50_latency_ms", "cluster_requests_per_s"}
+    text = shown(result)
+    assert all(f"{name} ms > " in text for name in open_)
+    assert "cluster_P50_latency_ms ms > " not in text
+    content = json.loads(perf_metrics(result))
+    assert set(content["lower_bounds"]) == open_
+
+
+def test_the_published_figures_stand_beside_with_their_hardware() -> None:
+    text = shown(golden(), published=True)
+    assert "published (not measured here): Ray Serve performance tuning page" in text
+    assert "hardware head and 32 workers, each AWS m5.8xlarge" in text
+    told = reference(NIGHTLY)["single_deployment"]
+    for line in render(golden(), published=True).splitlines():
+        name = line.split(" ")[0]
+        if name in NODE_NAMES:
+            assert line.endswith(f" {told[name]:,}")
+    assert "10,954,456" not in shown(golden())
+
+
+def test_that_all_of_the_published_multi_run_timed_out_is_shown() -> None:
+    text = shown(one("multi"), published=True)
+    assert "published multi_deployment: every request of the published run timed out" in text
+    assert "cluster_total_timeout_requests requests 0 6,964.0" in text
+
+
+@pytest.mark.parametrize("workload", ["chain", "curve"])
+def test_for_chain_and_curve_nothing_is_published_and_that_is_said(workload: Workload) -> None:
+    suite = scale_suite(workload, replicas=(1,))
+    trials = graph_trials(suite) if workload == "chain" else curve_trials(suite, LAWS)
+    result = scale_result(suite, *trials)
+    assert f"published: nothing for {workload}" in shown(result, published=True)
+    assert json.loads(render(result, "json", published=True))["published"] is None
+    assert "nothing" not in shown(result)
+
+
+def test_published_notes_of_the_command_are_those_of_its_workloads() -> None:
+    notes = " ".join(published_notes("scale"))
+    assert all(name in notes for name in ("single_deployment", "multi_deployment", "ensemble"))
+
+
+def test_what_was_not_measured_and_what_failed_is_said() -> None:
+    text = shown(golden())
+    assert "x failed: launch of optimized: serve did not start" in text
+    assert "! 1 of 2 launches not measured" in text
+    suite = scale_suite("single", launches=2)
+    (of,) = planned(suite, round_=1)
+    trials = [scale_trial(of, [scale_node(1)])]
+    struck = failure_of(trials[0], "the actor ended: signal 9")
+    away = Failure("cluster", "the head went away", AT)
+    text = shown(scale_result(suite, *trials, others=[struck, away]))
+    assert "x failed: the actor ended: signal 9" in text
+    assert "failed: cluster: the head went away" in text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("workload", ["single", "ensemble", "curve"])
+def test_a_run_of_which_nothing_was_measured_still_says_so(format: str, workload: Workload) -> None:
+    never = Failure("launch", "the port is taken", AT, variant="default", round=1)
+    text = render(scale_result(scale_suite(workload), others=[never]), format)
+    assert text.endswith("\n")
+    said = "not measured" in text or "not_measured" in text
+    assert said or (format == "classic" and "no published classic form" in text)
+    assert format in ("classic", "csv") or "the port is taken" in text
+
+
+def test_cpu_is_told_by_node_and_the_limit_only_where_one_machine_bore_all() -> None:
+    text = render(golden(), width=120)
+    assert "10.1.0.1 host1 10 300 101.0 20.0 30.0 0 80 45 10.1.0.2 host2" in flat(text)
+    assert "limited by" not in text
+    both = [scale_node(1), scale_node(2)]
+    here = shown(one(nodes=both, usage=usage(proxy=99.0, host=120.0)))  # all are on one machine
+    assert "default 99 45 30 6 4 120 of 200 CPU" in here
+    assert "limited by" not in here
+    assert " proxy replicas" not in here.partition("node hostname")[2].partition("10.1")[0]
+    alone = one(nodes=[scale_node(1, usage=usage(proxy=99.0, host=120.0))])
+    assert "default, 4 replicas, limited by: proxy CPU 99 % of a core" in shown(alone)
+    (row,) = table(sheet(alone), "CPU by process").rows
+    assert str(row.cells[-1]).startswith("proxy CPU 99 % of a core")
+    assert [cell.value for cell in row.cells[1:7] if isinstance(cell, Number)] == [
+        *(99.0, 45.0, 30.0, 6.0, 4.0, 120.0)
+    ]
+
+
+def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
+    suite = scale_suite("chain")
+    trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
+    (size,) = scale_summary(scale_result(suite, *trials)).sizes
+    assert [one.row for one in size.limits] == ["HTTP, throughput", "HTTP, latency"]
+
+
+def test_no_sample_no_share() -> None:
+    assert use_of([]) is None and use_of([{}]) is None
+    use = use_of([usage(), usage(proxy=60.0)])
+    assert use is not None and (use.proxy, use.replicas, use.busiest) == (70.0, 45.0, 30.0)
+
+
+def test_a_client_that_was_the_limit_on_a_node_is_named() -> None:
+    nodes = [scale_node(1), scale_node(2, client_bound=True)]
+    assert "! client-bound: the client was the limit on node 10.1.0.2" in shown(one(nodes=nodes))
+    assert "client-bound" not in shown(one())
+
+
+def test_sequential_requests_of_a_graph_raise_no_false_doubt() -> None:
+    """80 of them are too few for p99, which is not shown; in a row of them no windows are due."""
+    assert {one.code for one in checks(ensemble()) if one.key} == {"few-samples"}
+    assert "! " not in render(ensemble())
+    assert "p99" not in render(ensemble()).partition("Every row")[2]
+
+
+def test_an_attached_cluster_and_several_raylets_are_named() -> None:
+    attached = scale_suite(address="10.0.0.1:6379")
+    assert "cluster the one at 10.0.0.1:6379, left as it was" in shown(scale_result(attached))
+    several = scale_suite(nodes=3)
+    assert "cluster started for each launch, 3 raylets on one machine" in shown(
+        scale_result(several)
+    )
+
+
+# ---------------------------------------------------------------------------------- the curve
+
+
+def test_the_curve_tells_how_each_quantity_grows() -> None:
+    text = render(curve())
+    lines = text.partition("Growth over")[2].splitlines()
+    rows = [line.strip() for line in lines if " to " in line and "±" in line]
+    assert [line.split("  ")[0] for line in rows][:3] == [
+        *("throughput", "latency p50", "latency p99")
+    ]
+    (deploy,) = [line for line in rows if line.startswith("deploy time")]
+    assert flat(deploy) == "deploy time 0.69 ± 0.02 0.63 to 0.74 5 grows more slowly than n"
+    # Two sizes of the second variant are no line.
+    assert "deploy time - - 2 too few sizes above 0, 3 are needed" in flat(text)
+    assert "4 - - - - - - - - ! not measured" in flat(text)
+
+
+def test_the_curve_has_no_classic_form() -> None:
+    assert "scale curve has no published classic form" in render(curve(), "classic")
+
+
+# -------------------------------------------------------------------------------- other forms
+
+
+def test_the_classic_form_is_the_published_object() -> None:
+    found = json.loads(render(one(), "classic"))
+    assert tuple(found) == NODE_NAMES
+    assert found["per_node_avg_tps"] == 100.0
+    assert tuple(json.loads(render(ensemble(), "classic"))) == GRAPH_NAMES
+    partly = json.loads(render(golden(), "classic"))
+    assert partly["per_node_avg_tps"] == pytest.approx(101.5)  # of the first variant
+    assert "invalid" not in partly and len(partly["not_measured"]) == 1
+
+
+def test_perf_metrics_bear_exactly_the_published_names() -> None:
+    told = json.loads(perf_metrics(one()))
+    found = {metric["perf_metric_name"]: metric for metric in told["perf_metrics"]}
+    assert tuple(found)[:13] == NODE_NAMES
+    assert found["per_thread_latency_avg_ms"] == {
+        "perf_metric_name": "per_thread_latency_avg_ms",
+        "perf_metric_value": 10.0,
+        "perf_metric_type": "LATENCY",
+    }
+    assert found["cluster_total_thoughput"]["perf_metric_type"] == "THROUGHPUT"
+    assert found["per_node_avg_tps"]["perf_metric_type"] == "THROUGHPUT"
+    assert told["not_told"] == told["not_measured"] == told["invalid"] == []
+
+
+def test_perf_metrics_of_later_variants_have_them_before_the_name() -> None:
+    told = json.loads(perf_metrics(golden()))
+    found = {one["perf_metric_name"]: one["perf_metric_value"] for one in told["perf_metrics"]}
+    assert found["per_node_avg_tps"] == pytest.approx(101.5)  # over its launches
+    assert found["optimized_per_node_avg_tps"] == pytest.approx(202.0)
+    assert len(found) == 2 * 19
+    assert told["not_measured"] == list(scale_summary(golden()).not_measured)
+    assert "INVALID" in told["invalid"][0]
+
+
+def test_perf_metrics_hold_no_value_that_was_not_told() -> None:
+    node = scale_node(1, client="wrk")
+    told = json.loads(
+        perf_metrics(one(nodes=[node], client="wrk", windows=(100.0,), latencies_ms=[]))
+    )
+    assert told["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
+    assert all(one["perf_metric_value"] is not None for one in told["perf_metrics"])
+
+
+def test_perf_metrics_of_a_curve_name_the_replicas() -> None:
+    told = json.loads(perf_metrics(curve()))["perf_metrics"]
+    found = {one["perf_metric_name"]: one for one in told}
+    assert len(found) == len(told) == (5 + 2) * 8
+    assert found["replicas_16_teardown_time_s"]["perf_metric_value"] == pytest.approx(4.0)
+    assert found["replicas_16_teardown_time_s"]["perf_metric_type"] == "LATENCY"
+    assert found["haproxy_replicas_1_cluster_requests_per_s"]["perf_metric_type"] == "THROUGHPUT"
+
+
+def test_the_json_has_metrics_nodes_percentiles_and_growth() -> None:
+    page = json.loads(render(golden(), "json", where="x"))
+    first = page["variants"][0]["sizes"][0]
+    assert first["metrics"]["per_node_avg_tps"] == {
+        "unit": "requests/s",
+        "type": "THROUGHPUT",
+        "mean": pytest.approx(101.5),
+        "std": pytest.approx(0.5**0.5),
+        "count": 2,
+        "lower_bound": False,
+        "launches": [101.0, 102.0],
+    }
+    assert [node["launch"] for node in first["nodes"]] == [1, 1, 1, 2, 2, 2]
+    assert first["nodes"][1]["latency_ms"]["p99"] == pytest.approx(40.0, rel=5e-4)
+    lost = page["variants"][1]["sizes"][0]["nodes"][2]
+    assert (lost["lost"], lost["last_completed"], lost["rate"]) == ("no word for 5 s", 47, None)
+    assert first["rows"][0]["latency"]["p50"] > 0 and first["rows"][0]["connections"] == [30, 30]
+    assert page["run"]["records"] == "x" and "published" not in page
+    grown = json.loads(render(curve(), "json"))["variants"][0]["growth"]
+    assert grown["controller_loop"]["fit"]["exponent"] == pytest.approx(0.98, abs=0.02)
+    assert len(grown["deploy_time"]["points"]) == 5
+
+
+def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(golden(), "csv", published=True))))
+    own = [one for one in rows if one["metric"] == "per_node_avg_tps"]
+    assert [(one["variant"], one["launch"], one["value"]) for one in own] == [
+        *(("default", "", "101.5"), ("default", "1", "101.0"), ("default", "2", "102.0")),
+        *(("optimized", "", "202.0"), ("optimized", "1", "202.0"), ("optimized", "2", "")),
+    ]
+    assert (own[0]["count"], own[0]["published"], own[0]["unit"]) == ("2", "553.17", "requests/s")
+    lost = [one for one in rows if one["lost"]]
+    assert {(one["metric"], one["value"]) for one in lost} == {
+        *(("requests", ""), ("requests_per_s", ""), ("failed_node", "57"))
+    }
+    of_curve = list(csv.DictReader(io.StringIO(render(curve(), "csv"))))
+    loops = [one["value"] for one in of_curve if one["metric"] == "controller_loop"]
+    assert [float(one) for one in loops] == pytest.approx([3, 6.3, 12, 22.8, 48, 3, 6])
+
+
+def test_the_markdown_is_a_table_of_sizes_with_the_metrics_folded() -> None:
+    before, _, after = render(golden(), "markdown", published=True).partition("<details>")
+    rows = [line for line in before.splitlines() if line.startswith("| ")]
+    assert rows[0].startswith("| variant | replicas | throughput requests/s | ratio to default |")
+    codes = "INVALID (launch 1); 1 of 2 launches not measured; lost (launch 1)"
+    assert rows[3].endswith(f"| {codes} |")
+    assert "| metric | unit | default | optimized | published elsewhere |" in after
+    assert "| per_node_avg_tps | requests/s | 101.5 ± 0.7 | 202.0 | 553.17 |" in after
+    assert "  - lost: no word for 5 s" in after
+    assert "- failed: launch of optimized: serve did not start" in after
+    of_curve = render(curve(), "markdown")
+    assert "| variant haproxy | controller loop |" in of_curve
+    assert of_curve.splitlines()[4].startswith("| row | replicas | throughput requests/s |")

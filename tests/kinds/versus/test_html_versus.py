@@ -1,0 +1,271 @@
+"""The page of a comparison: its figures are those of the JSON, its charts those of its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.comparing import of_versus
+from serve_bench.benchmarks.versus.document import comparison_document
+from serve_bench.cli.show import render_comparing
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Chart,
+    Document,
+    Folded,
+    Number,
+    Prose,
+    Row,
+    Section,
+)
+from serve_bench.core.document import Table as Shown
+from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
+from tests.kinds.versus.test_report_versus import aa, stored, versus
+from tests.records import ROWS
+from tests.sheet_parts import as_lines, versus_document
+from tests.versus_records import rates, versus_result
+
+
+def section(sheet: Document, name: str) -> Section:
+    return next(one for one in sheet.sections if one.name == name)
+
+
+def names(sheet: Document) -> list[str]:
+    return [one.name for one in sheet.sections]
+
+
+def blocks(every: Sequence[Block]) -> Iterator[Block]:
+    for one in every:
+        yield one
+        if isinstance(one, Folded):
+            yield from blocks(one.blocks)
+
+
+def tables(sheet: Document, name: str) -> list[Shown]:
+    return [one for one in blocks(section(sheet, name).blocks) if isinstance(one, Shown)]
+
+
+def charts(sheet: Document, name: str) -> list[Chart]:
+    return [one for one in section(sheet, name).blocks if isinstance(one, Chart)]
+
+
+def values(row: Row) -> list[float | None]:
+    return [one.value for one in row.cells if isinstance(one, Number)]
+
+
+def known(result: Result) -> Any:
+    return json.loads(render_comparing(of_versus(result), "json"))
+
+
+def drawn(chart: Chart) -> list[dict[str, Any]]:
+    return list(vega(chart)["data"]["values"])
+
+
+SHEETS = {
+    "versus": lambda: (versus_document(versus(), "results/x"), known(versus())),
+    "aa": lambda: (versus_document(aa(), None), known(aa())),
+    "compare": lambda: (
+        comparison_document(stored(), ("results/a", "results/b")),
+        json.loads(render_comparing(stored(), "json")),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_figures_of_the_verdicts_are_those_of_the_json(kind: str) -> None:
+    sheet, told = SHEETS[kind]()
+    (table,) = tables(sheet, "results")
+    lines = [line for row in told["rows"] for line in row["metrics"].values()]
+    assert len(table.rows) == len(lines) > 0
+    for row, line in zip(table.rows, lines, strict=True):
+        interval = line["interval"] or {"low": None, "high": None}
+        assert values(row) == [
+            *(line["a"], line["b"], line["ratio"], interval["low"], interval["high"])
+        ]
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_figures_of_single_rounds_are_those_of_the_json(kind: str) -> None:
+    sheet, told = SHEETS[kind]()
+    (table,) = tables(sheet, "rounds")
+    expected: list[list[float | None]] = []
+    for row in told["rows"]:
+        line = row["metrics"]["throughput"]
+        a, b = line["a_by_round"], line["b_by_round"]
+        for at in sorted({*a, *b}, key=int):
+            expected.append([a.get(at), b.get(at), *([b[at] / a[at]] if kind != "compare" else [])])
+    assert [values(row) for row in table.rows] == expected
+
+
+def test_figures_of_slices_are_those_of_the_json() -> None:
+    sheet, told = SHEETS["versus"]()
+    (table,) = tables(sheet, "slices")
+    for row, line in zip(table.rows, told["rows"], strict=True):
+        of, effects = line["slicing"], line["slices_to_steady"]
+        assert values(row) == [
+            *(of["slice_s"], of["slices"], *of["drain_s"], of["connections"]),
+            *(one["ratio"] for one in effects),
+        ]
+
+
+@pytest.mark.parametrize("kind", SHEETS)
+def test_all_intervals_stand_on_one_axis(kind: str) -> None:
+    sheet, told = SHEETS[kind]()
+    (chart,) = charts(sheet, "ratios")
+    lines = [line for row in told["rows"] for line in row["metrics"].values() if line["interval"]]
+    expected = [
+        (line["ratio"], line["interval"]["low"], line["interval"]["high"], line["verdict"])
+        for line in lines
+    ]
+    assert [
+        (one["ratio"], one["low"], one["high"], one["word"]) for one in drawn(chart)
+    ] == expected
+    for line in lines:
+        assert line["verdict"] in chart.words
+
+
+def test_single_rounds_are_drawn_as_they_lie() -> None:
+    sheet = versus_document(versus_result({ROWS[2]: rates(500.0, 450.0, rounds=4)}), None)
+    (chart,) = charts(sheet, "rounds")
+    told = known(versus_result({ROWS[2]: rates(500.0, 450.0, rounds=4)}))
+    line = told["rows"][0]["metrics"]["throughput"]
+    expected = [line["b_by_round"][at] / line["a_by_round"][at] for at in "1234"]
+    assert [one["value"] for one in drawn(chart)] == pytest.approx(expected)
+    band = vega(chart)["layer"][0]["data"]["values"]
+    assert band == [{"low": 0.95, "high": 1.05, "one": 1}]
+
+
+def test_rates_of_both_sides_are_drawn_with_intervals_from_three_launches_on() -> None:
+    sheet, told = SHEETS["versus"]()
+    (chart,) = charts(sheet, "throughput")
+    sides = [
+        (
+            row["row"],
+            f"{letter.upper()} {told[letter]['name']}",
+            row["metrics"]["throughput"][letter],
+        )
+        for row in told["rows"]
+        for letter in "ab"
+    ]
+    found = [(one["label"], one["group"], one["value"]) for one in drawn(chart)]
+    assert [one[:2] for one in found] == [one[:2] for one in sides]
+    assert [one[2] for one in found] == pytest.approx([one[2] for one in sides])
+    assert all(one["low"] <= one["value"] <= one["high"] for one in drawn(chart))
+    two = versus_document(versus_result({ROWS[2]: rates(500.0, 450.0, rounds=2)}), None)
+    assert all(one["low"] is None for one in drawn(charts(two, "throughput")[0]))
+
+
+def test_what_is_found_is_said_first_and_doubted_at_once() -> None:
+    sheet, told = SHEETS["versus"]()
+    assert as_lines(sheet.findings)[0] == f"{told['headline']}; 1 failure, see below."
+    assert len(sheet.findings) in (2, 3)
+    assert as_lines(sheet.findings)[1].startswith(
+        "Outside of the gate: p50 0.102 to 1.116 x (improved in 1"
+    )
+    assert sheet.title == "optimized against default"
+    (table,) = tables(sheet, "results")
+    doubted = [text for row in table.rows for text in as_lines(row.doubts)]
+    assert any(text.startswith("B: errors: in 6 of 6 rounds") for text in doubted)
+    assert any(text.startswith("B: client-bound: in 6 of 6 rounds") for text in doubted)
+    said = [one for one in section(sheet, "results").blocks if isinstance(one, Prose)]
+    assert said[0].paragraphs == ("failed: optimized, round 3, trial: no answer within 5 s",)
+
+
+def test_verdicts_have_a_word_beside_their_colour() -> None:
+    (table,) = tables(SHEETS["versus"]()[0], "results")
+    words = {(one.text, one.tone) for row in table.rows if (one := row.cells[-1])}  # type: ignore[union-attr]
+    assert words == {("improved", "good"), ("regressed", "bad"), ("same", "plain")}
+
+
+def test_an_a_a_run_is_a_noise_floor() -> None:
+    sheet, _ = SHEETS["aa"]()
+    (table,) = tables(sheet, "noise")
+    assert [one.cells[0] for one in table.rows] == ["throughput", "p50", "p99", "CPU a request"]
+    told = known(aa())["rows"][0]["metrics"]["throughput"]["interval"]
+    floor = max(1 - told["low"], told["high"] - 1)
+    assert values(table.rows[0]) == [pytest.approx(floor)]
+    assert as_lines(sheet.findings)[-1].startswith("Noise floor: throughput 2.4 %")
+
+
+def test_a_floor_that_was_given_is_shown_with_what_it_raises() -> None:
+    sheet, told = SHEETS["compare"]()
+    (table,) = tables(sheet, "noise")
+    assert [one for row in table.rows for one in values(row)] == list(
+        told["noise"]["floors"].values()
+    )
+
+
+def test_what_would_settle_it_is_told() -> None:
+    sheet, told = SHEETS["compare"]()
+    (table,) = tables(sheet, "settle")
+    needed = [[one["rounds_needed"]] for one in told["rows"][0]["metrics"].values()]
+    assert [values(row) for row in table.rows] == needed
+    assert "about 5 launches a side would settle it" in as_lines(sheet.findings)[0]
+    assert "settle" not in names(SHEETS["versus"]()[0])
+
+
+def test_of_too_few_rounds_no_more_is_said_than_how_many_a_verdict_takes() -> None:
+    few = {row: rates(500.0, 450.0, rounds=2) for row in ROWS[:2]}
+    sheet = versus_document(versus_result(few), None)
+    (table,) = tables(sheet, "settle")
+    assert {text_of(row.cells[-1]) for row in table.rows} == {"3 or more"}
+    assert not any("would settle" in one for one in as_lines(sheet.findings))
+
+
+def text_of(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def test_what_both_hosts_share_is_said_once() -> None:
+    sheet, _ = SHEETS["compare"]()
+    names_ = [name for name, _ in sheet.machine.pairs]
+    bare = {name.removeprefix("A: ").removeprefix("B: ") for name in names_}
+    pairs = dict(sheet.machine.pairs)
+    for name in bare:
+        assert (name in pairs) != (f"A: {name}" in pairs or f"B: {name}" in pairs)
+        assert pairs.get(f"A: {name}") != pairs.get(f"B: {name}") or name in pairs
+
+
+def test_it_says_who_is_which_and_proves_it() -> None:
+    sheet, _ = SHEETS["versus"]()
+    first, second = tables(sheet, "proof")
+    assert (first.caption[:2], second.caption[:2]) == ("A:", "B:")
+    assert "HTTP by ray::ProxyActor" in str(first.rows) and "haproxy" not in str(first.rows)
+    assert "HTTP by haproxy" in str(second.rows)
+
+
+def test_two_stored_runs_say_what_is_not_compared_and_whose_is_what() -> None:
+    sheet, _ = SHEETS["compare"]()
+    said = " ".join(
+        text
+        for one in section(sheet, "results").blocks
+        if isinstance(one, Prose)
+        for text in one.paragraphs
+    )
+    assert "100 connections (raw) of bs1-mcq10000-rep8: in A alone" in said
+    assert ("A: command", "serve-bench micro --launches 3") in sheet.run.pairs
+    assert sheet.where == "results/a and results/b"
+    assert "slices" not in names(sheet)
+
+
+def test_the_method_names_its_formulas_and_what_was_executed() -> None:
+    sheet, _ = SHEETS["versus"]()
+    method = [one for one in blocks(section(sheet, "method").blocks)]
+    for known_word in ("Holm 1979", "Student 1908"):
+        assert known_word in str(method)
+    assert "slices of 50 ms a side in turn" in str(section(sheet, "how"))
+    assert any(isinstance(one, Shown) and one.caption == "Declared and executed" for one in method)
+    unpaired = section(SHEETS["compare"]()[0], "method")
+    assert "Welch 1947" in str(unpaired) and "Student 1908" not in str(unpaired)
+
+
+def test_a_run_of_which_nothing_was_measured_has_a_page() -> None:
+    empty = versus_result({ROWS[2]: rates(500.0, 450.0, rounds=2)})
+    empty = Result(empty.run, launches=empty.launches)
+    sheet = versus_document(empty, None)
+    assert "ratios" not in names(sheet) and "inconclusive" in as_lines(sheet.findings)[0]

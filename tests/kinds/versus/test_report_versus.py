@@ -1,0 +1,298 @@
+"""The reports of a comparison, against golden files made of easy numbers.
+
+tests/golden/versus*: three rows in six rounds: improved tenfold, the same with a doubt, regressed;
+an A/A run; two stored runs of three launches, of which each has a row of its own.
+After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
+from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.cli.show import render, render_comparing
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Failure, Result, result_of
+from serve_bench.report import COMPARED, FORMATS
+from tests import places
+from tests.records import AT, ROWS, cell
+from tests.versus_records import (
+    micro_result,
+    one_launch,
+    planned,
+    rates,
+    sliced,
+    versus_result,
+    versus_run,
+)
+
+GOLDEN = places.GOLDEN
+
+THREE = {
+    ROWS[0]: rates(325.0, 3188.0),
+    ROWS[1]: rates(452.0, 440.0),
+    ROWS[2]: rates(580.0, 520.0),
+}
+BOUND = {"client_bound": True, "reasons": ["never idle: 0.93"]}
+
+
+def versus() -> Result:
+    failure = Failure("trial", "no answer within 5 s", AT, variant="optimized", round=3)
+    return versus_result(
+        THREE,
+        a={"steady": 1.02},
+        b={"steady": 1.1, "failed": 3, "verdict": BOUND, "asked": 128},
+        others=[failure],
+        gave_up=["6 rounds instead of 8"],
+    )
+
+
+def aa() -> Result:
+    return versus_result(
+        {ROWS[2]: rates(580.0, 580.0, wobble=3.0)}, labels=("default (A)", "default (B)")
+    )
+
+
+def stored() -> Comparing:
+    before = micro_result({ROWS[0]: [320, 330, 325], ROWS[2]: [580, 590, 570]})
+    after = micro_result(
+        {ROWS[0]: [290, 305, 280], ROWS[1]: [450, 455, 460]}, "after", variants=("optimized",)
+    )
+    return of_runs(before, after, noise=of_versus(aa()))
+
+
+def shown(name: str) -> str:
+    kind, _, suffix = name.partition(".")
+    format = {"txt": "table", "md": "markdown"}.get(suffix, suffix)
+    if kind == "compare":
+        return render_comparing(stored(), format, ("results/before", "results/after"))
+    return render({"versus": versus, "versus-aa": aa}[kind](), format, where="results/golden")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [f"versus.{suffix}" for suffix in ("txt", "md", "csv", "json")]
+    + ["versus-aa.txt", "compare.txt", "compare.md"],
+)
+def test_the_form_is_the_golden_one(file: str) -> None:
+    text = shown(file)
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    words, numbers = apart(text)
+    known_words, known_numbers = apart((GOLDEN / file).read_text(encoding="utf-8"))
+    assert words == known_words
+    assert numbers == pytest.approx(known_numbers, rel=1e-9, abs=1e-15)
+
+
+def apart(text: str) -> tuple[list[str], list[float]]:
+    """What is no long number, and the numbers: their last digits are those of the machine."""
+    number = r"-?\d+\.\d{7,}(?:e-?\d+)?|-?\d+(?:\.\d+)?e-\d+|\b\d+\.0\b"
+    return re.split(number, text), [float(one) for one in re.findall(number, text)]
+
+
+def test_classic_has_no_such_form_and_says_so() -> None:
+    assert render(versus(), "classic") == (
+        "versus has no published classic form: --format table shows it\n"
+    )
+    assert set(COMPARED) == set(FORMATS) - {"classic"}
+    with pytest.raises(BadInput, match="'classic' is not allowed; it takes table, json, csv, mark"):
+        render_comparing(stored(), "classic")
+
+
+def test_the_first_line_says_the_verdict() -> None:
+    text = render(versus_result())
+    assert " ".join(text.splitlines()[:2]).replace("   ", " ") == (
+        "optimized against default: improved, throughput 11.8 x (95 %: 11.7 to 11.9), 6 rounds."
+    )
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_text_fits(width: int) -> None:
+    cells = [cell(1, 10000, 8), cell(100, 10000, 8)]
+    records = versus_run(rows=ROWS, cells=cells)
+    several = result_of([records, *(sliced(at, 500.0 + at.round) for at in records.plan)])
+    for result in (versus(), aa(), several):
+        text = render(result, width=width, where="results/golden")
+        assert max(map(len, text.splitlines())) <= width + (width < 80) * 10
+    assert max(map(len, shown("compare.txt").splitlines())) <= 80
+
+
+def test_no_form_leaves_out_what_doubts_or_failed() -> None:
+    for format in COMPARED:
+        text = " ".join(render(versus(), format).split())
+        for known in ("client-bound", "errors", "regressed", "improved", "same"):
+            assert known in text, (format, known)
+        if format != "csv":  # a line for each figure, and no place for what has none
+            assert "no answer within 5 s" in text
+
+
+def test_doubts_stand_under_the_row_they_doubt() -> None:
+    result = versus_result(
+        {ROWS[1]: rates(452.0, 452.0), ROWS[2]: rates(580.0, 580.0)}, b={"asked": 100}
+    )
+    trials = tuple(
+        replace(one, client={**one.client, "verdict": BOUND}) if one.row == ROWS[1] else one
+        for one in result.trials
+    )
+    lines = render(replace(result, trials=trials)).splitlines()
+    at = next(
+        at for at, line in enumerate(lines) if "A and B: client-bound: in 6 of 6 rounds" in line
+    )
+    assert lines[at - 5].startswith("8 clients (aiohttp)")
+    assert "a difference would not show" in " ".join(" ".join(lines[at:]).split())
+    tail = lines[[line.startswith("100 connections (raw)") for line in lines].index(True) :]
+    assert not any("client-bound" in line for line in tail)
+
+
+def test_markdown_is_one_verdict_and_one_table_with_the_rest_folded() -> None:
+    lines = render(versus(), "markdown").splitlines()
+    assert lines[0].startswith("**optimized against default: regressed in 1 of 3 rows")
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 2 + 3 * 4
+    folded = lines.index("<details><summary>How, and what doubts it</summary>")
+    assert lines[-1] == "</details>"
+    assert not any(line.startswith("- ") for line in lines[:folded])
+    assert "| **regressed** | errors (B); client-bound (B) |" in render(versus(), "markdown")
+
+
+def test_csv_has_a_line_for_every_metric_and_what_one_side_alone_has() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(versus(), "csv"))))
+    assert [row["metric"] for row in rows] == ["throughput", "p50", "p99", "cpu"] * 3
+    assert {row["run_a"] for row in rows} == {"20260102T030405Z"}
+    assert float(rows[0]["low"]) < float(rows[0]["ratio"]) < float(rows[0]["high"])
+    alone = list(csv.DictReader(io.StringIO(render_comparing(stored(), "csv"))))[4:]
+    assert [(row["row"], row["why"]) for row in alone] == [
+        ("100 connections", "in A alone"),
+        ("8 clients", "in B alone"),
+    ]
+
+
+def test_json_holds_every_figure() -> None:
+    found = json.loads(render(versus(), "json"))
+    assert found["verdict"] == "regressed"
+    assert found["headline"].startswith("optimized against default: regressed in 1 of 3 rows")
+    line = found["rows"][0]["metrics"]["throughput"]
+    assert set(line["a_by_round"]) == set("123456") == set(line["b_by_round"])
+    assert line["interval"]["low"] < line["ratio"] < line["interval"]["high"]
+    # The strictest of three: 1 - 0.05/3.
+    assert line["interval_by_holm"]["confidence"] == pytest.approx(1 - 0.05 / 3)
+    assert line["p_adjusted"] == pytest.approx(3 * line["p"])
+    effects = found["rows"][0]["slices_to_steady"]
+    assert [one["ratio"] for one in effects] == pytest.approx([1 / 1.02, 1 / 1.1], rel=1e-6)
+    assert found["rows"][0]["slicing"]["slices"] == 480
+    assert found["a"]["launches"][0]["versions"]["ray"] == "2.60.0"
+    compared = json.loads(render_comparing(stored(), "json"))
+    assert compared["noise"]["floors"]["throughput"] > 0.02
+    assert [one["side"] for one in compared["alone"]] == ["A", "B"]
+
+
+def test_an_a_a_run_names_its_noise_floor() -> None:
+    text = " ".join(render(aa()).split())
+    assert text.startswith("default against itself: same, throughput 1.001 x")
+    assert "Noise floor: throughput 2.4 %" in text and "--noise RUN" in text
+    short = versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=("default (A)", "default (B)"))
+    assert "noise floor: unknown, with fewer than 3 rounds" in render(short)
+
+
+def test_a_false_alarm_is_called_one() -> None:
+    text = render(
+        versus_result({ROWS[2]: rates(580.0, 500.0)}, labels=("default (A)", "default (B)"))
+    )
+    assert "a false alarm, or the sides were not alike" in " ".join(text.split())
+
+
+def test_the_floor_says_what_it_raises() -> None:
+    noise = of_versus(
+        versus_result(
+            {ROWS[2]: rates(580.0, 580.0, wobble=15.0)}, labels=("default (A)", "default (B)")
+        )
+    )
+    text = " ".join(render_comparing(of_versus(versus(), noise=noise)).split())
+    raised = floors_of(noise)["throughput"]
+    assert raised > 0.1
+    assert f"the threshold is raised for throughput {100 * raised:.3g} %" in text
+
+
+def test_windows_in_place_of_slices_say_so() -> None:
+    result = versus_result(a={"method": "windows"}, b={"method": "windows"})
+    text = " ".join(render(result).split())
+    assert "windows of 1 s, not slices: noisier, docs/ab.md" in text
+
+
+def test_services_that_were_up_are_no_launches() -> None:
+    urls = {"old": "http://127.0.0.1:1/", "new": "http://127.0.0.1:2/"}
+    text = " ".join(render(versus_result(labels=("old", "new"), urls=urls)).split())
+    assert "A: old: http://127.0.0.1:1/, a service that was up already" in text
+    assert "none was launched, so that no interval knows how launches differ" in text
+    assert "fresh launch" not in text
+
+
+def test_apps_and_options_that_differ_are_named() -> None:
+    result = versus_result()
+    sides = [
+        {**side, "app": app, "settings": settings}
+        for side, app, settings in zip(
+            result.run.suite["sides"],
+            ({"target": "base/app.py:app"}, {"target": "pr/app.py:app"}),
+            ({}, {"num_replicas": 2}),
+            strict=True,
+        )
+    ]
+    run = replace(result.run, suite={**result.run.suite, "sides": sides})
+    text = " ".join(render(replace(result, run=run)).split())
+    assert "A: default: app base/app.py:app; no flags; HTTP by" in text
+    assert "B: optimized: app pr/app.py:app; RAY_SERVE_ENABLE_HA_PROXY=1" in text
+    assert "with num_replicas=2; HTTP by haproxy" in text
+
+
+def test_why_it_was_not_sliced_as_asked_is_said_once() -> None:
+    result = versus_result(b={"asked": 128}, a={"asked": 128})
+    assert "100 connections instead of 128" in " ".join(render(result).split())
+    why = "100 connections instead of 128: drains"
+    trials = tuple(
+        replace(one, client={"slices": {**one.client["slices"], "why": why}})
+        for one in result.trials
+    )
+    text = " ".join(render(replace(result, trials=trials)).split())
+    assert text.count("instead of 128") == 1 and f"({why})" in text
+
+
+def test_rounds_that_failed_are_missing_aloud() -> None:
+    run = versus_run()
+    kept = [at for at in run.plan if not (at.variant == "optimized" and at.round > 4)]
+    trials = [sliced(at, 580.0 if at.variant == "default" else 6800.0) for at in kept]
+    text = " ".join(render(result_of([run, *trials])).split())
+    assert "throughput 11.7 x (95 %: 11.7 to 11.7), 4 of 6 rounds" in text
+    assert "! 4 of 6 rounds measured" in text
+
+
+def test_nothing_measured_is_shown_as_such() -> None:
+    run = versus_run()
+    launched = one_launch("default", 1)
+    for format in COMPARED:
+        text = render(result_of([run, launched]), format)
+        assert "inconclusive" in text
+    text = " ".join(render(result_of([run, launched])).split())
+    assert "0 of 6 rounds" in text and "throughput, p50, p99, cpu: not measured" in text
+    assert "B: optimized: RAY_SERVE_ENABLE_HA_PROXY=1" in text and "no launch recorded" in text
+
+
+def test_a_run_without_a_plan_is_shown() -> None:
+    text = render(result_of([replace(versus_run(), plan=())]))
+    assert "Nothing was planned." in text
+
+
+def test_one_round_has_figures_and_no_verdict() -> None:
+    result = versus_result({ROWS[2]: rates(580.0, 6850.0, 1)})
+    text = " ".join(render(result).split())
+    assert "inconclusive, throughput 11.8 x, 1 round; a verdict takes 3" in text
+    at = planned("default", 1, ROWS[2], cell(1, 10000, 8))
+    assert at.key in {one.key for one in result.trials}

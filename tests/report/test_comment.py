@@ -1,0 +1,190 @@
+"""Runs of all kinds as a comment on a pull request: one line of verdict, one table, one fold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.cli.show import render
+from serve_bench.core.result import Failure, Result, VariantUsed, result_of
+from serve_bench.report.comment import (
+    LEFT_OUT_FIRST,
+    MOST_CHARACTERS,
+    MOST_COLUMNS,
+    Part,
+    bullets,
+    comment,
+    folded,
+    marked,
+    remarks,
+)
+from serve_bench.store import read
+from tests import places
+from tests.kinds.climbs import test_html_ladder as ladders
+from tests.kinds.climbs import test_html_ranker as rankers
+from tests.kinds.press import test_report_press as press
+from tests.kinds.rows import test_report_load as loads
+from tests.kinds.rows import test_report_rows as rows
+from tests.kinds.rpc import test_report_rpc as rpc
+from tests.kinds.scale import test_report_scale as scale
+from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.sheet_parts import as_lines
+from tests.sheet_parts import sheet as sheet_of
+
+GOLDEN: Final = places.GOLDEN / "records.jsonl"
+
+
+def micro() -> Result:
+    return read(GOLDEN)
+
+
+def noop() -> Result:
+    return result_of([replace(run(planned()), command="noop"), launch(), trial(planned())])
+
+
+def ranker() -> Result:
+    trials = [rankers.ranker_trial(kind, 32, ms) for kind, ms in (("plain", 2.0), ("tuned", 1.0))]
+    plan = [rankers.planned(kind, rows) for rows in (32, 64) for kind in ("plain", "tuned")]
+    return result_of([replace(run(*plan), command="ranker"), *trials])
+
+
+def sweep() -> Result:
+    struck = Failure("trial", "the client ended", AT, key=ladders.steps()[-1].key)
+    return ladders.result(
+        *ladders.steps()[:-1], *ladders.steps("optimized", replicas=2), others=[struck]
+    )
+
+
+KINDS: Final[dict[str, Callable[[], Result]]] = {
+    "micro": micro,
+    "noop": noop,
+    "run": lambda: rows.OWN,
+    "load": lambda: loads.result(loads.open_loop()),
+    "sweep": sweep,
+    "recsys": lambda: replace(sweep(), run=replace(sweep().run, command="recsys")),
+    "press": press.golden,
+    "rpc": rpc.golden,
+    "scale": scale.golden,
+    "scale curve": scale.curve,
+    "scale ensemble": scale.ensemble,
+    "ranker": ranker,
+}
+
+
+def test_every_kind_that_has_a_page_is_here() -> None:
+    assert {name.split()[0] for name in KINDS} | {"versus"} == {*SHEETS, "noop"}
+
+
+def cells(line: str) -> int:
+    return len(re.split(r"(?<!\\)\|", line.strip().strip("|")))
+
+
+@pytest.mark.parametrize("published", [False, True], ids=["", "published"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, published: bool) -> None:
+    text = render(KINDS[kind](), "markdown", published=published, where="results/x")
+    before, fold, after = text.partition("<details>")
+    first, empty, *table = before.rstrip("\n").split("\n")
+    table = table[2:]  # its caption stands above it
+    assert re.fullmatch(r"\*\*[^*]+\.\*\*", first.replace("\\*", "")) and empty == ""
+    assert all(line.startswith("| ") for line in table) and len(table) > 2
+    assert {cells(line) for line in table} == {cells(table[0])}
+    assert cells(table[0]) <= MOST_COLUMNS
+    assert text.count("<details>") == text.count("</details>") and fold
+    assert text.endswith("</details>\n") and "records: `results/x`" in after
+    lines = text.split("\n")
+    opened = [at for at, line in enumerate(lines) if line.startswith("<details>")]
+    assert all(lines[at + 1] == "" and lines[at - 1] == "" for at in opened)
+    closed = [at for at, line in enumerate(lines) if line == "</details>"]
+    assert all(lines[at - 1] == "" for at in closed)
+    starts = [at for at, line in enumerate(lines) if line.startswith("| ")]
+    assert all(lines[at - 1] == "" or lines[at - 1].startswith("| ") for at in starts)
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "noop"])
+def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) -> None:
+    result = KINDS[kind]()
+    text = render(result, "markdown")
+    sentences = as_lines(sheet_of(result, None).findings)
+    assert all(marked(one) in text for one in sentences)
+    first, missing = text.split("\n")[0], result.missing or result.failures
+    assert marked(sentences[0]) in first
+    assert not missing or "not measured in full" in first or "failed" in first
+
+
+def test_codes_of_doubts_stand_with_the_figures() -> None:
+    asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
+    broken = replace(trial(planned()), flags={"interrupted": True})
+    text = render(result_of([run(planned()), asked, broken]), "markdown")
+    first, _, _, _, head, _, row = text.split("\n")[:7]
+    assert first.startswith("**The row was broken off. single client: 100.0 ± 8.2 requests/s")
+    assert head.endswith("| doubts |") and row.endswith("| broken off; variant-not-engaged |")
+
+
+def test_axes_that_do_not_vary_are_said_once_and_others_have_columns() -> None:
+    places = [planned(of=cell(replicas=count)) for count in (1, 2)]
+    text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
+    before, _, after = text.partition("<details>")
+    assert before.split("\n")[4].startswith("| num_replicas | requests/s |")
+    assert "- every cell: max_batch_size 1, max_concurrent_queries 1\n" in after
+    assert "- single client: client aiohttp\n" in after
+
+
+def test_names_and_messages_break_neither_table_nor_fold() -> None:
+    odd = "a|b\nc"
+    at = planned(odd, replace(ROWS[0], label="<b>"))
+    other = planned("plain", replace(ROWS[0], label="<b>"))
+    struck = Failure("trial", "</details>\n* **no**", AT, key=other.key)
+    made = result_of([run(at, other), trial(at), struck])
+    text = render(made, "markdown")
+    table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
+    assert len(table) == 4 and len({cells(line) for line in table}) == 1
+    assert "a\\|b c" in table[2]
+    assert "&lt;/details> \\* \\*\\*no\\*\\*" in text
+    assert text.count("</details>") == text.count("<details>")
+
+
+# ------------------------------------------------------------------------------- too long
+
+
+def parts(each: int) -> tuple[Part, ...]:
+    """One of each kind, and one that stays; each with so many characters at least."""
+    long = "x" * each
+    return (
+        bullets(["host: h"]),
+        remarks([("row", f"remark {long}")]),
+        folded("CPU", [f"| cpu {long} |"], "CPU by process"),
+        folded("Steps", [f"| steps {long} |"]),
+        folded("Formulas", [f"| formula {long} |"], "formulas"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("each", "gone"),
+    [(1_000, 0), (17_000, 1), (22_000, 2), (40_000, 3), (70_000, 4)],
+)
+def test_what_is_too_long_is_left_out_in_a_set_order_and_said(each: int, gone: int) -> None:
+    text = comment(["It is."], ["| a |", "| --: |"], parts(each), "results/x")
+    kept = {"CPU by process": "cpu x", "remarks": "remark x", "further tables": "steps x"}
+    kept |= {"formulas": "formula x"}
+    assert len(text) <= MOST_CHARACTERS
+    assert [kept[kind] in text for kind in LEFT_OUT_FIRST] == [False] * gone + [True] * (4 - gone)
+    assert "host: h" in text and text.startswith("**It is.**\n\n| a |\n")
+    assert text.count("<details>") == text.count("</details>")
+    line = next((one for one in text.split("\n") if one.startswith("- left out here")), "")
+    assert all(kind in line for kind in LEFT_OUT_FIRST[:gone])
+    assert bool(line) == bool(gone)
+    assert not gone or "`serve-bench report results/x --format html`" in line
+
+
+def test_a_run_of_very_many_rows_still_fits() -> None:
+    places = [planned(of=cell(replicas=count)) for count in range(1, 700)]
+    text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
+    assert len(text) <= MOST_CHARACTERS
+    table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
+    assert len(table) == 2 + 699

@@ -1,0 +1,315 @@
+"""`report --format html`: where a page is written, what it never replaces, other forms."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.cli import run
+from serve_bench.core.document import Document, Picture, ReportOptions, Section
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result, result_of
+from serve_bench.report.html.frame import bundle
+from serve_bench.store import read
+from tests.html_sample import STUB, sheet
+from tests.records import planned, trial
+from tests.records import run as run_record
+from tests.report.test_html_frame import GOLDEN, SVG, Read
+from tests.sheet_parts import sheet as sheet_of
+
+# ----------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of any command that hold the run's id and a picture: what is about the file alone."""
+
+    def filled(result: Result, options: ReportOptions) -> Document:
+        picture = Picture("replica", "profiles/replica.svg", "words")
+        beyond = Picture("beyond", "../beyond.svg", "words")
+        return sheet(
+            title=f"run {result.run.id}",
+            sections=(Section("profiles", "Profiles", (picture, beyond)),),
+            where=options.where,
+        )
+
+    monkeypatch.setattr("serve_bench.benchmarks.micro.document.document", filled)
+    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
+
+
+def stored(place: Path, lines: bytes | None = None) -> Path:
+    """The folder of a run."""
+    (place / "profiles").mkdir(parents=True)
+    (place / "records.jsonl").write_bytes(lines or GOLDEN.read_bytes())
+    (place / "profiles" / "replica.svg").write_bytes(SVG)
+    return place
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "a run")
+    before = sorted(file.name for file in home.iterdir())
+    assert run(["report", str(home), "--format", "html"]) == 0
+    captured = capsys.readouterr()
+    to = home / "report.html"
+    assert captured.out == "" and captured.err.startswith(f"wrote {to} (")
+    assert sorted(file.name for file in home.iterdir()) == [*before, "report.html"]
+    to.write_text(to.read_text().replace("<main", "<!--of yesterday--><main"))
+    assert run(["report", str(home / "records.jsonl"), "--format", "html"]) == 0
+    assert "of yesterday" not in to.read_text()
+    assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_files_of_the_run_are_linked_from_where_the_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beyond.svg").write_bytes(SVG)
+    monkeypatch.chdir(tmp_path)
+    stored(Path("results/a 1#"))
+    stored(Path("b"))
+    assert run(["report", "results/a 1#", "b", "--format", "html"]) == 0
+    read_page = Read(Path("report.html").read_text())
+    assert read_page.all("a", href="results/a%201%23/profiles/replica.svg")
+    assert read_page.all("a", href="b/profiles/replica.svg")
+    assert len(read_page.all("img")) == 2, "what is beyond the folder of a run is not read"
+    Path("out").mkdir()
+    assert run(["report", "b", "--format", "html", "-o", "out/x.html"]) == 0
+    assert Read(Path("out/x.html").read_text()).all("a", href="../b/profiles/replica.svg")
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_goes_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = stored(tmp_path / "r")
+    assert run(["report", str(home), "-f", "html", "-o", "-"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("<!doctype html>\n") and captured.err == ""
+    assert not (home / "report.html").exists()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_nothing_but_a_page_of_ours_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "r")
+    other = tmp_path / "other.html"
+    other.write_text("<!doctype html><p>mine")
+    (home / "report.html").write_text("mine too")
+    for words in ([], ["-o", str(other)], ["-o", str(home / "records.jsonl")]):
+        assert run(["report", str(home), "-f", "html", *words]) == 2
+        said = capsys.readouterr().err
+        assert "exists and is no page of serve-bench; nothing is overwritten" in said
+        assert said.count("\n") == 1
+    assert other.read_text() == "<!doctype html><p>mine"
+    assert (home / "report.html").read_text() == "mine too"
+    assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "."], "--output: . is a folder; it takes a file"),
+        (["-o", "none/x.html"], "none/x.html: cannot be written: no such file or directory"),
+        (["-o", "/proc/x.html"], "/proc/x.html: cannot be written: "),
+        (["--exclude-connect"], "--exclude-connect: is not for --format html"),
+    ],
+)
+def test_where_no_page_can_be_written_one_line_says_so(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(stored(tmp_path / "r"))
+    assert run(["report", ".", "-f", "html", *words]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1
+    assert not Path("report.html").exists()
+
+
+def test_published_figures_stand_beside_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
+    home = stored(tmp_path / "r")
+    pages = []
+    for words in ([], ["--published"]):
+        assert run(["report", str(home), "-f", "html", *words]) == 0
+        pages.append((home / "report.html").read_text().count("published"))
+    assert pages[0] < pages[1]
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_full_disk_leaves_the_earlier_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stored(tmp_path / "r")
+    assert run(["report", str(home), "-f", "html"]) == 0
+    before = (home / "report.html").read_bytes()
+    kept = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        kept(path, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    capsys.readouterr()
+    assert run(["report", str(home), "-f", "html"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("report.html: cannot be written: no space left on device\n")
+    assert (home / "report.html").read_bytes() == before
+    assert sorted(os.listdir(home)) == ["profiles", "records.jsonl", "report.html"]
+
+
+def test_without_records_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(tmp_path), "-f", "html"]) == 2
+    assert "holds no run (no records.jsonl)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == "vl_convert":
+            raise ImportError(name)
+        return known(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(BadInput, match=r"^--format html: needs vl-convert-python: pip install 'se"):
+        bundle()
+
+
+def test_a_command_without_a_page_is_one_clear_error() -> None:
+    at = planned()
+    result = result_of([run_record(at), trial(at)])
+    other = replace(result, run=replace(result.run, command="later"))
+    with pytest.raises(
+        BadInput, match=r"a run of 'later' cannot be shown; those of micro, .* can$"
+    ):
+        sheet_of(other, None)
+
+
+# ----------------------------------------------------------------------------- other formats
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[str]:
+    """Two folders: the second run has another id."""
+    first, second = stored(tmp_path / "one"), stored(tmp_path / "two")
+    text = GOLDEN.read_text().replace('"id":"20260102-golden"', '"id":"second"', 1)
+    (second / "records.jsonl").write_text(text)
+    assert read(second).run.id != read(first).run.id
+    return [str(first), str(second)]
+
+
+def test_several_runs_are_a_list_in_json(
+    two_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    singles = []
+    for one in two_runs:
+        assert run(["report", one, "-f", "json"]) == 0
+        singles.append(json.loads(capsys.readouterr().out))
+    assert run(["report", *two_runs, "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == singles
+
+
+def test_several_runs_are_one_table_in_csv_and_follow_each_other_elsewhere(
+    two_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", two_runs[0], "-f", "csv"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert run(["report", *two_runs, "-f", "csv"]) == 0
+    got = capsys.readouterr().out.splitlines()
+    assert got[: len(lines) + 1] == [header, *lines] and len(got) == 2 * len(lines) + 1
+    assert got.count(header) == 1 and got[-1].startswith("second,")
+    texts = []
+    for one in two_runs:
+        assert run(["report", one]) == 0
+        texts.append(capsys.readouterr().out)
+    assert run(["report", *two_runs]) == 0
+    assert capsys.readouterr().out == "\n".join(texts)
+
+
+def test_a_report_in_words_goes_to_a_new_file_alone(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "report.md"
+    assert run(["report", two_runs[0], "-f", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert run(["report", two_runs[0], "-f", "markdown", "-o", str(to)]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, to.read_text()) == ("", text) and f"wrote {to}" in captured.err
+    assert run(["report", two_runs[0], "-o", str(to)]) == 2
+    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert to.read_text() == text
+    assert run(["report", two_runs[0], "-f", "markdown", "-o", "-"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_report_and_perf_metrics_take_a_file_each(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "same.txt"
+    page = Path(two_runs[0]) / "report.html"
+    for file, words in ((to, ["-o", str(to)]), (page, ["-f", "html"])):
+        assert run(["report", two_runs[0], "--perf-metrics", str(file), *words]) == 2
+        said = capsys.readouterr().err
+        assert said == f"serve-bench: --output and --perf-metrics: both are {file}\n"
+        assert not file.exists()
+
+
+def test_perf_metrics_are_written_whole_or_not_at_all(
+    two_runs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(path: Path, *data: object, **more: object) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words = ["report", two_runs[0], "--perf-metrics", str(folder / "t.pm")]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        patched.setattr(Path, "write_text", full)
+        assert run(words) == 1
+    assert capsys.readouterr().err.endswith("t.pm: cannot be written: no space left on device\n")
+    assert list(folder.iterdir()) == []
+    assert run(words) == 0
+    assert "perf_metrics" in json.loads((folder / "t.pm").read_text())
+
+
+def test_what_is_of_one_run_takes_one(
+    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", *two_runs, "--perf-metrics", str(tmp_path / "p.json")]) == 2
+    assert "--perf-metrics: takes the records of one run; there are 2" in capsys.readouterr().err
+    assert run(["report", two_runs[0], "--format", "xml"]) == 2
+    assert "csv, markdown, html" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path) -> None:
+    home = stored(tmp_path / "r")
+    to = tmp_path / "x.html"
+    assert run(["report", str(home), "-f", "html", "-o", str(to)]) == 0
+    shutil.rmtree(home)
+    read_page = Read(to.read_text())
+    assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"
+    assert len(read_page.all("img")) == 1

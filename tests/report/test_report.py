@@ -1,0 +1,429 @@
+"""The forms of report, against golden files made by hand-checkable records.
+
+tests/golden/records.jsonl: two variants, two cells, three rows; windows are mean ± std by turns;
+of the responses 90 % took some time, 9 % 1.25 times that and 1 % 2.5 times; the first cell of
+`default` has the published figures. One row has errors, one a client at its limit, one failed. Four
+rows have samples of CPU: nothing full, a proxy at its core, a client at its core, one slot for all.
+After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.rows import page_of
+from serve_bench.benchmarks.parts.texts import decimals, latency, number
+from serve_bench.cli.show import render
+from serve_bench.core.errors import BadInput
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import (
+    Failure,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Trial,
+    VariantUsed,
+    result_of,
+)
+from serve_bench.report import FORMATS
+from serve_bench.report.terminal import terminal
+from serve_bench.store import read
+from tests import places
+from tests.records import AT, ROWS, cell, launch, planned, run, trial
+
+GOLDEN = places.GOLDEN
+FORMAT_1 = places.FORMATS / "format-1.jsonl"
+
+#: The example of the published README, character for character.
+AS_PUBLISHED = """\
+{'max_batch_size': 1, 'max_concurrent_queries': 1, 'num_replicas': 1}:
+        single client small data 629.38 +- 5.34 requests/s
+        8 clients small data 888.99 +- 14.0 requests/s
+"""
+
+
+@pytest.fixture(scope="module")
+def golden() -> Result:
+    return read(GOLDEN / "records.jsonl")
+
+
+def only(*variants: str) -> Result:
+    """The golden run, but for the other variants."""
+    whole = read(GOLDEN / "records.jsonl")
+    return replace(
+        whole,
+        run=replace(whole.run, plan=tuple(at for at in whole.run.plan if at.variant in variants)),
+        trials=tuple(at for at in whole.trials if at.variant in variants),
+        launches=tuple(at for at in whole.launches if at.variant.name in variants),
+        failures=tuple(at for at in whole.failures if at.variant in variants),
+    )
+
+
+@pytest.mark.parametrize(
+    ("format", "file"),
+    [
+        ("table", "table.txt"),
+        ("classic", "classic.txt"),
+        ("markdown", "report.md"),
+        ("csv", "report.csv"),
+        ("json", "report.json"),
+    ],
+)
+def test_the_form_is_the_golden_one(golden: Result, format: str, file: str) -> None:
+    text = render(golden, format, where="results/golden", published=format == "table")
+    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
+        (GOLDEN / file).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / file).read_text(encoding="utf-8")
+
+
+def test_every_form_has_a_golden_file() -> None:
+    assert set(FORMATS) == {"table", "classic", "markdown", "csv", "json"}
+
+
+def test_an_unknown_form_is_one_line(golden: Result) -> None:
+    with pytest.raises(BadInput) as refused:
+        render(golden, "xml")
+    assert str(refused.value) == (
+        "--format: 'xml' is not allowed; it takes table, classic, json, csv, markdown"
+    )
+
+
+# ------------------------------------------------------------------------------- classic
+
+
+def test_classic_is_the_published_form() -> None:
+    text = render(only("default"), "classic")
+    assert text.startswith(AS_PUBLISHED)
+    assert "connections" not in text
+
+
+@pytest.mark.parametrize(("size", "words"), [("large", "large data"), ("4096", "4096 bytes data")])
+def test_classic_names_the_data(size: str, words: str) -> None:
+    at = planned(row=replace(ROWS[0], data_size=size))
+    text = render(result_of([run(at), trial(at)]), "classic")
+    assert f"        single client {words} 100.0 +- 8.16 requests/s\n" in text
+
+
+def test_classic_without_a_classic_row_says_so() -> None:
+    at = planned(row=ROWS[2])
+    text = render(result_of([run(at), trial(at)]), "classic")
+    assert text == "no row of the published form was planned\n"
+
+
+def test_classic_sets_published_figures_beside() -> None:
+    text = render(only("default"), "classic", published=True)
+    assert "888.99 +- 14.0 requests/s (published 888.99 +- 14.0 requests/s)\n" in text
+
+
+# --------------------------------------------------------------------------------- table
+
+
+@pytest.mark.parametrize("width", [100, 80, 60])
+@pytest.mark.parametrize("published", [False, True])
+def test_the_table_fits_or_says_what_it_left_out(
+    golden: Result, width: int, published: bool
+) -> None:
+    lines = render(golden, width=width, published=published).splitlines()
+    assert max(map(len, lines)) <= width
+    shown = next(line for line in lines if line.lstrip().startswith("load ")).split()
+    left_out = " ".join(lines).partition("left out")[2].partition("every cell")[0].split()
+    for name in ("ratio", "p50", "p90", "max", *(["published"] if published else [])):
+        assert (name in shown) != (name in left_out or f"{name}," in left_out)
+    assert {"variant", "requests/s", "p99", "errors", "limited"} <= set(shown)
+
+
+def test_all_that_there_is_fits_too(golden: Result) -> None:
+    assert max(map(len, render(golden, width=80, verbose=True).splitlines())) <= 80
+
+
+def test_eighteen_rows_of_six_cells_fit_a_screen_of_sixty_lines() -> None:
+    places = [cell(queries=queries, replicas=n) for queries in (1, 100, 1000) for n in (1, 8)]
+    plan = [planned(row=row, of=of) for of in places for row in ROWS]
+    made = [sampled(at, 97.0) for at in plan]
+    text = render(result_of([run(*plan), launch(), *made]), where="results/x", width=80)
+    assert len(text.splitlines()) <= 60
+
+
+def test_color_repeats_what_words_say(golden: Result) -> None:
+    plain, colored = render(golden), render(golden, color=True)
+    assert "\x1b[" in colored and "\x1b[" not in plain
+    stripped = colored
+    for code in ("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"):
+        stripped = stripped.replace(code, "")
+    assert stripped == plain
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "97")
+    assert terminal(Terminal()) == (97, True)
+    assert terminal(io.StringIO()) == (97, False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert terminal(Terminal()) == (97, False)
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert terminal(Terminal())[1] is False
+
+
+def test_doubts_stand_under_the_row_they_doubt(golden: Result) -> None:
+    lines = render(golden).splitlines()
+    at = next(i for i, line in enumerate(lines) if "! client-bound" in line)
+    assert lines[at - 1].split()[:2] == ["8", "clients"]
+    at = next(i for i, line in enumerate(lines) if "! errors: 3 of" in line)
+    assert lines[at - 1].split()[:2] == ["8", "clients"]
+    at = next(i for i, line in enumerate(lines) if "x failed: connection refused" in line)
+    assert "not measured" in lines[at - 1]
+
+
+def test_a_metric_without_a_column_is_shown_too() -> None:
+    at = planned()
+    record = trial(at)
+    metrics = {**record.metrics, "batch": Metric("requests", "higher", windows=(3.0, 5.0))}
+    text = render(result_of([run(at), replace(record, metrics=metrics)]), verbose=True, width=120)
+    (line,) = [line.split() for line in text.splitlines() if "batch, requests" in line]
+    assert line[2:4] == ["4.000", "1.000"]
+
+
+# ------------------------------------------------------------------- nothing is left out
+
+
+def everywhere(result: Result) -> dict[str, str]:
+    """The texts of all forms, each as one line, so that wrapping hides nothing."""
+    return {name: " ".join(render(result, name).split()) for name in FORMATS}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure("launch", "no such thing as a raylet", AT, variant="default", round=1),
+        Failure("deploy", "no such thing as a raylet", AT, variant="default", cell=cell()),
+        Failure("trial", "no such thing as a raylet", AT, key=planned().key),
+        Failure("teardown", "no such thing as a raylet", AT),
+        Failure("trial", "no such thing as a raylet", AT, key="of another plan"),
+        Failure("launch", "no such thing as a raylet", AT, variant="of another plan"),
+    ],
+    ids=["variant", "cell", "row", "run", "other key", "other variant"],
+)
+def test_a_failure_is_shown_wherever_it_struck(failure: Failure) -> None:
+    result = result_of([run(planned()), failure])
+    shown = {name: failure.message in text for name, text in everywhere(result).items()}
+    of_a_row = failure.key == planned().key  # a line of CSV is a row
+    assert shown == {name: name != "csv" or of_a_row for name in FORMATS}
+
+
+def test_a_row_that_was_not_measured_is_shown_in_all_forms() -> None:
+    at = planned()
+    for text in everywhere(result_of([run(at)])).values():
+        assert "single client" in text and "not measured" in text
+
+
+def test_a_launch_that_is_missing_is_said() -> None:
+    first, second = planned(), planned(round_=2)
+    result = result_of([run(first, second), trial(first)])
+    for name in ("table", "classic", "markdown", "csv"):
+        assert "1 of 2 launches measured" in render(result, name)
+
+
+def test_several_launches_have_their_spread_beside() -> None:
+    first, second = planned(), planned(round_=2)
+    records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
+    result = result_of(records)
+    assert "std over launches" in render(result, width=100)
+    assert "14.14 (2)" in render(result, width=100)
+    assert "14.14 (2)" in render(result, "markdown")
+    (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
+    assert float(row["requests_per_s_std_over_launches"]) == pytest.approx(200**0.5)
+    # A doubt says which launch it is about.
+    assert "launch 2: few-windows" in render(result, width=100)
+
+
+def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
+    at = planned()
+    result = result_of([run(at), trial(at, 100.0, 100.0, 100.0), trial(at, 7.0, profiled=True)])
+    for name in ("table", "markdown", "csv", "json"):
+        assert "profiled" in render(result, name)
+    assert "single client small data 100.0 +- 0.0" in render(result, "classic")
+    assert "7.0" not in render(result, "classic")
+    names = [one["perf_metric_value"] for one in json.loads(perf_metrics(result))["perf_metrics"]]
+    assert names == [100.0]
+
+
+def test_a_variant_that_was_never_launched_still_shows_its_flags() -> None:
+    at = planned("mine")
+    first = replace(run(at), suite={"variants": [{"name": "mine", "env": {"A": "1"}}]})
+    assert "variant mine A=1" in render(result_of([first]), width=200)
+
+
+def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:
+    at = planned()
+    asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
+    result = result_of([run(at), asked, trial(at)])
+    for name in ("table", "markdown", "json"):
+        assert "variant-not-engaged" in render(result, name)
+
+
+# ------------------------------------------------------------------------ what limited it
+
+
+def sampled(at: PlannedTrial, proxy: float, *, profiled: bool = False) -> Trial:
+    """A trial of 100 connections whose proxy used so many % of a core."""
+    processes = [
+        {"pid": 1, "role": "proxy", "cpu_percent": proxy},
+        {"pid": 2, "role": "replica", "cpu_percent": 20.0},
+    ]
+    host = {"cores": 4, "cpu_percent": proxy + 30.0}
+    made = trial(at, 100.0, 100.0, 100.0, profiled=profiled)
+    return replace(made, usage={"host": host, "processes": processes})
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_limited_a_row_stands_with_it(width: int) -> None:
+    at = planned(row=ROWS[2], of=cell(1, 10000, 1))
+    lines = render(result_of([run(at), sampled(at, 97.0)]), width=width).splitlines()
+    (row,) = [line for line in lines if line.startswith("100 connections ")]
+    assert row.endswith("proxy CPU")
+    assert max(map(len, lines)) <= width
+    hints = [line for line in lines if line.startswith("hint, proxy CPU: the flags of")]
+    assert len(hints) == 1
+
+
+def test_a_row_without_samples_and_a_profiled_one_have_no_verdict() -> None:
+    at = planned(row=ROWS[2])
+    bare = result_of([run(at), trial(at), sampled(at, 97.0, profiled=True)])
+    for name, text in everywhere(bare).items():
+        assert "limited by" not in text, name
+    (entry, profiled) = page_of(bare).entries
+    assert (entry.limited, profiled.limited) == (None, None)
+
+
+def test_launches_that_disagree_are_counted() -> None:
+    rounds = [planned(row=ROWS[2], round_=at, of=cell(1, 10000, 1)) for at in (1, 2, 3)]
+    shares = (97.0, 20.0, 96.0)
+    trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
+    result = result_of([run(*rounds), *trials])
+    assert "proxy CPU 97 % of a core (sure; then host 127 of 400 %)" in render(result, width=200)
+    assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
+    (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
+    assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "sure")
+    assert row["limited_by_figures"] == "proxy CPU 97 % of a core"
+    (entry,) = json.loads(render(result, "json"))["variants"][0]["cells"][0]["rows"]
+    causes = {launch: verdict["cause"] for launch, verdict in entry["limited_by"].items()}
+    assert causes == {
+        "default-1": "proxy CPU",
+        "default-2": "offered load",
+        "default-3": "proxy CPU",
+    }
+
+
+# ----------------------------------------------------------------------- published, perf
+
+
+def test_published_figures_name_their_source_and_hardware(golden: Result) -> None:
+    text = " ".join(render(golden, published=True, width=200).split())
+    assert "629.38 ± 5.34" in text and "2283.17 (wrk)" in text
+    assert "not measured here" in text and "hardware not stated at the source" in text
+    assert "1-2 on average" in text
+    assert "3-4k queries/s on 8 cores with 1 proxy and 8 no-op replicas" in text
+    assert "not measured here" not in render(golden)
+
+
+def test_published_figures_stand_only_beside_rows_like_theirs() -> None:
+    rows = [
+        planned(row=ROWS[0]),
+        planned(row=replace(ROWS[0], data_size="large")),
+        planned(row=replace(ROWS[0], client="raw")),
+        planned(row=ROWS[0], of=cell(16, 1, 1)),
+        planned(row=ROWS[2], of=cell(1, 10000, 8)),
+    ]
+    entries = page_of(result_of([run(*rows)]), published=True).entries
+    shown = [entry.line.row for entry in entries if entry.published is not None]
+    assert shown == [ROWS[0], ROWS[2]]
+
+
+def test_perf_metrics_are_those_of_the_release_tooling(golden: Result) -> None:
+    content = json.loads(perf_metrics(golden))
+    found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
+    assert len(found) == len(content["perf_metrics"]) == 11 * 3
+    assert found["default_bs1_mcq1_rep1_single_client_throughput_requests_per_s"] == {
+        "perf_metric_name": "default_bs1_mcq1_rep1_single_client_throughput_requests_per_s",
+        "perf_metric_value": pytest.approx(629.38),
+        "perf_metric_type": "THROUGHPUT",
+    }
+    p99 = found["default_bs1_mcq10000_rep8_100_connections_latency_p99_ms"]
+    # 100 connections at 2000/s, 0.95 of 50 ms; the 99th percentile is 1.25 times that.
+    assert p99["perf_metric_value"] == pytest.approx(47.5 * 1.25, rel=0.001)
+    assert p99["perf_metric_type"] == "LATENCY"
+    assert content["not_measured"] == ["optimized/r1/bs1-mcq10000-rep8/100-connections"]
+
+
+def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher() -> None:
+    rows = [planned(row=row) for row in ROWS[:2]]
+    answered = Histogram.of([5_000_000] * 90).encode()
+    given_up = Metric("ns", "lower", histogram=Histogram.of([9_000_000] * 10).encode())
+    good, bad = (trial(at, latency=answered) for at in rows)
+    good = replace(good, metrics={**good.metrics, "censored": given_up})
+    died = Failure("trial", "a replica ended during the trial", AT, key=bad.key)
+    content = json.loads(perf_metrics(result_of([run(*rows), launch(), good, bad, died])))
+    assert content["broken"] == [bad.key]
+    names = [one["perf_metric_name"] for one in content["perf_metrics"]]
+    assert [name.rpartition("single_client_")[2] for name in names] == [
+        *("throughput_requests_per_s", "latency_p50_ms", "latency_p99_ms")
+    ]
+    assert content["lower_bounds"] == [names[2]]
+
+
+# ------------------------------------------------------------------------ the other files
+
+
+def test_a_file_of_format_1_is_read_and_drawn() -> None:
+    result = read(FORMAT_1)
+    assert [len(part) for part in (result.launches, result.deploys, result.teardowns)] == [1, 1, 1]
+    assert (len(result.trials), len(result.profiled), len(result.resumes)) == (2, 1, 1)
+    assert (result.failures, len(result.mended)) == ((), 1)
+    assert [one.code for one in result.warnings] == ["unknown-kind"]
+    assert "single client small data 100.0 +- 8.16 requests/s" in render(result, "classic")
+
+
+def test_csv_has_a_line_for_every_row(golden: Result) -> None:
+    rows = list(csv.DictReader(io.StringIO(render(golden, "csv"))))
+    assert len(rows) == len(golden.run.plan)
+    assert {row["host"] for row in rows} == {page_of(golden).host}
+    ratio = {(row["variant"], row["row"]): row["ratio_to_default"] for row in rows[:3] + rows[6:9]}
+    assert float(ratio["optimized", "single client"]) == pytest.approx(3.0)
+    assert ratio["default", "single client"] == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (None, 4, "-"),
+        (0.0, 4, "0.0000"),
+        (12345.6, 4, "12,346"),
+        (629.38, 4, "629.4"),
+        (0.28412, 3, "0.284"),
+        (44.14, 3, "44.1"),
+        (1399.9, 3, "1,400"),
+    ],
+)
+def test_how_many_digits_are_shown(value: float | None, digits: int, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_latency_has_three_digits() -> None:
+    assert latency(9.876) == "9.88"
+    assert decimals(-1234.5, 3) == 0

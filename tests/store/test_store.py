@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.result import Resume
+from serve_bench.observing.profiler import Profiling
+from serve_bench.store import RECORDS_FILE, RunFolder, read
+from tests import places
+from tests.records import AT, ROWS, launch, planned, run, trial
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
+
+
+def test_what_is_appended_is_read(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "out", now=NOW) as folder:
+        for record in (run(FIRST), launch(), trial(FIRST)):
+            folder.append(record)
+        # Read while it is still open: each record is on the disk when append returns.
+        assert read(folder.path).trials == (trial(FIRST),)
+    assert read(tmp_path / "out").launches == (launch(),)
+    assert read(tmp_path / "out" / RECORDS_FILE).run == run(FIRST)
+
+
+def test_the_default_folder_is_the_utc_time_and_never_reused(tmp_path: Path) -> None:
+    at_home = NOW.astimezone(timezone(timedelta(hours=5)))
+    names = []
+    for _ in range(3):
+        with RunFolder.create(now=at_home, results=tmp_path / "results") as folder:
+            names.append(folder.path.name)
+    assert names == ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]
+
+
+def test_an_empty_folder_may_be_named(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        assert folder.path == tmp_path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BadInput) as refused:
+        RunFolder.create(path, now=NOW)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    message = refusal(tmp_path)
+    assert message == f"{tmp_path}: is not empty; name a new folder, it holds no run to go on with"
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_finished_run_is_never_overwritten(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        folder.append(run(FIRST))
+    assert refusal(tmp_path).endswith(f"--resume {tmp_path}")
+    assert read(tmp_path).run == run(FIRST)
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert refusal(tmp_path / "file").endswith("is a file; a run needs a new or empty folder")
+    assert "cannot make a folder" in refusal(tmp_path / "file" / "below")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_resume_goes_on_behind_what_is_there(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        folder.append(run(FIRST, SECOND))
+        folder.append(trial(FIRST))
+    again, found = RunFolder.resume(tmp_path)
+    assert found.missing == (SECOND,)
+    with again:
+        again.append(Resume(argv=(), started_at=AT))
+        again.append(trial(SECOND))
+    assert read(tmp_path).complete
+
+
+@pytest.mark.parametrize("link", ["samples.jsonl", "profiles", "logs/launch-1.log"])
+def test_a_folder_with_links_is_not_gone_on_with(link: str, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", now=NOW) as folder:
+        folder.append(run(FIRST))
+    place = tmp_path / "r" / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=f"{link}: is a link; "):
+        RunFolder.resume(tmp_path / "r")
+
+
+def test_stacks_are_written_into_the_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    Profiling(tmp_path / "r", "key").start([])
+    (tmp_path / "r" / "profiles").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFailed, match="leads out of the folder"):
+        Profiling(tmp_path / "r", "key").start([])
+
+
+def test_resume_after_a_cut_off_line_loses_that_line_alone(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        folder.append(run(FIRST, SECOND))
+        folder.append(trial(FIRST))
+    with (tmp_path / RECORDS_FILE).open("a") as file:
+        file.write('{"kind":"trial","key":"de')
+    again, found = RunFolder.resume(tmp_path)
+    assert [one.code for one in found.warnings] == ["cut-off"]
+    with again:
+        again.append(trial(SECOND))
+    result = read(tmp_path)
+    assert result.missing == ()
+    assert [one.code for one in result.warnings] == ["broken-line"]
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        folder.append(run(FIRST))
+        with pytest.raises(BadInput, match="another serve-bench is still writing this run"):
+            RunFolder.resume(tmp_path)
+    RunFolder.resume(tmp_path)[0].close()
+
+
+def test_a_pipe_is_no_record_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / RECORDS_FILE)
+    with pytest.raises(BadInput, match=r"records\.jsonl: is no regular file"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent", None, "absent: no such folder"),
+        ("", None, ": holds no run (no records.jsonl)"),
+        (RECORDS_FILE, "", "records.jsonl: the file is empty: nothing was recorded"),
+        (RECORDS_FILE, "hello\n", "records.jsonl: line 1 is not the record of a run"),
+        (RECORDS_FILE, b"\xff\xfe\n", "records.jsonl: line 1 is not the record of a run"),
+        (RECORDS_FILE, "[" * 100_000, "records.jsonl: line 1 is not the record of a run"),
+        (RECORDS_FILE, '{"kind": "run", "format": 99}\n', "a newer one is needed"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, name: str, content: str | bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadInput) as refused:
+        read(tmp_path / name)
+    assert str(refused.value).startswith(str(tmp_path))
+    assert str(refused.value).endswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, now=NOW) as folder:
+        for record in (run(FIRST, SECOND), trial(FIRST), trial(SECOND)):
+            folder.append(record)
+    file = tmp_path / RECORDS_FILE
+    first, second, third = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(first + second.replace(b"aiohttp", b"aio\xffttp") + third)
+    result = read(tmp_path)
+    assert result.missing == (FIRST,)
+    assert [one.code for one in result.warnings] == ["broken-line"]
+
+
+# A limit on the file's size makes the kernel cut a write short and then refuse it, as a full disk
+# does. In a process of its own, since the limit holds for all files of a process.
+FULL_DISK = """
+import resource, sys
+from datetime import datetime, UTC
+from pathlib import Path
+from serve_bench.store import RunFolder, StoreError, read
+from tests.records import launch, planned, run, trial
+
+folder = RunFolder.create(Path(sys.argv[1]), now=datetime.now(UTC))
+folder.append(run(planned()))
+room = (folder.path / "records.jsonl").stat().st_size + 40
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+try:
+    folder.append(trial(planned()))
+except StoreError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+folder.append(launch())  # there is room again
+"""
+
+
+def test_a_full_disk_loses_nothing_before(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=places.TOP,
+    )
+    assert done.stderr == ""
+    assert done.stdout.endswith("the records up to here are kept\n")
+    assert done.stdout.count("\n") == 1
+    result = read(tmp_path / "out")
+    assert result.run.plan == (planned(),)
+    assert result.launches == (launch(),)
+    assert result.warnings == ()
