@@ -22,18 +22,18 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import drive_load
-from serve_bench.observing.profiler import Options, Recording
+from serve_bench.observing.profiler import Recording, SpyOptions
 from serve_bench.observing.sampler import Sampler, Watched
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 
-WAYS: dict[str, Options | None] = {
+WAYS: dict[str, SpyOptions | None] = {
     "no py-spy": None,
-    "100 Hz": Options(100),
-    "100 Hz --nonblocking": Options(100, nonblocking=True),
-    "100 Hz --native": Options(100, native=True),
-    "25 Hz": Options(25),
+    "100 Hz": SpyOptions(100),
+    "100 Hz --nonblocking": SpyOptions(100, nonblocking=True),
+    "100 Hz --native": SpyOptions(100, native=True),
+    "25 Hz": SpyOptions(25),
 }
 TIMING = Timing(warmup_min_s=0.5, warmup_max_s=1.5, windows=3, window_s=1.0)
 

@@ -401,17 +401,17 @@ def _teardowns(result: Result) -> Iterator[Warning]:
 # Rule: `ok` is earned by something seen; what could not be found out is `unknown` and says why.
 # What is not here and need not be is `absent`. Looking is in doctor/, printing in report/doctor.py.
 
-Status: TypeAlias = Literal["ok", "warning", "failure", "unknown", "absent"]
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+CheckStatus: TypeAlias = Literal["ok", "warning", "failure", "unknown", "absent"]
+STATUSES: Final[tuple[CheckStatus, ...]] = get_args(CheckStatus)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing looked at. `value`: what was found, or why it could not be. `advice`: what to do,
     or what an absent thing would be good for. `detail`: the same as data, for `--json`."""
 
     name: str
-    status: Status
+    status: CheckStatus
     value: str
     advice: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -422,19 +422,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Section:
+class CheckGroup:
     """Findings on one subject, in the order in which they are read."""
 
     title: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Check, ...]
 
 
-def counts(sections: Iterable[Section]) -> dict[Status, int]:
+def counts(sections: Iterable[CheckGroup]) -> dict[CheckStatus, int]:
     """How many findings there are of each status, the worst last but for what is not judged."""
     of_status = Counter(finding.status for section in sections for finding in section.findings)
     return {status: of_status[status] for status in STATUSES}
 
 
-def fit(sections: Iterable[Section]) -> bool:
+def fit(sections: Iterable[CheckGroup]) -> bool:
     """Whether anything can be measured here: no failure."""
     return counts(sections)["failure"] == 0

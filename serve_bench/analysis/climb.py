@@ -24,7 +24,7 @@ from serve_bench.core.result import (
     trial_key,
 )
 
-Place = tuple[str, int, str]
+LadderPlace = tuple[str, int, str]
 """Where a ladder stands: variant, round, and the slug of its cell."""
 
 
@@ -134,12 +134,12 @@ def throughput_of(trial: Trial | None) -> float:
     return statistics.fmean(metric.windows) if metric is not None and metric.windows else 0.0
 
 
-def climbs_of(result: Result, ladder: Ladder) -> Mapping[Place, Climb]:
+def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:
     """The ladders of a run as far as they were climbed, in the order of the file.
 
     A step that a failure casts doubt on is to be measured again.
     """
-    found: dict[Place, Climb] = {}
+    found: dict[LadderPlace, Climb] = {}
     sound = {trial.key for trial in result.trials} - result.broken
 
     def climb_at(variant: str, round_: int, cell: JsonObject, row: Row) -> Climb:

@@ -181,7 +181,7 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
 
 
 @dataclass(frozen=True)
-class Change:
+class FunctionChange:
     """A function in two profiles, in percent of the samples of each."""
 
     name: str
@@ -196,13 +196,13 @@ class Change:
         return self.self_b - self.self_a
 
 
-def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[Change]:
+def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[FunctionChange]:
     """Functions whose own share changed by `least_points` or more, the largest change first."""
     own_a, within_a = _self_and_total(a)
     own_b, within_b = _self_and_total(b)
     all_a, all_b = total(a) or 1, total(b) or 1
     every = [
-        Change(
+        FunctionChange(
             name,
             100.0 * own_a[name] / all_a,
             100.0 * own_b[name] / all_b,
@@ -230,24 +230,24 @@ def noise_points(share_percent: float, samples: int) -> float:
 
 
 @dataclass
-class Node:
+class CallNode:
     """A frame in a call tree, with its samples in each of the profiles that were laid together."""
 
     name: str
     counts: list[int]
-    children: dict[str, Node]
+    children: dict[str, CallNode]
 
 
-def tree(*profiles: Stacks) -> Node:
+def tree(*profiles: Stacks) -> CallNode:
     """Profiles laid over each other as one call tree; `counts` are in the order given."""
-    root = Node("all", [0] * len(profiles), {})
+    root = CallNode("all", [0] * len(profiles), {})
     for at, stacks in enumerate(profiles):
         for frames, count in stacks.items():
             root.counts[at] += count
             node = root
             for frame in frames:
                 if frame not in node.children:
-                    node.children[frame] = Node(frame, [0] * len(profiles), {})
+                    node.children[frame] = CallNode(frame, [0] * len(profiles), {})
                 node = node.children[frame]
                 node.counts[at] += count
     return root

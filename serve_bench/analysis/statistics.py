@@ -40,7 +40,7 @@ what the latency's figures leave open."""
 _At = TypeVar("_At", bound=PlannedTrial | Trial)
 _Place: TypeAlias = tuple[str, str, Row]  # variant, cell, row
 
-Status: TypeAlias = Literal["measured", "partly measured", "not measured", "profiled"]
+LineStatus: TypeAlias = Literal["measured", "partly measured", "not measured", "profiled"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Line:
     row: Row
     keys: tuple[str, ...]
     trials: tuple[Trial, ...]
-    status: Status
+    status: LineStatus
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     ratio: float | None = None
@@ -231,7 +231,7 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
 
 
 def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) -> Line:
-    status: Status = "not measured" if not trials else "measured"
+    status: LineStatus = "not measured" if not trials else "measured"
     if 0 < len(trials) < len(keys):
         status = "partly measured"
     by_windows: dict[str, list[Metric]] = {}

@@ -153,7 +153,7 @@ def _recipe(name: str) -> Recipe:
 
 def _wish(options: ProfileOptions) -> Wish:
     """What to record: flags, then the recipe, then the defaults."""
-    from serve_bench.observing.profiler import Options as PySpyOptions
+    from serve_bench.observing.profiler import SpyOptions
     from serve_bench.runner import recording as recipes
 
     found = None if options.recipe is None else _recipe(options.recipe)
@@ -170,7 +170,7 @@ def _wish(options: ProfileOptions) -> Wish:
     }
     return recipes.Wish(
         seconds,
-        PySpyOptions(samples, **flags),
+        SpyOptions(samples, **flags),
         recipes.one_of(format, recipes.RECIPE_FORMATS, "--format"),
         options.out,
     )

@@ -20,7 +20,7 @@ from serve_bench.core.kept import kept_text
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
 from serve_bench.core.result import Failure, Trial
-from serve_bench.runner.runner import Step
+from serve_bench.runner.runner import RunStep
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -36,7 +36,7 @@ def cell_text(cell: Mapping[str, object]) -> str:
     return ", ".join(f"{brief} {value}" for brief, value in named if brief)
 
 
-def step_text(step: Step) -> str:
+def step_text(step: RunStep) -> str:
     """One line on where the run is."""
     about = "~" if step.about else ""
     place = f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"
@@ -128,7 +128,7 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: RunStep) -> None:
         """Shows where a run is. Without a terminal: where it comes to something slow."""
         # Connect and warm-up are under a second, so they are not worth a line of their own, and
         # the finished trial has its own.

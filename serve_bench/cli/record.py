@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from serve_bench.analysis.stacks import LayerRules
     from serve_bench.core.result import Trial
     from serve_bench.observing.processes import InUse, ServeProcess
-    from serve_bench.runner.recording import Profile, Profiles, Wish
+    from serve_bench.observing.profiler import Recordings
+    from serve_bench.runner.recording import Profile, Wish
 
 
 # --------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
     return tell(profiles, wish)
 
 
-def tell(profiles: Profiles, wish: Wish) -> int:
+def tell(profiles: Recordings[Profile], wish: Wish) -> int:
     """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
     from serve_bench.analysis.stacks import merged
     from serve_bench.core.errors import RunFailed

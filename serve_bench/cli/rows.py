@@ -29,7 +29,7 @@ from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.load_place import LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.served import Served
+from serve_bench.runner.served import ServedClusters
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
@@ -199,7 +199,7 @@ def sitting_of(
             profile=request.profile,
             metrics=request.metrics,
         )
-        served = Served(
+        served = ServedClusters(
             agenda,
             place.run_id,
             place.folder,

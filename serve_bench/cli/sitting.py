@@ -35,7 +35,7 @@ from serve_bench.core.kept import (
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import fingerprint, git_commit
-from serve_bench.runner.load_place import FromNodes, Here, LoadOn
+from serve_bench.runner.load_place import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
 from serve_bench.serving.launch_spec import ignored_environment
@@ -126,7 +126,7 @@ class Place:
 
     folder: Path
     run_id: str
-    source: Here | FromNodes
+    source: LocalLoads | NodeLoads
 
 
 @dataclass(frozen=True)
@@ -242,9 +242,13 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
     return code or FAILED  # a broken gate is the verdict, whatever else failed
 
 
-def source_of(load_on: LoadOn | None, folder: Path, run_id: str) -> Here | FromNodes:
+def source_of(load_on: LoadOn | None, folder: Path, run_id: str) -> LocalLoads | NodeLoads:
     """Where the load of a run comes from; what Ray says goes to a log in its folder."""
-    return Here() if load_on is None else FromNodes(load_on, run_id, folder / "logs" / "nodes.log")
+    return (
+        LocalLoads()
+        if load_on is None
+        else NodeLoads(load_on, run_id, folder / "logs" / "nodes.log")
+    )
 
 
 def next_launch(folder: Path) -> int:

@@ -14,17 +14,19 @@ from dataclasses import replace
 
 import psutil
 
-from serve_bench.analysis.checks import Finding, Section
+from serve_bench.analysis.checks import Check, CheckGroup
 from serve_bench.doctor import machine_checks, tool_checks
 from serve_bench.doctor.place import Place
 from serve_bench.serving.launch_spec import ignored_environment
 
 __all__ = ["Place", "diagnose"]
 
-Check = Callable[[], Finding]
+Checker = Callable[[], Check]
 
 
-def diagnose(place: Place, tell: Callable[[str], None] = lambda text: None) -> tuple[Section, ...]:
+def diagnose(
+    place: Place, tell: Callable[[str], None] = lambda text: None
+) -> tuple[CheckGroup, ...]:
     """Looks at all there is. `tell` is called with what takes seconds, before it begins.
 
     Raises BadInput when `place.python` is no interpreter.
@@ -58,15 +60,15 @@ def diagnose(place: Place, tell: Callable[[str], None] = lambda text: None) -> t
         gpu = _checked("GPU", lambda: tool_checks.read_gpu(place))
         answer = None if torch is None else torch.result()
     has_gpu = bool(gpu.detail.get("devices"))
-    models = Section("models", (gpu, tool_checks.read_torch(python, answer, has_gpu)))
+    models = CheckGroup("models", (gpu, tool_checks.read_torch(python, answer, has_gpu)))
     programs = tuple(tool_checks.program(*one) for one in tool_checks.PROGRAMS)
     libraries = tuple(tool_checks.library(*one) for one in tool_checks.LIBRARIES)
-    return (cpu, room, ray, inside, models, Section("other tools", programs + libraries))
+    return (cpu, room, ray, inside, models, CheckGroup("other tools", programs + libraries))
 
 
 def _room(
     place: Place, before: machine_checks.Ticks | None, after: machine_checks.Ticks | None
-) -> Section:
+) -> CheckGroup:
     ray_flag, flag = "set TMPDIR to a short path elsewhere", "choose another folder by --out"
     read_disk = machine_checks.read_disk
     return _section(
@@ -83,7 +85,7 @@ def _room(
     )
 
 
-def _ray(python: tool_checks.Interpreter, not_loaded: str | None) -> Section:
+def _ray(python: tool_checks.Interpreter, not_loaded: str | None) -> CheckGroup:
     return _section(
         "Ray",
         {
@@ -98,7 +100,7 @@ def _ray(python: tool_checks.Interpreter, not_loaded: str | None) -> Section:
     )
 
 
-def _inside() -> Section:
+def _inside() -> CheckGroup:
     py_spy = _checked("py-spy", tool_checks.read_py_spy)
     return _section(
         "looking inside",
@@ -110,14 +112,14 @@ def _inside() -> Section:
     )
 
 
-def _section(title: str, checks: dict[str, Check]) -> Section:
-    return Section(title, tuple(_checked(name, check) for name, check in checks.items()))
+def _section(title: str, checks: dict[str, Checker]) -> CheckGroup:
+    return CheckGroup(title, tuple(_checked(name, check) for name, check in checks.items()))
 
 
-def _checked(name: str, check: Check) -> Finding:
+def _checked(name: str, check: Checker) -> Check:
     """The finding of a check. What it may not read makes it unknown."""
     try:
         return replace(check(), name=name)
     except (OSError, ValueError, IndexError, psutil.Error) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return Finding(name, "unknown", f"cannot be found out: {why}")
+        return Check(name, "unknown", f"cannot be found out: {why}")

@@ -1,7 +1,7 @@
 """Is the machine fit to measure with (cores, quota, governor, load, steal, clock)? Is there room
 (memory, swap, shared memory, disk, open files, ports for connections)?
 
-Rule: a check either reads (with a Place) or judges (numbers in, Finding out); thresholds stand
+Rule: a check either reads (with a Place) or judges (numbers in, a Check out); thresholds stand
 before the checks with their reasons. Nothing is changed.
 """
 
@@ -20,7 +20,7 @@ from typing import Final
 
 import psutil
 
-from serve_bench.analysis.checks import BUSY_SHARE, Finding, Status
+from serve_bench.analysis.checks import BUSY_SHARE, Check, CheckStatus
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.doctor.place import GIB, Place, doubt, plural, size
 from serve_bench.load.connection import SPARE_FDS
@@ -84,7 +84,7 @@ def ticks(place: Place) -> Ticks | None:
 _SWAPPED: Final = ("pswpin", "pswpout")
 
 
-def read_cores(place: Place) -> Finding:
+def read_cores(place: Place) -> Check:
     """The cores that this process may use."""
     logical = psutil.cpu_count(logical=True) or os.cpu_count() or 0
     process = psutil.Process()
@@ -92,12 +92,12 @@ def read_cores(place: Place) -> Finding:
     return cores(usable, logical, host.cpu_model(place.root))
 
 
-def cores(usable: int, logical: int, model: str | None) -> Finding:
+def cores(usable: int, logical: int, model: str | None) -> Check:
     """Enough for server and client?"""
     value = f"{usable} usable of {logical}" + (f", {model}" if model else "")
     detail = {"usable": usable, "logical": logical, "model": model}
     if not usable:
-        return Finding("cores", "unknown", "the system does not tell", detail=detail)
+        return Check("cores", "unknown", "the system does not tell", detail=detail)
     advice = ""
     if usable < FEW_CORES:
         advice = (
@@ -111,13 +111,13 @@ def cores(usable: int, logical: int, model: str | None) -> Finding:
     return doubt("cores", value, advice, detail)
 
 
-def read_quota(place: Place) -> Finding:
+def read_quota(place: Place) -> Check:
     """The CPU quota of the cgroup, of either version, and how often it stopped this one."""
     if not (place.root / "sys/fs/cgroup").is_dir():
-        return Finding("CPU quota", "unknown", "no cgroups here (/sys/fs/cgroup is missing)")
+        return Check("CPU quota", "unknown", "no cgroups here (/sys/fs/cgroup is missing)")
     seen = ("sys/fs/cgroup/cgroup.controllers", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu.max")
     if not any((place.root / name).exists() for name in seen):
-        return Finding("CPU quota", "unknown", "/sys/fs/cgroup shows no CPU controller")
+        return Check("CPU quota", "unknown", "/sys/fs/cgroup shows no CPU controller")
     quota = cpu_quota_cores(place.root)
     stats = cgroup_files(place.root, "", "cpu.stat") if quota is not None else []
     stats += cgroup_files(place.root, "cpu", "cpu.stat") if quota is not None else []
@@ -130,13 +130,13 @@ def _throttled(stat: str) -> tuple[int, int]:
     return int(fields.get("nr_periods", 0)), int(fields.get("nr_throttled", 0))
 
 
-def quota_of(quota: float | None, stats: Sequence[tuple[int, int]], logical: int) -> Finding:
+def quota_of(quota: float | None, stats: Sequence[tuple[int, int]], logical: int) -> Check:
     """Does a quota stop what is measured? `stats`: periods and throttled ones, by cgroup."""
     periods, throttled = max(stats, key=lambda pair: pair[1], default=(0, 0))
     share = throttled / periods if periods else 0.0
     detail = {"cores": quota, "periods": periods, "throttled": throttled}
     if quota is None:
-        return Finding("CPU quota", "ok", "none set by a cgroup", detail=detail)
+        return Check("CPU quota", "ok", "none set by a cgroup", detail=detail)
     value = f"{quota:g} of {logical} cores (cgroup)"
     if periods:
         value += f", used up in {100 * share:.1f} % of its periods so far"
@@ -149,20 +149,20 @@ def quota_of(quota: float | None, stats: Sequence[tuple[int, int]], logical: int
     return doubt("CPU quota", value, "" if harmless else advice, detail)
 
 
-def read_governor(place: Place) -> Finding:
+def read_governor(place: Place) -> Check:
     """The frequency governors of all cores."""
     files = sorted((place.root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
     names = [place.text(f"{file.relative_to(place.root)}/scaling_governor") for file in files]
     return governor([name for name in names if name])
 
 
-def governor(names: Sequence[str]) -> Finding:
+def governor(names: Sequence[str]) -> Check:
     """Is the frequency held up? `performance` is what benchmark tools ask for (Google Benchmark,
     docs/reducing_variance.md; Node.js, writing-and-running-benchmarks.md)."""
     counts = Counter(names)
     if not names:
         why = "no cpufreq in /sys: mostly a virtual machine, whose host sets the frequency"
-        return Finding("CPU governor", "unknown", why)
+        return Check("CPU governor", "unknown", why)
     value = ", ".join(f"{name} on {n} of {len(names)} cores" for name, n in counts.most_common())
     advice = (
         "the frequency follows the load, so low rates look slower than they are: "
@@ -172,16 +172,16 @@ def governor(names: Sequence[str]) -> Finding:
     return doubt("CPU governor", value, "" if steady else advice, dict(counts))
 
 
-def read_load(place: Place) -> Finding:
+def read_load(place: Place) -> Check:
     """The load averages of the host, which are of all its cores, in a container too."""
     try:
         averages = os.getloadavg()
     except OSError:
-        return Finding("load", "unknown", "the system tells no load average")
+        return Check("load", "unknown", "the system tells no load average")
     return load(averages, os.cpu_count() or 1, host.busy_cores())
 
 
-def load(averages: Sequence[float], logical: int, busy: float | None = None) -> Finding:
+def load(averages: Sequence[float], logical: int, busy: float | None = None) -> Check:
     """Is the machine used by others? `busy`: cores in use now. The same threshold as the check
     `busy-host` of a report, which looks at what runs just before."""
     value = "" if busy is None else f"{busy:.2f} cores in use now, load average "
@@ -194,12 +194,12 @@ def load(averages: Sequence[float], logical: int, busy: float | None = None) -> 
     return doubt("load", value, "" if quiet else advice, detail)
 
 
-def steal(before: Ticks | None, after: Ticks | None, watched_s: float) -> Finding:
+def steal(before: Ticks | None, after: Ticks | None, watched_s: float) -> Check:
     """What the hypervisor gave to others, while watched and since the start."""
     if before is None or after is None:
-        return Finding("steal", "unknown", "no /proc/stat here: not Linux")
+        return Check("steal", "unknown", "no /proc/stat here: not Linux")
     if before.stolen is None or after.stolen is None:
-        return Finding("steal", "unknown", "this kernel does not tell it")
+        return Check("steal", "unknown", "this kernel does not tell it")
     passed = after.all - before.all
     since_boot = after.stolen / after.all if after.all else 0.0
     now = (after.stolen - before.stolen) / passed if passed > 0 else 0.0
@@ -210,7 +210,7 @@ def steal(before: Ticks | None, after: Ticks | None, watched_s: float) -> Findin
     return doubt("steal", value, advice if max(now, since_boot) > STEAL_LIMIT else "", detail)
 
 
-def read_clock(place: Place) -> Finding:
+def read_clock(place: Place) -> Check:
     """The clock source of the kernel, what a reading costs, and the smallest step."""
     source = place.text(CLOCK + "current_clocksource")
     others = (place.text(CLOCK + "available_clocksource") or "").split()
@@ -228,21 +228,21 @@ def clock_cost(now: Callable[[], int]) -> tuple[float, int]:
     return min(costs), min(steps, default=0)
 
 
-def clock(source: str | None, others: Sequence[str], cost_ns: float, step_ns: int) -> Finding:
+def clock(source: str | None, others: Sequence[str], cost_ns: float, step_ns: int) -> Check:
     """Is it cheap and fine enough? Both are measured, so a name alone makes nothing ok."""
     value = f"{source or 'source not told'}, a reading takes {cost_ns:.0f} ns"
     value += f", smallest step {step_ns} ns" if step_ns else ", no step was seen"
     detail = {"source": source, "reading_ns": round(cost_ns, 1), "step_ns": step_ns}
     slow = source in SLOW_CLOCKS or cost_ns > READING_LIMIT_NS
     if not slow and 0 < step_ns <= STEP_LIMIT_NS:
-        return Finding("clock", "ok", value, detail=detail)
+        return Check("clock", "ok", value, detail=detail)
     better = [name for name in others if name in FAST_CLOCKS and name != source]
     advice = "each reading of time costs the clients and Ray too much, or is too coarse: "
     if better:
         advice += f"echo {better[0]} | sudo tee /{CLOCK}current_clocksource"
     else:
         advice += "another machine, or see why the kernel gave up TSC: sudo dmesg | grep -i tsc"
-    return Finding("clock", "warning", value, advice, detail)
+    return Check("clock", "warning", value, advice, detail)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ TIME_WAIT: Final = "06"
 """Of /proc/net/tcp. It lasts 60 s in Linux (TCP_TIMEWAIT_LEN in include/net/tcp.h)."""
 
 
-def read_memory(place: Place) -> Finding:
+def read_memory(place: Place) -> Check:
     """What is available, to the system and within each cgroup."""
     memory = psutil.virtual_memory()
     return memory_of(int(memory.total), int(memory.available), cgroup_room(place))
@@ -321,7 +321,7 @@ _MEMORY_FILES: Final = (
 )
 
 
-def memory_of(total: int, available: int, room: Room | None) -> Finding:
+def memory_of(total: int, available: int, room: Room | None) -> Check:
     """Enough for Ray and the micro matrix, without Ray's memory monitor?"""
     value, all_of_it, free = f"{size(available)} free of {size(total)}", total, available
     if room is not None and room.limit < total:
@@ -338,15 +338,15 @@ def memory_of(total: int, available: int, room: Room | None) -> Finding:
     if free < BASE_BYTES + kept:
         advice = f"Ray and Serve take about {size(BASE_BYTES)}, and Ray kills workers when less "
         advice += f"than {size(kept)} is left: end other programs, or raise the container's limit"
-        return Finding("memory", "failure", value, advice, detail)
+        return Check("memory", "failure", value, advice, detail)
     if free < matrix + kept:
         advice = f"{MICRO_REPLICAS} replicas need about {size(matrix + kept)} with all that Ray "
         advice += "keeps free: use fewer, end other programs, or raise the container's limit"
-        return Finding("memory", "warning", value, advice, detail)
-    return Finding("memory", "ok", value, detail=detail)
+        return Check("memory", "warning", value, advice, detail)
+    return Check("memory", "ok", value, detail=detail)
 
 
-def read_swap(place: Place, before: Ticks | None, after: Ticks | None) -> Finding:
+def read_swap(place: Place, before: Ticks | None, after: Ticks | None) -> Check:
     """How much swap is in use, and whether pages moved while it was watched."""
     memory = psutil.swap_memory()
     pages: int | None = None
@@ -355,24 +355,24 @@ def read_swap(place: Place, before: Ticks | None, after: Ticks | None) -> Findin
     return swap(int(memory.total), int(memory.used), pages, place.pause_s)
 
 
-def swap(total: int, used: int, pages: int | None, watched_s: float) -> Finding:
+def swap(total: int, used: int, pages: int | None, watched_s: float) -> Check:
     """Pages that move are what hurts: what lies in swap and stays there costs nothing."""
     detail = {"total_bytes": total, "used_bytes": used, "pages_moved": pages}
     if not total:
-        return Finding("swap", "ok", "none", detail=detail)
+        return Check("swap", "ok", "none", detail=detail)
     value = f"{size(used)} used of {size(total)}"
     if pages is None:
-        return Finding("swap", "unknown", f"{value}; whether pages move is not told", detail=detail)
+        return Check("swap", "unknown", f"{value}; whether pages move is not told", detail=detail)
     value += f", {plural(pages, 'page') if pages else 'no page'} moved in {watched_s:g} s"
     advice = "the machine is swapping, which takes milliseconds: end other programs"
     return doubt("swap", value, advice if pages else "", detail)
 
 
-def read_shared_memory(place: Place) -> Finding:
+def read_shared_memory(place: Place) -> Check:
     """Room in /dev/shm, where Ray keeps its objects on Linux."""
     if not place.is_linux:
         value = "not Linux: Ray keeps its objects in its temporary folder"
-        return Finding("shared memory", "unknown", value)
+        return Check("shared memory", "unknown", value)
     memory, room = psutil.virtual_memory(), cgroup_room(place)
     available = int(memory.available) if room is None else min(int(memory.available), room.free)
     try:
@@ -383,11 +383,11 @@ def read_shared_memory(place: Place) -> Finding:
     return shared_memory(block * disk.f_blocks, block * disk.f_bavail, available)
 
 
-def shared_memory(total: int | None, free: int | None, available: int) -> Finding:
+def shared_memory(total: int | None, free: int | None, available: int) -> Check:
     """Does Ray's object store fit? `available`: memory that Ray finds, about."""
     if total is None or free is None:
         advice = "Ray opens it when it starts, and fails without: mount a tmpfs there"
-        return Finding("shared memory", "failure", "/dev/shm cannot be opened", advice)
+        return Check("shared memory", "failure", "/dev/shm cannot be opened", advice)
     cap = max(STORE_CAP_LEAST, int(SHM_SHARE * free))
     store = min(int(STORE_SHARE * available), STORE_MOST, cap)
     value = f"/dev/shm {size(free)} free of {size(total)}; Ray takes up to about {size(store)}"
@@ -399,14 +399,14 @@ def shared_memory(total: int | None, free: int | None, available: int) -> Findin
     return doubt("shared memory", value, advice if free < store else "", detail)
 
 
-def read_disk(name: str, folder: Path, flag: str, *, needed: bool) -> Finding:
+def read_disk(name: str, folder: Path, flag: str, *, needed: bool) -> Check:
     """Room where files will be written; the folder need not exist. `needed`: nothing starts
     without it. `flag`: how another one is chosen."""
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     try:
         usage, inodes = shutil.disk_usage(there), os.statvfs(there)
     except OSError as error:
-        return Finding(name, "unknown", f"{folder}: {(error.strerror or 'error').lower()}")
+        return Check(name, "unknown", f"{folder}: {(error.strerror or 'error').lower()}")
     few = inodes.f_files > 0 and inodes.f_favail < FEW_INODES
     writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
     full = usage.used / (usage.used + usage.free) if usage.used + usage.free else 1.0
@@ -425,30 +425,30 @@ def disk(
     few: bool,
     flag: str,
     needed: bool,
-) -> Finding:
+) -> Check:
     """Enough for a run? `full`: share in use, as df counts it. `few`: inodes run out."""
     value = f"{folder}: {size(free)} free, {100 * full:.0f} % full"
     detail = {"folder": folder, "free_bytes": free, "full": round(full, 4), "writable": writable}
-    worst: Status = "failure" if needed else "warning"
+    worst: CheckStatus = "failure" if needed else "warning"
     if not writable:
-        return Finding(name, worst, f"{folder} cannot be written to", flag, detail)
+        return Check(name, worst, f"{folder} cannot be written to", flag, detail)
     if free < ROOM_LEAST:
-        return Finding(name, worst, value, f"a run does not fit: {flag}, or delete files", detail)
+        return Check(name, worst, value, f"a run does not fit: {flag}, or delete files", detail)
     if few:
         advice = f"hardly a file more can be made there (df -i): {flag}, or delete files"
-        return Finding(name, "warning", value, advice, detail)
+        return Check(name, "warning", value, advice, detail)
     if free < ROOM_FEW or (needed and full >= DISK_FULL):
         advice = f"long runs may fill it, and Ray warns above {100 * DISK_FULL:.0f} %: {flag}, "
-        return Finding(name, "warning", value, advice + "or delete files", detail)
-    return Finding(name, "ok", value, detail=detail)
+        return Check(name, "warning", value, advice + "or delete files", detail)
+    return Check(name, "ok", value, detail=detail)
 
 
-def read_open_files(place: Place) -> Finding:
+def read_open_files(place: Place) -> Check:
     """The limits of this shell; what it starts inherits them."""
     return open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
-def open_files(soft: int, hard: int) -> Finding:
+def open_files(soft: int, hard: int) -> Check:
     """Enough for the largest shipped load? Launches and clients raise the soft limit themselves."""
     endless = hard == resource.RLIM_INFINITY
     above = "no hard limit" if endless else f"hard limit {hard:,}"
@@ -458,7 +458,7 @@ def open_files(soft: int, hard: int) -> Finding:
     lacking = lacking_open_files(hard)
     if lacking is not None:
         advice = f"no cluster starts: {lacking.partition(', and ')[2]}"
-        return Finding("open files", "failure", value, advice, detail)
+        return Check("open files", "failure", value, advice, detail)
     needed = 2 * MOST_CLIENTS + SPARE_FDS
     advice = (
         f"{MOST_CLIENTS:,} connections (press) take {needed:,} in HAProxy: as root ulimit -Hn "
@@ -467,14 +467,14 @@ def open_files(soft: int, hard: int) -> Finding:
     return doubt("open files", value, "" if endless or hard >= needed else advice, detail)
 
 
-def read_ports(place: Place) -> Finding:
+def read_ports(place: Place) -> Check:
     """The range of ports for outgoing connections, and how many of them are taken."""
     words = (place.text("proc/sys/net/ipv4/ip_local_port_range") or "").split()
     if len(words) != 2:
-        return Finding("ephemeral ports", "unknown", "the range is not told: no /proc/sys/net here")
+        return Check("ephemeral ports", "unknown", "the range is not told: no /proc/sys/net here")
     tables = [place.text(f"proc/net/{name}") for name in ("tcp", "tcp6")]
     if not any(tables):
-        return Finding("ephemeral ports", "unknown", "/proc/net/tcp cannot be read")
+        return Check("ephemeral ports", "unknown", "/proc/net/tcp cannot be read")
     first, last = int(words[0]), int(words[1])
     taken = [one for table in tables if table for one in _local_ports(table)]
     reserved = place.text("proc/sys/net/ipv4/ip_local_reserved_ports") or ""
@@ -497,7 +497,7 @@ def _covered(reserved: str, block: range) -> bool:
     return kept.issuperset(block)
 
 
-def ports(span: range, taken: Sequence[tuple[int, str]], reserved: bool) -> Finding:
+def ports(span: range, taken: Sequence[tuple[int, str]], reserved: bool) -> Check:
     """Enough left, and apart from the ports that launches draw? `reserved`: the kernel gives out
     none of those."""
     inside = {port for port, _ in taken if port in span}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.analysis.checks import Finding
+from serve_bench.analysis.checks import Check
 from serve_bench.serving.strays import temp_root
 from serve_bench.store import RESULTS
 
@@ -45,9 +45,9 @@ class Place:
         return (self.root / "proc/stat").exists()
 
 
-def doubt(name: str, value: str, advice: str, detail: Mapping[str, Any]) -> Finding:
+def doubt(name: str, value: str, advice: str, detail: Mapping[str, Any]) -> Check:
     """A warning where there is advice, else all is well."""
-    return Finding(name, "warning" if advice else "ok", value, advice, detail)
+    return Check(name, "warning" if advice else "ok", value, advice, detail)
 
 
 def size(count: float) -> str:

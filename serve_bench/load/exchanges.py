@@ -33,7 +33,7 @@ from serve_bench.load.connection import (
     would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
-from serve_bench.load.pacing import Engine, Share, next_turn
+from serve_bench.load.pacing import Engine, WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import NEVER
 
@@ -50,7 +50,7 @@ class Exchanges(Engine):
     """All connections of one worker to one target, and the requests on them."""
 
     def __init__(
-        self, load: Load, address: Address, share: Share, notes: Notes | None = None
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share)
         self.poller = make_poller()

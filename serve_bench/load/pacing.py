@@ -27,7 +27,7 @@ from serve_bench.load.tally import NEVER, Tally
 
 
 @dataclass(frozen=True)
-class Share:
+class WorkerShare:
     """Worker `worker` of `workers`: its connections, how far they may grow, its part of a count.
 
     `each`: of each connection so many requests, and no more. `first`: the number of its first
@@ -46,7 +46,7 @@ class Share:
 _R = TypeVar("_R")
 
 
-def next_turn(load: Load, share: Share, requests: Sequence[_R]) -> Callable[[], _R]:
+def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callable[[], _R]:
     """A function that gives the next of `requests`, which stand for `load.request.turns`.
 
     Workers that cycle through paths or headers begin as far from one another as they can: one that
@@ -172,7 +172,7 @@ def due_times(
 class ArrivalClock:
     """`due` is the next due time (perf_counter_ns), NEVER after the last one."""
 
-    def __init__(self, load: Load, start: int, share: Share, measure: int = 0) -> None:
+    def __init__(self, load: Load, start: int, share: WorkerShare, measure: int = 0) -> None:
         self._load = load
         self._share = share
         self._measure = measure
@@ -305,7 +305,7 @@ class Engine(ABC):
 
     tally: Tally
 
-    def __init__(self, load: Load, address: Address, share: Share) -> None:
+    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
         self.load = load
         self.address = address
         self.share = share

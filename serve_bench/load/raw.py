@@ -24,7 +24,7 @@ from serve_bench.load.connection import (
     Address,
 )
 from serve_bench.load.exchanges import Exchanges
-from serve_bench.load.pacing import IDLE_S, Share
+from serve_bench.load.pacing import IDLE_S, WorkerShare
 from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import NEVER
 
@@ -50,7 +50,7 @@ class RawEngine(Exchanges):
     """The engine of the raw client."""
 
     def __init__(
-        self, load: Load, address: Address, share: Share, notes: Notes | None = None
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share, notes)
         self._margin = COUNT_MARGIN if self._hot else 1

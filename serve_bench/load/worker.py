@@ -25,7 +25,7 @@ from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.typed import built
 from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
-from serve_bench.load.pacing import Engine, Share
+from serve_bench.load.pacing import Engine, WorkerShare
 from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
 
@@ -37,7 +37,9 @@ STDIN = 0
 perf = time.perf_counter_ns
 
 
-def make_engine(load: Load, address: Address, share: Share, notes: Notes | None = None) -> Engine:
+def make_engine(
+    load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+) -> Engine:
     """The client that the load names. `notes` are kept by the raw client alone."""
     if load.client == "aiohttp":
         from serve_bench.load.aiohttp_client import AiohttpEngine
@@ -181,7 +183,7 @@ def wait_for_start(shared: Shared) -> int:
 def work(orders: dict[str, Any]) -> None:
     """Carry out the orders: connect, wait, load, report."""
     shared = Shared(orders["fd"], orders["boards"])
-    share = Share(**orders["share"])
+    share = WorkerShare(**orders["share"])
     timing = Timing(**orders["timing"])
     plan = Slices(**orders["slices"]) if orders["slices"] else None
     short = allow_descriptors(len(orders["sides"]) * share.limit)
@@ -231,7 +233,7 @@ def work(orders: dict[str, Any]) -> None:
 
 def prepare(
     side: dict[str, Any],
-    share: Share,
+    share: WorkerShare,
     timing: Timing,
     shared: Shared,
     board: int,

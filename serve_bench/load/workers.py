@@ -25,7 +25,7 @@ from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.typed import plain
 from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import LoadError
-from serve_bench.load.pacing import Share
+from serve_bench.load.pacing import WorkerShare
 from serve_bench.load.tally import Shared
 
 # --------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def divide(total: int, workers: int) -> list[int]:
     return [base + (1 if i < extra else 0) for i in range(workers)]
 
 
-def shares(load: Load, workers: int) -> list[Share]:
+def shares(load: Load, workers: int) -> list[WorkerShare]:
     """The shares of all workers.
 
     A count is divided evenly. With `each`, a worker's count follows from its connections, which
@@ -125,7 +125,7 @@ def shares(load: Load, workers: int) -> list[Share]:
     elif load.count is not None:
         counts = list(divide(load.count, workers))
     return [
-        Share(i, workers, connections[i], limits[i], counts[i], load.each, sum(limits[:i]))
+        WorkerShare(i, workers, connections[i], limits[i], counts[i], load.each, sum(limits[:i]))
         for i in range(workers)
     ]
 
@@ -177,7 +177,7 @@ class Crew:
     def __init__(
         self,
         loads: Sequence[Load],
-        shares: Sequence[Share],
+        shares: Sequence[WorkerShare],
         timing: Timing,
         shared: Shared,
         mark: Mapping[str, str] | None,

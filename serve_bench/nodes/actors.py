@@ -35,7 +35,14 @@ from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.observing.processes import ServeProcess, in_use, serve_processes
-from serve_bench.observing.profiler import READY_S, STOP_S, Options, Recording, check_process, dump
+from serve_bench.observing.profiler import (
+    READY_S,
+    STOP_S,
+    Recording,
+    SpyOptions,
+    check_process,
+    dump,
+)
 from serve_bench.observing.sampler import sampler_of
 from serve_bench.serving.strays import DIRECTORY_MARK
 
@@ -189,7 +196,9 @@ class WatchActor(NodeActor):
         recordings, outcomes = [], []
         with contextlib.ExitStack() as stack:
             for pid in pids:
-                recording = Tied(pid, Path(str(pid)), Options(**options), format, longest_s, mark)
+                recording = Tied(
+                    pid, Path(str(pid)), SpyOptions(**options), format, longest_s, mark
+                )
                 stack.callback(recording.abandon)
                 try:
                     check_process(pid)

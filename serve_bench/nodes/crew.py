@@ -28,7 +28,7 @@ from serve_bench.load.external import ExternalResult
 from serve_bench.load.merge import combine
 from serve_bench.nodes.actors import END_S
 from serve_bench.observing.processes import InUse, ServeProcess
-from serve_bench.observing.profiler import Options
+from serve_bench.observing.profiler import Recordings, SpyOptions
 from serve_bench.serving.child import Child, ChildError, last_lines
 from serve_bench.serving.strays import marks
 
@@ -416,15 +416,6 @@ class Brought:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class FromNodes:
-    """The recordings of all nodes. `interrupted`: by Ctrl-C; what was sampled by then is kept."""
-
-    done: tuple[Brought, ...]
-    failed: tuple[RunFailed, ...]
-    interrupted: bool = False
-
-
 class WatchCrew(NodeCrew):
     """A NodeCrew that looks at processes. `start` first; leaving it ends all.
 
@@ -473,12 +464,12 @@ class WatchCrew(NodeCrew):
     def record(
         self,
         pids: Mapping[Node, list[int]],
-        options: Options,
+        options: SpyOptions,
         format: str,
         duration_s: float,
         folder: Path,
         on_progress: Callable[[float], None] = lambda seconds: None,
-    ) -> FromNodes:
+    ) -> Recordings[Brought]:
         """Record these processes at once; what py-spy gave is brought into the folder.
 
         `on_progress` takes the seconds since all nodes sample. On Ctrl-C what was sampled is
@@ -508,7 +499,7 @@ class WatchCrew(NodeCrew):
 
     def _brought(
         self, outcomes: Mapping[str, Any], nodes: Mapping[str, Node], interrupted: bool
-    ) -> FromNodes:
+    ) -> Recordings[Brought]:
         done, failed = [], []
         for node_id, outcome in outcomes.items():
             node = nodes[node_id]
@@ -520,7 +511,7 @@ class WatchCrew(NodeCrew):
                     continue
                 notes = tuple(f"{self.named(node)}: {note}" for note in one["notes"])
                 done.append(Brought(node, one["pid"], Path(one["file"]), one["samples"], notes))
-        return FromNodes(tuple(done), tuple(failed), interrupted)
+        return Recordings(tuple(done), tuple(failed), interrupted)
 
     def named(self, node: Node) -> str:
         """How a node is called in a sentence."""

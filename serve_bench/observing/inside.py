@@ -1,9 +1,9 @@
 """What is observed beside the load of a trial: processes, counts of the app, metrics, stacks.
 
-`Inside.around(...)` wraps a load; what it saw goes into the Trial by `Look.add_to`. Rule: nothing
-here drives a load or judges a figure. What cannot be observed is said in the record, and is never a
-reason for the trial to fail. Serve's own metrics are read here; sampling is in sampler.py, adding
-up in core/usage.py, py-spy in profiler.py.
+`Inside.around(...)` wraps a load; `Observation.add_to` adds what was seen to the Trial. Rule: this
+module drives no load and judges no figure. What cannot be observed is noted in the record and never
+fails the trial. Serve's own metrics are read here; sampling is in sampler.py, sums are in
+core/usage.py, py-spy is in profiler.py.
 """
 
 from __future__ import annotations
@@ -376,9 +376,9 @@ class Inside:
     @contextmanager
     def around(
         self, serving: Serving, planned: PlannedTrial, *, profiled: bool = False
-    ) -> Iterator[Look]:
+    ) -> Iterator[Observation]:
         """Looks from before a load until after it. py-spy samples before the load begins."""
-        look = Look(self.folder, planned.key, self._meter)
+        look = Observation(self.folder, planned.key, self._meter)
         processes = serving.processes() if self.sample or profiled else []
         with ExitStack() as stack:
             if profiled:
@@ -399,7 +399,7 @@ class Inside:
 
 
 @dataclass
-class Look:
+class Observation:
     """What is seen beside one load."""
 
     folder: Path

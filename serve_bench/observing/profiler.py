@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import psutil
 
@@ -124,7 +124,7 @@ FORMATS: Final = {
 
 
 @dataclass(frozen=True)
-class Options:
+class SpyOptions:
     """How py-spy samples. `rate` is samples a second; the others are its flags."""
 
     rate: int = 100
@@ -221,7 +221,7 @@ class Recording:
 
     pid: int
     out: Path
-    options: Options = field(default_factory=Options)
+    options: SpyOptions = field(default_factory=SpyOptions)
     format: str = "raw"
     longest_s: float = 3600.0
     mark: Mapping[str, str] = field(default_factory=dict)  # added to py-spy's environment
@@ -397,13 +397,16 @@ class Recording:
         self._ready.set()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of several recordings. `interrupted`: by Ctrl-C; what was sampled until then is
-    kept."""
+R = TypeVar("R")
 
-    done: tuple[Recorded, ...]
-    failed: tuple[ProfileFailed, ...]
+
+@dataclass(frozen=True)
+class Recordings(Generic[R]):
+    """The recordings of several processes. `interrupted`: by Ctrl-C; what was sampled until then
+    is kept."""
+
+    done: tuple[R, ...]
+    failed: tuple[RunFailed, ...]
     interrupted: bool = False
 
 
@@ -411,7 +414,7 @@ def record(
     recordings: Sequence[Recording],
     duration_s: float,
     on_progress: Callable[[float], None] = lambda seconds: None,
-) -> Outcome:
+) -> Recordings[Recorded]:
     """Records several processes at once. What went wrong with one does not end the others.
 
     `on_progress` takes the seconds since all of them sample. Raises BadInput when py-spy or a place
@@ -440,7 +443,7 @@ def record(
                     done.append(recording.stop())
                 except ProfileFailed as error:
                     failed.append(error)
-    return Outcome(tuple(done), tuple(failed), interrupted)
+    return Recordings(tuple(done), tuple(failed), interrupted)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -524,7 +527,9 @@ class Profiling:
             raise RunFailed(f"{self.key}: leads out of the folder of the run")
         for one in processes:
             out = place / f"{one.role}-{one.pid}.raw.txt"
-            recording = Recording(one.pid, out, Options(), longest_s=self.longest_s, mark=self.mark)
+            recording = Recording(
+                one.pid, out, SpyOptions(), longest_s=self.longest_s, mark=self.mark
+            )
             self._recordings.append((one, recording))
             recording.start()
         for _, recording in self._recordings:

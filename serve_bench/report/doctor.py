@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
+from serve_bench.analysis.checks import STATUSES, Check, CheckGroup, CheckStatus, counts, fit
 from serve_bench.core.figures import host_line
 from serve_bench.report.columns import wrapped
 
-_SGR: Final[dict[Status, str]] = {
+_SGR: Final[dict[CheckStatus, str]] = {
     "ok": "32",
     "warning": "33",
     "failure": "31;1",
@@ -22,13 +22,13 @@ _SGR: Final[dict[Status, str]] = {
     "absent": "2",
 }
 _STATUS_WIDTH: Final = max(len(status) for status in STATUSES)
-_PLURAL: Final[dict[Status, str]] = {"warning": "warnings", "failure": "failures"}
+_PLURAL: Final[dict[CheckStatus, str]] = {"warning": "warnings", "failure": "failures"}
 
 ABSENT: Final = "absent: not here and not needed for the rest; unknown: could not be found out"
 
 
 def text(
-    sections: Sequence[Section], host: dict[str, Any], *, width: int = 80, color: bool = False
+    sections: Sequence[CheckGroup], host: dict[str, Any], *, width: int = 80, color: bool = False
 ) -> str:
     """The whole examination: a section of findings each, then how many of which status."""
     names = max((len(one.name) for section in sections for one in section.findings), default=0)
@@ -44,7 +44,7 @@ def text(
     return "\n".join(lines) + "\n"
 
 
-def _lines(finding: Finding, names: int, width: int, color: bool) -> Iterator[str]:
+def _lines(finding: Check, names: int, width: int, color: bool) -> Iterator[str]:
     """`  warning  load  6.3 ...`, and below it what to do."""
     status = finding.status.ljust(_STATUS_WIDTH)
     if color:
@@ -59,7 +59,7 @@ def _lines(finding: Finding, names: int, width: int, color: bool) -> Iterator[st
             yield " " * start + ("   " if number else "-> ") + line
 
 
-def _summary(sections: Sequence[Section]) -> str:
+def _summary(sections: Sequence[CheckGroup]) -> str:
     tally = counts(sections)
     parts = []
     for status in STATUSES:
@@ -73,7 +73,7 @@ def _summary(sections: Sequence[Section]) -> str:
     return f"{', '.join(parts)}: fit to measure on"
 
 
-def data(sections: Sequence[Section], host: dict[str, Any]) -> str:
+def data(sections: Sequence[CheckGroup], host: dict[str, Any]) -> str:
     """The same as JSON: `fit`, `counts`, `host`, and each check with its detail."""
     checks = [
         {

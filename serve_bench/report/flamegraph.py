@@ -16,10 +16,10 @@ from typing import Final
 
 from serve_bench.analysis.stacks import (
     IDLE,
-    Change,
+    CallNode,
+    FunctionChange,
     FunctionShare,
     LayerRules,
-    Node,
     Stacks,
     by_function,
     changes,
@@ -104,8 +104,8 @@ class Difference:
 
     a: Reading
     b: Reading
-    grew: tuple[Change, ...]
-    shrank: tuple[Change, ...]
+    grew: tuple[FunctionChange, ...]
+    shrank: tuple[FunctionChange, ...]
     layers: tuple[tuple[str, float, float], ...]
 
 
@@ -142,7 +142,7 @@ def difference_text(difference: Difference) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _changed(title: str, found: Sequence[Change]) -> list[str]:
+def _changed(title: str, found: Sequence[FunctionChange]) -> list[str]:
     if not found:
         return [f"{title}: no function by more than {LEAST_POINTS:g} point and the sampling error"]
     head = f"{title} (self)"
@@ -208,7 +208,7 @@ def diff_html(difference: Difference) -> str:
     a, b = difference.a, difference.b
     all_a, all_b = max(a.samples, 1), max(b.samples, 1)
 
-    def width(node: Node) -> float:
+    def width(node: CallNode) -> float:
         return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
 
     boxes = _boxes(tree(a.counted, b.counted), width, _compared(all_a, all_b))
@@ -231,12 +231,12 @@ def diff_html(difference: Difference) -> str:
 
 # ------------------------------------------------------------------------------- the boxes
 
-_Look = Callable[[Node], tuple[str, str]]  # title and fill of a frame
+_Look = Callable[[CallNode], tuple[str, str]]  # title and fill of a frame
 
 
-def _boxes(root: Node, width: Callable[[Node], float], look: _Look) -> list[_Box]:
+def _boxes(root: CallNode, width: Callable[[CallNode], float], look: _Look) -> list[_Box]:
     boxes: list[_Box] = []
-    waiting: list[tuple[Node, float, int]] = [(root, 0.0, 0)]
+    waiting: list[tuple[CallNode, float, int]] = [(root, 0.0, 0)]
     while waiting:
         node, x, depth = waiting.pop()
         title, fill = look(node)
@@ -250,7 +250,7 @@ def _boxes(root: Node, width: Callable[[Node], float], look: _Look) -> list[_Box
 
 
 def _plain(every: int) -> _Look:
-    def look(node: Node) -> tuple[str, str]:
+    def look(node: CallNode) -> tuple[str, str]:
         share = 100.0 * node.counts[0] / every
         return f"{node.name}: {share:.1f} %, {node.counts[0]} samples", _warm(node.name)
 
@@ -258,7 +258,7 @@ def _plain(every: int) -> _Look:
 
 
 def _compared(all_a: int, all_b: int) -> _Look:
-    def look(node: Node) -> tuple[str, str]:
+    def look(node: CallNode) -> tuple[str, str]:
         a, b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
         title = (
             f"{node.name}: A {a:.1f} % ({node.counts[0]}), B {b:.1f} % ({node.counts[1]}), "

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from serve_bench.analysis.climb import Climb, Place, climbs_of, throughput_of
+from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.plan import (
     A_RATE,
@@ -34,7 +34,7 @@ and writes the stacks after (0.7 to 2 s for proxy and two replicas on a host wit
 
 R = TypeVar("R")
 
-Load: TypeAlias = tuple[PlannedTrial, bool]
+PlannedLoad: TypeAlias = tuple[PlannedTrial, bool]
 """A row to be loaded, and whether with profilers beside it."""
 
 
@@ -47,9 +47,11 @@ class Agenda:
     profile: bool = False
     measured: frozenset[str] = frozenset()
     profiled: frozenset[str] = frozenset()
-    climbed: Mapping[Place, Climb] = field(default_factory=dict)  # ladders of an earlier sitting
+    climbed: Mapping[LadderPlace, Climb] = field(
+        default_factory=dict
+    )  # ladders of an earlier sitting
 
-    def of(self, trials: Iterable[PlannedTrial]) -> list[Load]:
+    def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
         """The loads of a cell in order: rows to be measured, then those to be profiled (True)."""
         rows = list(trials)
         plain = [(row, False) for row in rows if row.key not in self.measured]
@@ -58,7 +60,7 @@ class Agenda:
 
     def work(
         self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
-    ) -> Listed[Load] | Climbing:
+    ) -> Listed[PlannedLoad] | Climbing:
         """The loads of a cell, one after the other."""
         if self.suite.ladder is None:
             return Listed(self.of(trials), lambda load: self.expected_load_s(load[1]))
@@ -130,12 +132,12 @@ class Climbing:
         self._climb = climb
         self._cost = cost
 
-    def next(self) -> Load | None:
+    def next(self) -> PlannedLoad | None:
         """The next step."""
         planned = self._climb.next()
         return None if planned is None else (planned, False)
 
-    def add(self, row: Load, trial: Trial | None) -> None:
+    def add(self, row: PlannedLoad, trial: Trial | None) -> None:
         """The step with its throughput; a load that failed served nothing."""
         self._climb.add(row[0].row, throughput_of(trial))
 

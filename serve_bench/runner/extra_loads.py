@@ -13,7 +13,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import JsonObject, Trial
 from serve_bench.load import LoadError, drive_load
-from serve_bench.runner.load_place import Drive
+from serve_bench.runner.load_place import LoadDriver
 from serve_bench.serving.server import LaunchFailed, Serving
 
 # --------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ MOST_S: Final = 5.0
 
 
 def look(
-    serving: Serving, trial: Trial, load: Load, drive: Drive, mark: Mapping[str, str]
+    serving: Serving, trial: Trial, load: Load, drive: LoadDriver, mark: Mapping[str, str]
 ) -> JsonObject:
     """What requests of this row wait in; `why_not` where it could not be looked at."""
     p50_ns = merged([trial], "latency").percentile(0.5) or 0.0

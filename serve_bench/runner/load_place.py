@@ -75,7 +75,7 @@ RAY: Final = "ray"
 MOST_NODES: Final = 10_000
 
 
-class Drive(Protocol):
+class LoadDriver(Protocol):
     """What `load.drive_load` is; all of it may be raised by another that is driven alike."""
 
     def __call__(
@@ -107,10 +107,10 @@ class LoadOn:
     nodes: int | None = None
 
 
-class Here:
+class LocalLoads:
     """Loads from processes of this host."""
 
-    def drive(self, cluster: Joinable | None = None) -> Drive:
+    def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         """What drives a load."""
         return drive_load
 
@@ -119,7 +119,7 @@ class Here:
 
 
 @dataclass
-class FromNodes:
+class NodeLoads:
     """Loads from the nodes of a Ray cluster, whose actors stay up until `close`. `log` takes what
     Ray says."""
 
@@ -128,7 +128,7 @@ class FromNodes:
     log: Path
     _crew: NodeCrew | None = field(default=None)
 
-    def drive(self, cluster: Joinable | None = None) -> Drive:
+    def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         """What drives a load. `cluster`: the one that is measured. Raises LoadError when the nodes
         cannot be had."""
         if self._crew is None:

@@ -18,7 +18,14 @@ from serve_bench.core.nodes import Node, file_name
 from serve_bench.observing import profiler as perf
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.processes import ServeProcess
-from serve_bench.observing.profiler import FORMATS, Options, Recorded, Recording, record
+from serve_bench.observing.profiler import (
+    FORMATS,
+    Recorded,
+    Recording,
+    Recordings,
+    SpyOptions,
+    record,
+)
 from serve_bench.store.files import make_room, read_toml, remove_empty, shipped, why, write_whole
 
 if TYPE_CHECKING:
@@ -109,7 +116,7 @@ class Wish:
     """What to record and where to. `out` None: a name is made from role and pid."""
 
     duration_s: float
-    options: Options
+    options: SpyOptions
     format: str = "flamegraph"
     out: Path | None = None
 
@@ -152,21 +159,12 @@ class Profile:
         return f"{self.pid} on {self.host}" if self.host else str(self.pid)
 
 
-@dataclass(frozen=True)
-class Profiles:
-    """What came of all processes."""
-
-    done: tuple[Profile, ...]
-    failed: tuple[RunFailed, ...]
-    interrupted: bool = False
-
-
 def record_all(
     processes: Sequence[ServeProcess],
     wish: Wish,
     on_progress: Callable[[float], None],
     mark: Mapping[str, str],
-) -> Profiles:
+) -> Recordings[Profile]:
     """Records Python processes at once. Raw stacks are left in `place` with the ending of raw; a
     flamegraph is drawn from them by the caller. `mark` is put into the environment of each py-spy,
     so that it ends should this process be killed."""
@@ -181,7 +179,7 @@ def record_all(
     outcome = record(recordings, wish.duration_s, on_progress)
     roles = {one.pid: one.role for one in processes}
     done = [_profile(one, roles[one.pid], wish, several, raw) for one in outcome.done]
-    return Profiles(tuple(done), tuple(outcome.failed), outcome.interrupted)
+    return Recordings(tuple(done), tuple(outcome.failed), outcome.interrupted)
 
 
 def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool) -> Profile:
@@ -206,7 +204,7 @@ def record_on_nodes(
     wish: Wish,
     on_progress: Callable[[float], None],
     folder: Path,
-) -> Profiles:
+) -> Recordings[Profile]:
     """Records processes of nodes that `crew` watches at once, and leaves the files as `record_all`
     does. What comes from the nodes comes into `folder` first. Raises BadInput when a file cannot be
     made."""
@@ -235,7 +233,7 @@ def record_on_nodes(
             )
     finally:
         remove_empty(new)
-    return Profiles(tuple(done), told.failed, told.interrupted)
+    return Recordings(tuple(done), told.failed, told.interrupted)
 
 
 def _keep(place: Path, brought: Path) -> None:

@@ -48,7 +48,7 @@ NEXT_PHASE: Final = {
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """Where the run is now: trial `number` of `of`, what is being done, how long it will take.
 
     `who`: the variant, the service or the sides at work, in launch round `round`.
@@ -69,7 +69,7 @@ class Step:
 class Observer(Protocol):
     """Is told what goes on; it measures nothing and decides nothing."""
 
-    def step(self, step: Step) -> None:
+    def step(self, step: RunStep) -> None:
         """Something began or moved on (several times a second during a load)."""
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
@@ -196,7 +196,7 @@ class Journal:
         """Tells what goes on now. `who`: in place of what the launch is called."""
         number = min(self.done + 1, self.planned)
         name, left_s = self.who if who is None else who, self.left_s
-        step = Step(
+        step = RunStep(
             number, self.planned, name, self.round, cell, row, phase, rate, left_s, self.about
         )
         self.observer.step(step)

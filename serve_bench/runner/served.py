@@ -17,7 +17,7 @@ from pathlib import Path
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load as LoadSpec
+from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import (
     LAUNCH_S,
@@ -33,10 +33,10 @@ from serve_bench.core.result import Deploy, JsonObject, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside
-from serve_bench.runner.agenda import Agenda, Load
+from serve_bench.runner.agenda import Agenda, PlannedLoad
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
-from serve_bench.runner.load_place import FromNodes, Here
+from serve_bench.runner.load_place import LocalLoads, NodeLoads
 from serve_bench.runner.runner import (
     NEXT_PHASE,
     Bench,
@@ -55,7 +55,7 @@ from serve_bench.store import now_iso
 
 
 @dataclass
-class Served:
+class ServedClusters:
     """How clusters of ours are measured. `folder`: of the run; `port` 0: a free one.
 
     `after_cell` gets each cluster and the trials of a cell, once they are measured. `inside` None:
@@ -69,10 +69,10 @@ class Served:
     port: int = 0
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
     inside: Inside | None = None
-    place: Here | FromNodes = field(default_factory=Here)
+    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
-    def plan(self) -> Plan[Cell, Load]:
+    def plan(self) -> Plan[Cell, PlannedLoad]:
         """What is missing of the agenda."""
         return Plan(
             [self._launch(one) for one in self.agenda.launches],
@@ -80,7 +80,7 @@ class Served:
             about=self.agenda.suite.ladder is not None,  # which grows until it has had enough
         )
 
-    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, Load]:
+    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
         works = [
             (cell, partial(self.agenda.work, launch, cell, rows)) for cell, rows in launch.cells
         ]
@@ -95,10 +95,12 @@ class Served:
         return self.agenda.expected_s([rest, *later]) - LAUNCH_S
 
 
-class ServedBench(Bench[Cell, Load]):
+class ServedBench(Bench[Cell, PlannedLoad]):
     """One cluster of one variant."""
 
-    def __init__(self, plan: Served, launch: LaunchPlan, number: int, journal: Journal) -> None:
+    def __init__(
+        self, plan: ServedClusters, launch: LaunchPlan, number: int, journal: Journal
+    ) -> None:
         self._plan, self._launch, self._journal = plan, launch, journal
         self._suite, self._inside = plan.agenda.suite, plan.inside
         self._part = Part(str(number), launch.variant, launch.round)
@@ -163,7 +165,7 @@ class ServedBench(Bench[Cell, Load]):
         if self._inside is not None:
             self._inside.deployed(self._serving)
 
-    def load(self, row: Load) -> Loaded:
+    def load(self, row: PlannedLoad) -> Loaded:
         """A row, or its profiled repetition."""
         planned, profiled = row
         self._recover()
@@ -253,7 +255,7 @@ class ServedBench(Bench[Cell, Load]):
 
     # ------------------------------------------------------------------------ beside the loads
 
-    def _load(self, row: Row) -> LoadSpec:
+    def _load(self, row: Row) -> Load:
         return load_of(self._suite, row, self._serving.url, self._cell)
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
@@ -315,7 +317,7 @@ class ServedBench(Bench[Cell, Load]):
         load, of which nothing else is kept. Ctrl-C ends it."""
         app, inside, place = self._suite.app, self._inside, self._plan.place
         front = app.front if app.own is None else app.own.front
-        if inside is None or not inside.sample or not isinstance(place, Here):
+        if inside is None or not inside.sample or not isinstance(place, LocalLoads):
             return trial
         if trial.flags.get("cut") or not worth_a_look(trial, front):
             return trial

@@ -28,10 +28,9 @@ from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
-from serve_bench.runner.agenda import Climbing
-from serve_bench.runner.agenda import Load as Step
+from serve_bench.runner.agenda import Climbing, PlannedLoad
 from serve_bench.runner.extra_loads import Settling, is_settled
-from serve_bench.runner.load_place import Drive, FromNodes, Here
+from serve_bench.runner.load_place import LoadDriver, LocalLoads, NodeLoads
 from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.serving.strays import marks, run_directory
 from serve_bench.store import StoreError, now_iso
@@ -71,9 +70,9 @@ class UrlLadders:
     sample: bool = True
     each: int | None = None
     timeout_s: float = 30.0
-    place: Here | FromNodes = field(default_factory=Here)
+    place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
 
-    def plan(self) -> Plan[Service, Step]:
+    def plan(self) -> Plan[Service, PlannedLoad]:
         """A launch for each service, which launches nothing."""
         launches = [
             PlannedLaunch(
@@ -100,7 +99,7 @@ class UrlLadders:
         return sum(self._work(one).left_s() for one in self.services[place:])
 
 
-class UrlBench(Bench[Service, Step]):
+class UrlBench(Bench[Service, PlannedLoad]):
     """A service that is there already: nothing is launched, and nothing ended."""
 
     def __init__(self, plan: UrlLadders, service: Service, number: int, journal: Journal) -> None:
@@ -116,7 +115,7 @@ class UrlBench(Bench[Service, Step]):
         if self._plan.each is not None and not is_settled(self._settling.first()):
             self._flags = {"unsettled": True}
 
-    def load(self, row: Step) -> Loaded:
+    def load(self, row: PlannedLoad) -> Loaded:
         """A step of the ladder."""
         plan, planned = self._plan, row[0]
         if self._cut and not self._settling.recovered():
@@ -166,7 +165,7 @@ def drive_url(
     progress: Callable[[Progress], None],
     samples: Path | None = None,
     log: RequestLog | None = None,
-    drive: Drive = drive_load,
+    drive: LoadDriver = drive_load,
     server: Sequence[Profilable] = (),
 ) -> Driven:
     """A load against a server that is already there. Raises LoadError or ExternalError.

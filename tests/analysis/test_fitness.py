@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.analysis.checks import STATUSES, Finding, Section, Status, counts, fit
+from serve_bench.analysis.checks import STATUSES, Check, CheckGroup, CheckStatus, counts, fit
 
 
 def test_what_is_wrong_says_what_to_do() -> None:
     for status in ("warning", "failure", "absent"):
         with pytest.raises(ValueError, match=f"it: {status} without advice"):
-            Finding("it", status, "so and so")
-    assert Finding("it", "ok", "so").advice == Finding("it", "unknown", "why").advice == ""
+            Check("it", status, "so and so")
+    assert Check("it", "ok", "so").advice == Check("it", "unknown", "why").advice == ""
 
 
 def test_a_failure_alone_makes_a_machine_unfit() -> None:
-    def section(*statuses: Status) -> Section:
-        return Section("s", tuple(Finding("it", one, "value", "do") for one in statuses))
+    def section(*statuses: CheckStatus) -> CheckGroup:
+        return CheckGroup("s", tuple(Check("it", one, "value", "do") for one in statuses))
 
     assert fit([section("ok", "warning", "unknown", "absent")])
     assert not fit([section("ok"), section("failure")])

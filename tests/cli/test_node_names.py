@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.nodes import Node, file_name, flag_name, full_name, node_of, short_id
-from serve_bench.observing.profiler import Options
+from serve_bench.observing.profiler import SpyOptions
 from serve_bench.runner.recording import Wish, _of, raw_beside
 
 ONE = Node("ab" * 28, "10.1.0.1", "one", True, True, 4.0)
@@ -68,7 +68,7 @@ def test_a_word_that_means_no_one_node_is_refused(word: str, said: str) -> None:
     ],
 )
 def test_files_of_nodes_have_the_host_in_their_name(out: str | None, place: str) -> None:
-    wish = Wish(1.0, Options(), out=None if out is None else Path("d", out))
+    wish = Wish(1.0, SpyOptions(), out=None if out is None else Path("d", out))
     found = wish.place("replica", 7, True, "two")
     assert found == (Path(place) if out is None else Path("d", place))
     # `profile diff FOLDER` finds them by their role.
@@ -81,4 +81,4 @@ def test_files_of_nodes_have_the_host_in_their_name(out: str | None, place: str)
     ("out", "place"), [("x.svg", "x-replica-7.svg"), ("replica.svg", "replica-7.svg")]
 )
 def test_files_of_this_machine_are_called_as_ever(out: str, place: str) -> None:
-    assert Wish(1.0, Options(), out=Path(out)).place("replica", 7, True) == Path(place)
+    assert Wish(1.0, SpyOptions(), out=Path(out)).place("replica", 7, True) == Path(place)

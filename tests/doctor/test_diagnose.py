@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from serve_bench import doctor
-from serve_bench.analysis.checks import Finding, Section
+from serve_bench.analysis.checks import Check, CheckGroup
 from serve_bench.doctor import Place, diagnose, tool_checks
 from tests.doctor.test_tool_checks import WHOLE
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 NOTHING = {name: None for name in WHOLE.versions}
 
 
-def by_name(sections: tuple[Section, ...]) -> Mapping[str, Finding]:
+def by_name(sections: tuple[CheckGroup, ...]) -> Mapping[str, Check]:
     return {one.name: one for section in sections for one in section.findings}
 
 

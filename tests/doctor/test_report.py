@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from serve_bench import doctor
-from serve_bench.analysis.checks import Finding, Section, Status
+from serve_bench.analysis.checks import Check, CheckGroup, CheckStatus
 from serve_bench.cli import run
 from serve_bench.doctor import Place
 from serve_bench.report.doctor import data, text
@@ -17,17 +17,17 @@ from serve_bench.report.doctor import data, text
 HOST = {"cpu": "Fast CPU", "usable_cores": 2, "kernel": "Linux 6.1", "load_1m": 0.5}
 LONG = "a value that is longer than what fits on one line of a terminal of eighty columns"
 SECTIONS = (
-    Section("CPU", (Finding("cores", "ok", "2 usable", detail={"usable": 2}),)),
-    Section(
+    CheckGroup("CPU", (Check("cores", "ok", "2 usable", detail={"usable": 2}),)),
+    CheckGroup(
         "room",
         (
-            Finding("swap", "warning", LONG, "end what swaps, " * 8),
-            Finding("shared memory", "unknown", "not told"),
-            Finding("wrk", "absent", "not on PATH", "for a cross-check"),
+            Check("swap", "warning", LONG, "end what swaps, " * 8),
+            Check("shared memory", "unknown", "not told"),
+            Check("wrk", "absent", "not on PATH", "for a cross-check"),
         ),
     ),
 )
-FAILED = (*SECTIONS, Section("Ray", (Finding("Ray", "failure", "none", "install it"),)))
+FAILED = (*SECTIONS, CheckGroup("Ray", (Check("Ray", "failure", "none", "install it"),)))
 
 
 def test_each_line_says_status_name_value_and_what_to_do() -> None:
@@ -47,7 +47,7 @@ def test_each_line_says_status_name_value_and_what_to_do() -> None:
         (FAILED, "1 ok, 1 warning, 1 failure, 1 unknown, 1 absent: nothing can be measured before"),
     ],
 )
-def test_the_end_adds_up(sections: tuple[Section, ...], said: str) -> None:
+def test_the_end_adds_up(sections: tuple[CheckGroup, ...], said: str) -> None:
     assert said in text(sections, HOST, width=120)
 
 
@@ -73,13 +73,13 @@ def test_json_has_every_check_with_its_data() -> None:
     assert len(told["checks"]) == 5
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, status: Status) -> list[Place]:
+def machine(monkeypatch: pytest.MonkeyPatch, status: CheckStatus) -> list[Place]:
     """A machine with one finding; the places that were looked at."""
     seen: list[Place] = []
 
-    def diagnose(place: Place, tell: object) -> tuple[Section, ...]:
+    def diagnose(place: Place, tell: object) -> tuple[CheckGroup, ...]:
         seen.append(place)
-        return (Section("all", (Finding("it", status, "found", "do this"),)),)
+        return (CheckGroup("all", (Check("it", status, "found", "do this"),)),)
 
     monkeypatch.setattr(doctor, "diagnose", diagnose)
     return seen
@@ -90,7 +90,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, status: Status) -> list[Place]:
     [("ok", 0), ("warning", 0), ("unknown", 0), ("absent", 0), ("failure", 1)],
 )
 def test_the_exit_code_is_1_for_a_failure_alone(
-    status: Status,
+    status: CheckStatus,
     code: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

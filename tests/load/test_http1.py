@@ -20,7 +20,7 @@ from serve_bench.load import http1
 from serve_bench.load.aiohttp_client import AiohttpEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
-from serve_bench.load.pacing import Share
+from serve_bench.load.pacing import WorkerShare
 from tests import servers
 from tests.load.loads import run_here
 
@@ -391,7 +391,7 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | No
     with servers.serving(servers.always("scripted")) as server:
         load = Load(Request(server.url, expect_body=b"ok"), client="aiohttp", timeout_s=5.0)
         address = Address(socket.AF_INET, ("127.0.0.1", server.port))
-        engine = AiohttpEngine(load, address, Share(0, 1, 1, 1, None))
+        engine = AiohttpEngine(load, address, WorkerShare(0, 1, 1, 1, None))
         engine.connect()
 
         def reads(given: list[bytes], kept: bool) -> list[tuple[str | None, int]]:

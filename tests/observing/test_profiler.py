@@ -16,10 +16,10 @@ import pytest
 from serve_bench.analysis.stacks import noise_points, parse_raw, top_functions
 from serve_bench.core.errors import BadInput
 from serve_bench.observing.profiler import (
-    Options,
     PerfUnusable,
     ProfileFailed,
     Recording,
+    SpyOptions,
     collapse,
     dump,
     explain,
@@ -93,7 +93,7 @@ def test_a_known_share_is_found_and_two_processes_are_recorded_at_once(
 def test_py_spy_s_own_formats(format: str, start: Start, tmp_path: Path) -> None:
     import json
 
-    recording = Recording(start(TWO, "30"), tmp_path / "out.json", Options(50), format)
+    recording = Recording(start(TWO, "30"), tmp_path / "out.json", SpyOptions(50), format)
     (done,) = record([recording], 2.0).done
     assert done.samples > 0
     text = done.path.read_text()
@@ -118,7 +118,7 @@ def test_an_idle_process_is_said_with_what_to_do_and_leaves_no_file(
 
 
 def test_with_idle_a_process_that_sleeps_is_seen(start: Start, tmp_path: Path) -> None:
-    (done,) = record([Recording(start(SLEEP), tmp_path / "x.txt", Options(idle=True))], 0.5).done
+    (done,) = record([Recording(start(SLEEP), tmp_path / "x.txt", SpyOptions(idle=True))], 0.5).done
     assert done.samples > 0
 
 
@@ -208,8 +208,8 @@ def test_the_stacks_now(start: Start) -> None:
 
 
 def test_options_are_words_of_py_spy_s_command_line() -> None:
-    assert Options().words() == ["--rate", "100"]
-    assert Options(50, native=True, nonblocking=True).words() == [
+    assert SpyOptions().words() == ["--rate", "100"]
+    assert SpyOptions(50, native=True, nonblocking=True).words() == [
         *("--rate", "50", "--native", "--nonblocking")
     ]
 

@@ -30,7 +30,7 @@ from serve_bench.core.nodes import Lost, Node
 from serve_bench.core.result import Failure, Record, Trial
 from serve_bench.nodes import NodesInterrupted, NodesResult
 from serve_bench.observing import inside, sampler
-from serve_bench.runner.load_place import Here
+from serve_bench.runner.load_place import LocalLoads
 from serve_bench.serving.server import Deployed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError
@@ -333,8 +333,8 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         append(self, record)
 
     monkeypatch.setattr(RunFolder, "append", note_and_append)
-    monkeypatch.setattr(Here, "drive", lambda self, cluster=None: script.drive)
-    monkeypatch.setattr(Here, "close", lambda self: script.note("call place close"))
+    monkeypatch.setattr(LocalLoads, "drive", lambda self, cluster=None: script.drive)
+    monkeypatch.setattr(LocalLoads, "close", lambda self: script.note("call place close"))
     _clusters(script, monkeypatch)
     _backends(script, monkeypatch)
 

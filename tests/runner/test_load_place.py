@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.load import LoadError, drive_load
-from serve_bench.runner.load_place import FromNodes, Here, LoadOn, read_load_on
+from serve_bench.runner.load_place import LoadOn, LocalLoads, NodeLoads, read_load_on
 from tests import places
 
 Refuses = Callable[[str, str], None]
@@ -72,11 +72,11 @@ def test_the_flags_are_read() -> None:
 
 
 def test_from_here_is_the_load_of_this_host() -> None:
-    assert Here().drive() is drive_load
+    assert LocalLoads().drive() is drive_load
 
 
 def test_a_cluster_that_is_not_there_is_an_error_of_the_load(tmp_path: Path) -> None:
-    place = FromNodes(LoadOn("127.0.0.1:9", None), "0" * 6, tmp_path / "logs" / "nodes.log")
+    place = NodeLoads(LoadOn("127.0.0.1:9", None), "0" * 6, tmp_path / "logs" / "nodes.log")
     with pytest.raises(LoadError, match=r"no Ray cluster at 127\.0\.0\.1:9: connection refused"):
         place.drive()
     place.close()

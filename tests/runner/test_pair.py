@@ -22,7 +22,7 @@ from serve_bench.core.plan import parse_row
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Teardown, Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError
-from serve_bench.runner.runner import Runner, Step
+from serve_bench.runner.runner import Runner, RunStep
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
@@ -105,11 +105,11 @@ class Silent:
     """An observer that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[RunStep] = []
         self.failures: list[Failure] = []
         self.numbers: list[tuple[int, int]] = []
 
-    def step(self, step: Step) -> None:
+    def step(self, step: RunStep) -> None:
         self.steps.append(step)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:

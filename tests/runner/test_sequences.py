@@ -33,7 +33,7 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.runner import Runner
-from serve_bench.runner.served import Served
+from serve_bench.runner.served import ServedClusters
 from serve_bench.runner.url import Service, UrlLadders
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.store import RunFolder, StoreError, read
@@ -129,7 +129,9 @@ def served(
             script.note(f"after cell, {len(trials)} trials")
 
         looking: Any = Looking(script) if inside or profile else None
-        every_one = Served(agenda, "abc123", folder.path, after_cell=after_cell, inside=looking)
+        every_one = ServedClusters(
+            agenda, "abc123", folder.path, after_cell=after_cell, inside=looking
+        )
         return Runner(every_one.plan(), folder, script, first_launch=5 if again else 1)
 
     return make

@@ -17,9 +17,9 @@ from serve_bench.core.result import Failure, Trial
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner import served
 from serve_bench.runner.agenda import Agenda
-from serve_bench.runner.load_place import Drive, Here, Joinable
-from serve_bench.runner.runner import Runner, Step
-from serve_bench.runner.served import Served
+from serve_bench.runner.load_place import Joinable, LoadDriver, LocalLoads
+from serve_bench.runner.runner import Runner, RunStep
+from serve_bench.runner.served import ServedClusters
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
@@ -30,7 +30,7 @@ from tests import records, rounds
 class Silent:
     """An observer that shows nothing."""
 
-    def step(self, step: Step) -> None: ...
+    def step(self, step: RunStep) -> None: ...
 
     def trial(self, trial: Trial, number: int, of: int) -> None: ...
 
@@ -60,7 +60,7 @@ def test_an_interpreter_that_cannot_import_ray_is_tried_once(
     suite = read_suite({}, "x", Overrides(variants=("default", "optimized"), launches=2))
     with RunFolder.create(tmp_path / "r", now=datetime.now(UTC)) as folder:
         folder.append(records.run())
-        every = Served(Agenda(suite, plan(suite)), "abc123", folder.path)
+        every = ServedClusters(Agenda(suite, plan(suite)), "abc123", folder.path)
         assert not Runner(every.plan(), folder, Silent()).run()
     assert len(started) == tried
     failures = read(tmp_path / "r").failures
@@ -114,10 +114,10 @@ class Aside:
         yield None
 
 
-class Canned(Here):
+class Canned(LocalLoads):
     """A load that is always the same."""
 
-    def drive(self, cluster: Joinable | None = None) -> Drive:
+    def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         return lambda load, timing, **_: rounds.round_of(load, 1.0)
 
 
@@ -141,7 +141,7 @@ def test_a_look_after_a_row_is_kept_with_it_and_ctrl_c_in_it_loses_nothing(
         folder.append(records.run())
         one: Any = Aside()
         agenda = Agenda(suite, plan(suite))
-        every = Served(agenda, "abc123", folder.path, inside=one, place=Canned())
+        every = ServedClusters(agenda, "abc123", folder.path, inside=one, place=Canned())
         run = Runner(every.plan(), folder, Silent())
         if pressed:
             with pytest.raises(KeyboardInterrupt):

@@ -23,7 +23,7 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_MEAN,
     WAIT_SHARE,
 )
-from serve_bench.analysis.verdict.usage import SERVER, Use, figure, is_named, short_name
+from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
 
 Cause: TypeAlias = Literal[
     "client",
@@ -226,7 +226,7 @@ def _beside(others: Sequence[float], ahead: bool) -> str:
 
 
 def _of(
-    seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: Use
+    seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: ProcessUse
 ) -> Candidate:
     """A candidate about a deployment, named where there are several."""
     if len(seen.deployments) > 1:
@@ -240,7 +240,7 @@ def _gpus(seen: Evidence) -> Iterator[Candidate]:
         yield Candidate("GPU", used, words, f"GPU {100 * used:.0f} %")
 
 
-def _core(use: Use) -> str:
+def _core(use: ProcessUse) -> str:
     """`98 % of a core`; where native threads share the work, how busy the busiest is."""
     if use.thread is not None and use.level == use.thread and use.cpu > use.thread:
         return f"{100 * use.level:.0f} % of a core in one thread"

@@ -16,7 +16,7 @@ from serve_bench.analysis.verdict.limits import WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
     HostUse,
-    Use,
+    ProcessUse,
     Waits,
     deployment_of,
     gpus,
@@ -75,7 +75,7 @@ class Evidence:
     """All that a trial tells. `front` and `measured` are deployments ("app:Name"): the one that
     HTTP meets, and the one that the cell is about."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[ProcessUse, ...]
     host: HostUse | None
     gpus: Mapping[int, float]
     client: ClientUse
@@ -96,14 +96,14 @@ class Evidence:
     partly: tuple[str, ...]  # processes that came or ended within the windows
     unseen: tuple[str, ...]  # what could not be looked at
 
-    def of_role(self, *roles: str) -> list[Use]:
+    def of_role(self, *roles: str) -> list[ProcessUse]:
         """The processes of these roles."""
         return [use for use in self.uses if use.role in roles]
 
     @property
-    def deployments(self) -> dict[str, list[Use]]:
+    def deployments(self) -> dict[str, list[ProcessUse]]:
         """The replicas of each deployment."""
-        out: dict[str, list[Use]] = {}
+        out: dict[str, list[ProcessUse]] = {}
         for use in self.of_role("replica"):
             out.setdefault(use.deployment or "", []).append(use)
         return out
@@ -165,7 +165,7 @@ def rate_of(trial: Trial) -> float:
 
 
 def _places(
-    trial: Trial, uses: tuple[Use, ...], front: str | None
+    trial: Trial, uses: tuple[ProcessUse, ...], front: str | None
 ) -> tuple[str | None, str | None]:
     """The deployment that HTTP meets and the one that the cell is about, as far as it is known.
 
@@ -189,7 +189,7 @@ def _places(
 
 
 def _slots(
-    trial: Trial, uses: tuple[Use, ...], measured: str | None, front: str | None
+    trial: Trial, uses: tuple[ProcessUse, ...], measured: str | None, front: str | None
 ) -> tuple[int | None, str | None, str]:
     """Requests that all replicas of a deployment may take at once, its name where it is not the
     measured one (with its app, where `front` has that), and the slots in words. Of an app of the
@@ -333,7 +333,7 @@ def _partly_seen(trial: Trial) -> Iterator[str]:
 
 
 def _not_told(
-    trial: Trial, uses: tuple[Use, ...], no_front: bool, slots: int | None
+    trial: Trial, uses: tuple[ProcessUse, ...], no_front: bool, slots: int | None
 ) -> Iterator[str]:
     server = [use for use in uses if use.role in SERVER]
     if not server:

@@ -20,7 +20,7 @@ _REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[
 
 
 @dataclass(frozen=True)
-class Use:
+class ProcessUse:
     """What a process used, in cores. `wait`: ready but waiting for a CPU, all its threads;
     `thread_wait`: its busiest."""
 
@@ -88,14 +88,14 @@ def is_named(deployment: str | None, name: str | None) -> bool:
     return name is not None and name in (deployment, short_name(deployment))
 
 
-def uses_of(usage: Mapping[str, Any]) -> Iterator[Use]:
+def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
     """The processes whose CPU is known."""
     for one in usage.get("processes", ()):
         cpu = _percent(one.get("cpu_percent"))
         if cpu is not None:
             named = _REPLICA.match(str(one.get("title", "")))
             where = f"{named['app']}:{named['deployment']}" if named else ""
-            yield Use(
+            yield ProcessUse(
                 pid=int(one["pid"]),
                 role=str(one["role"]),
                 deployment=where if one["role"] == "replica" else None,
@@ -106,7 +106,7 @@ def uses_of(usage: Mapping[str, Any]) -> Iterator[Use]:
             )
 
 
-def host_use(usage: Mapping[str, Any], uses: tuple[Use, ...]) -> HostUse | None:
+def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse | None:
     """The host as a whole; None where it was not sampled."""
     host = usage.get("host", {})
     cpu = _percent(host.get("cpu_percent"))
