@@ -16,9 +16,9 @@ from serve_bench.core.document import (
     Number,
     Picture,
     Prose,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     sentences,
 )
@@ -77,8 +77,8 @@ def table(name: str = "single client") -> Table:
         group: str,
         *doubts: str,
         errors: int = 0,
-    ) -> Row:
-        return Row(
+    ) -> TableRow:
+        return TableRow(
             (
                 Text(label, below=("aiohttp",)),
                 Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
@@ -119,7 +119,7 @@ def table(name: str = "single client") -> Table:
             ),
             row(name, 1668.25, 0.08, "offered load, 1 connection", two),
             row("8 clients", 2816.125, 0.43, "host CPU 168 of 200 %", two),
-            Row(
+            TableRow(
                 (
                     Text("100 connections", "bad", below=("raw",)),
                     Text("not measured", "bad", ("connection refused",)),
@@ -186,7 +186,7 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
                             Column("windows", number=False),
                             Column("warm-up", "s"),
                         ),
-                        (Row((name, "10 x 1 s", Number("3", 3.0))),),
+                        (TableRow((name, "10 x 1 s", Number("3", 3.0))),),
                     ),
                     Folded(
                         "Proof of each launch",

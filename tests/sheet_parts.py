@@ -18,9 +18,9 @@ from serve_bench.core.document import (
     Folded,
     Number,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     with_charts,
 )
@@ -126,7 +126,7 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
     return found[0]
 
 
-def cell(of: Table, row: Row, name: str, unit: str | None = None) -> Any:
+def cell(of: Table, row: TableRow, name: str, unit: str | None = None) -> Any:
     """The number of a figure in a column; the text of what is none."""
     found = row.cells[at(of, name, unit)]
     if isinstance(found, Number):

@@ -62,7 +62,7 @@ class Ratios:
 
 
 @dataclass(frozen=True)
-class Share:
+class BarPart:
     """A part of a bar. `label` names the bar, `part` what took so much (a process, a layer); `note`
     stands under the bar, such as what limited the row: of one part of the bar, or of all."""
 
@@ -76,7 +76,7 @@ class Share:
 class Bars:
     """A bar for each label, made of its parts, from zero, its sum behind it."""
 
-    shares: Sequence[Share]
+    shares: Sequence[BarPart]
     unit: str
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Step:
+class LinePoint:
     """A point of a line: `x` clients (replicas, bytes, seconds), a figure and the ends of its
     interval."""
 
@@ -115,7 +115,7 @@ class Lines:
     far as values differ by a factor of 100). Each mark is a rule with its words over the plot.
     `band`: the ends of a band behind the lines, with a rule at 1."""
 
-    series: Mapping[str, Sequence[Step]]
+    series: Mapping[str, Sequence[LinePoint]]
     x_name: str
     unit: str
     x_scale: XScale = "linear"

@@ -100,7 +100,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """Of a table. `doubts` stand in lines of their own under it, beside the figures they doubt;
     `group` begins a new part of the table with a heading where it differs from the row before;
     `about` is what the doubts are about, if not the group or the row's first cell."""
@@ -126,11 +126,11 @@ class Table:
 
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     whole_groups: bool = False
 
-    def groups(self) -> Iterator[tuple[str, list[tuple[Row, tuple[Finding, ...]]]]]:
+    def groups(self) -> Iterator[tuple[str, list[tuple[TableRow, tuple[Finding, ...]]]]]:
         """Each group with its rows, and the doubts that stand below each of them."""
         for group, rows in groupby(self.rows, key=lambda row: row.group):
             pairs = [(row, row.doubts) for row in rows]

@@ -23,11 +23,11 @@ MOST_COLUMNS: Final = 9
 SUMMARY: Final = "How, and what doubts it"
 
 LEFT_OUT_FIRST: Final = ("CPU by process", "remarks", "further tables", "formulas")
-"""Kinds of a Part that are left out of what is too long, in this order."""
+"""Kinds of a CommentPart that are left out of what is too long, in this order."""
 
 
 @dataclass(frozen=True)
-class Part:
+class CommentPart:
     """Lines of Markdown under the fold. `kind`: one of LEFT_OUT_FIRST, or empty for what stays."""
 
     lines: tuple[str, ...]
@@ -35,7 +35,10 @@ class Part:
 
 
 def comment(
-    found: Sequence[str], table: Sequence[str], parts: Sequence[Part], where: str | None = None
+    found: Sequence[str],
+    table: Sequence[str],
+    parts: Sequence[CommentPart],
+    where: str | None = None,
 ) -> str:
     """The comment as text that ends with a newline. `found`: the sentences that stand first, in
     bold; `table`: lines of Markdown, none where nothing was planned; `where`: the folder of the
@@ -52,7 +55,7 @@ def comment(
     return whole
 
 
-def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[Part]) -> str:
+def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[CommentPart]) -> str:
     lines = [f"**{marked(' '.join(found))}**", "", *table, *([""] if table else [])]
     lines += [f"<details><summary>{SUMMARY}</summary>", ""]
     for part in parts:
@@ -63,13 +66,13 @@ def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[Part]) -> 
     return "\n".join([*lines, *([""] if lines[-1] else []), "</details>"]) + "\n"
 
 
-def _gone(kinds: Sequence[str], where: str | None) -> Part:
+def _gone(kinds: Sequence[str], where: str | None) -> CommentPart:
     told = " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
     text = (
         f"left out here, since a comment holds {MOST_CHARACTERS:,} characters: {told}; `serve-bench"
         f" report {where or 'RUN'} --format html` shows them, and so does `--format json`"
     )
-    return Part((f"- {text}",))
+    return CommentPart((f"- {text}",))
 
 
 # ------------------------------------------------------------------------------- of a document
@@ -94,7 +97,7 @@ def document_comment(document: Document) -> str:
     return comment(findings[:1], lines, parts, document.where)
 
 
-def _parts(blocks: Iterable[Block]) -> Iterator[Part]:
+def _parts(blocks: Iterable[Block]) -> Iterator[CommentPart]:
     for block in blocks:
         match block:
             case Table():
@@ -139,7 +142,7 @@ def _marked_cell(cell: Cell) -> str:
     return f"**{cell_text(cell)}**" if bad else cell_text(cell)
 
 
-def _remarks_of(table: Table) -> Iterator[Part]:
+def _remarks_of(table: Table) -> Iterator[CommentPart]:
     """What is doubted of its rows, under the name of each, then its notes."""
     alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
     named = [
@@ -159,12 +162,12 @@ def marked(text: str) -> str:
     return inline(text).replace("*", "\\*")
 
 
-def bullets(texts: Iterable[str], kind: str = "") -> Part:
+def bullets(texts: Iterable[str], kind: str = "") -> CommentPart:
     """A list, a line for each text."""
-    return Part(tuple(f"- {marked(text)}" for text in texts), kind)
+    return CommentPart(tuple(f"- {marked(text)}" for text in texts), kind)
 
 
-def remarks(told: Iterable[tuple[str, str]]) -> Part:
+def remarks(told: Iterable[tuple[str, str]]) -> CommentPart:
     """What is said of each row, as name and text: under the name, once."""
     by_name: dict[str, list[str]] = {}
     for name, text in told:
@@ -172,19 +175,19 @@ def remarks(told: Iterable[tuple[str, str]]) -> Part:
     lines: list[str] = []
     for name, texts in by_name.items():
         lines += [f"- {marked(name)}", *(f"  - {marked(text)}" for text in texts)]
-    return Part(tuple(lines), "remarks")
+    return CommentPart(tuple(lines), "remarks")
 
 
-def records(where: str | None) -> Part:
+def records(where: str | None) -> CommentPart:
     """Where the records are, if that is known."""
-    return Part(() if where is None else (f"- records: `{where}`",))
+    return CommentPart(() if where is None else (f"- records: `{where}`",))
 
 
-def folded(title: str, lines: Iterable[str], kind: str = "further tables") -> Part:
+def folded(title: str, lines: Iterable[str], kind: str = "further tables") -> CommentPart:
     """A fold of its own; none where it would be empty. GitHub takes what is in it for Markdown only
     after an empty line."""
     every = tuple(lines)
     if not every:
-        return Part((), kind)
+        return CommentPart((), kind)
     opened = f"<details><summary>{inline(title)}</summary>"
-    return Part((opened, "", *every, "", "</details>", ""), kind)
+    return CommentPart((opened, "", *every, "", "</details>", ""), kind)

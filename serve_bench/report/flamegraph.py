@@ -99,7 +99,7 @@ def _cut(text: str, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProfileDifference:
     """Two profiles against each other: functions that grew, that shrank, and the layers of both."""
 
     a: Reading
@@ -109,7 +109,7 @@ class Difference:
     layers: tuple[tuple[str, float, float], ...]
 
 
-def difference_of(a: Reading, b: Reading, rules: LayerRules) -> Difference:
+def difference_of(a: Reading, b: Reading, rules: LayerRules) -> ProfileDifference:
     """Changes above LEAST_POINTS that are also above twice the error of sampling."""
     sure = [
         change
@@ -119,7 +119,7 @@ def difference_of(a: Reading, b: Reading, rules: LayerRules) -> Difference:
     ]
     in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
     names = sorted(in_a.keys() | in_b.keys(), key=lambda name: -_most(name, in_a, in_b))
-    return Difference(
+    return ProfileDifference(
         a,
         b,
         tuple(change for change in sure if change.self_change > 0),
@@ -132,7 +132,7 @@ def _most(name: str, in_a: Mapping[str, float], in_b: Mapping[str, float]) -> fl
     return max(in_a.get(name, 0.0), in_b.get(name, 0.0))
 
 
-def difference_text(difference: Difference) -> str:
+def difference_text(difference: ProfileDifference) -> str:
     """What grew and what shrank, in percent of the samples of each."""
     lines = [f"A {difference.a.about}", f"B {difference.b.about}"]
     lines += ["  layer                              A %      B %   change"]
@@ -199,7 +199,7 @@ def flame_html(reading: Reading, rules: LayerRules) -> str:
     return _page(reading.name, [reading.about], _svg(boxes, ""), tables)
 
 
-def diff_html(difference: Difference) -> str:
+def diff_html(difference: ProfileDifference) -> str:
     """The difference of two profiles as one page.
 
     A frame is as wide as its mean share, so that what came and what went can both be seen; red

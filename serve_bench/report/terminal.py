@@ -22,9 +22,9 @@ from serve_bench.core.document import (
     Folded,
     Picture,
     Prose,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     Tone,
 )
@@ -153,7 +153,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
         yield from _wrapped(note, width, tone="quiet")
 
 
-def _texts(row: Row, indent: str) -> list[str]:
+def _texts(row: TableRow, indent: str) -> list[str]:
     """Its cells; what stands below a cell is a line of its own within the column, but for the
     first, whose lines go across the table."""
     first, *others = row.cells
@@ -173,7 +173,7 @@ def _finding(finding: Finding, width: int, indent: int = 0) -> Iterator[Line]:
     return _wrapped(f"{sign}{finding.line}", width, indent=indent, tone=finding.tone)
 
 
-def _tone(row: Row) -> Tone:
+def _tone(row: TableRow) -> Tone:
     """Red where a figure of the row is a verdict against it, plain else: words say the rest."""
     tones = {cell.tone for cell in row.cells if not isinstance(cell, str)}
     return "bad" if "bad" in tones else "plain"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
-from serve_bench.core.charts import Bars, Chart, Dots, Lines, Point, Ratio, Ratios, Share
+from serve_bench.core.charts import BarPart, Bars, Chart, Dots, Lines, Point, Ratio, Ratios
 from serve_bench.core.figures import number, ratio_text
 
 Spec: TypeAlias = dict[str, Any]
@@ -76,7 +76,7 @@ def vega(chart: Chart, width: int | None = None) -> Spec:
 
 def _dots(chart: Dots, width: int | None) -> Spec:
     points, unit = chart.points, chart.unit
-    rows = Rows([(one.label, "") for one in points])
+    rows = LabelledRows([(one.label, "") for one in points])
     ends = [end for one in points for end in (one.value, one.low, one.high) if end is not None]
     log = wide(ends)
     values = [
@@ -110,7 +110,7 @@ def _between(point: Point, unit: str) -> str:
 
 def _ratios(chart: Ratios, width: int | None) -> Spec:
     ratios, threshold = chart.ratios, chart.threshold
-    rows = Rows([(one.label, one.metric) for one in ratios])
+    rows = LabelledRows([(one.label, one.metric) for one in ratios])
     ends = [end for one in ratios for end in (one.ratio, one.low, one.high) if 0 < end < math.inf]
     low, high = min(*ends, 1 - threshold), max(*ends, 1 + threshold)
     beyond = (high / low) ** 0.04
@@ -155,7 +155,7 @@ def _ratio(one: Ratio, line: str, low: float, high: float) -> Spec:
     )
 
 
-def _around_one(rows: Rows, x: Spec, threshold: float) -> list[Spec]:
+def _around_one(rows: LabelledRows, x: Spec, threshold: float) -> list[Spec]:
     """The band and the rule of 1, line by line, so that neither goes through the words between."""
     band = [
         {"line": key, "from": 1 - threshold, "to": 1 + threshold, "one": 1} for key in rows.keys
@@ -184,7 +184,7 @@ def _bars(chart: Bars, width: int | None) -> Spec:
     labels = ordered(one.label for one in shares)
     bars = [[one for one in shares if one.label == label] for label in labels]
     notes = [" ".join(ordered(one.note for one in bar if one.note)) for bar in bars]
-    rows = Rows([(label, "") for label in labels], notes)
+    rows = LabelledRows([(label, "") for label in labels], notes)
     sums = [sum(one.value for one in bar) for bar in bars]
     longest = max(sums) or 1.0
     # Behind the longest bar there is room for its sum.
@@ -223,7 +223,7 @@ def _bars(chart: Bars, width: int | None) -> Spec:
     return {"height": rows.height, "data": {"values": values}, "layer": layers}
 
 
-def _bar(key: str, bar: Sequence[Share], unit: str) -> Iterator[Spec]:
+def _bar(key: str, bar: Sequence[BarPart], unit: str) -> Iterator[Spec]:
     """The parts of a bar, one behind the other."""
     at = 0.0
     for one in bar:
@@ -397,7 +397,7 @@ FITS: Final = 50
 """Characters that fit a phone's width; longer words go on in the next line."""
 
 
-class Rows:
+class LabelledRows:
     """The lines of the items of a chart, each with its label and what is said beside it.
 
     `order` holds the items' places in the order in which they are drawn: those of one label

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from serve_bench.core.charts import Lines, Mark, Step, XScale
+from serve_bench.core.charts import LinePoint, Lines, Mark, XScale
 from serve_bench.core.figures import LowerBound
 from serve_bench.report.vega import (
     CHARACTER,
@@ -73,7 +73,7 @@ def lines(chart: Lines, width: int | None) -> Spec:
     return {"height": HEIGHT, "data": {"values": values}, "layer": layers}
 
 
-def _values(name: str, steps: Sequence[Step], x_scale: XScale, series: int) -> Iterator[Spec]:
+def _values(name: str, steps: Sequence[LinePoint], x_scale: XScale, series: int) -> Iterator[Spec]:
     """The data of a line. A point has `dot` where it carries the shape of its series: all of a
     load, else all of few; the many points of a line that is alone have none."""
     load = x_scale in ("linear", "log")

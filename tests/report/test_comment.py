@@ -16,7 +16,7 @@ from serve_bench.report.comment import (
     LEFT_OUT_FIRST,
     MOST_CHARACTERS,
     MOST_COLUMNS,
-    Part,
+    CommentPart,
     bullets,
     comment,
     folded,
@@ -152,7 +152,7 @@ def test_names_and_messages_break_neither_table_nor_fold() -> None:
 # ------------------------------------------------------------------------------- too long
 
 
-def parts(each: int) -> tuple[Part, ...]:
+def parts(each: int) -> tuple[CommentPart, ...]:
     """One of each kind, and one that stays; each with so many characters at least."""
     long = "x" * each
     return (

@@ -17,7 +17,7 @@ from serve_bench.benchmarks.parts.about_run import (
     whole_doubts,
 )
 from serve_bench.benchmarks.parts.pieces import doubts_once
-from serve_bench.core.document import Cell, Facts, Folded, Number, Row, Section, Table, Text
+from serve_bench.core.document import Cell, Facts, Folded, Number, Section, Table, TableRow, Text
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import Result, VariantUsed, result_of
 from serve_bench.core.result import Row as Load
@@ -259,9 +259,9 @@ def test_the_whole_proof_of_each_variant_is_folded() -> None:
     assert facts == Facts((("port", "8000"), ("http_options", "none")))
     found = {one.caption: one.rows for one in rest if isinstance(one, Table)}
     assert found == {
-        "Processes": (Row(("proxy", "7", "ray::ProxyActor")),),
-        "Flags as Serve resolved them": (Row(("A", "yes", "-")), Row(("B", "1", "2"))),
-        "Flags in the environment of the processes": (Row(("proxy", "B", "1")),),
+        "Processes": (TableRow(("proxy", "7", "ray::ProxyActor")),),
+        "Flags as Serve resolved them": (TableRow(("A", "yes", "-")), TableRow(("B", "1", "2"))),
+        "Flags in the environment of the processes": (TableRow(("proxy", "B", "1")),),
     }
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.charts import (
+    BarPart,
+    LinePoint,
     Mark,
     Point,
     Ratio,
-    Share,
-    Step,
     intervals,
     ladder,
     over_time,
@@ -37,10 +37,10 @@ POINTS = (
     Point("100 connections", "optimized", 4552.0, 3951.0, 5153.0),
 )
 SHARES = (
-    Share("single client", "proxy", 69.2, "limited by offered load"),
-    Share("single client", "replica", 48.6, "limited by offered load"),
-    Share("100 connections", "replica", 71.5, "limited by proxy"),
-    Share("100 connections", "proxy", 93.9, "limited by proxy"),
+    BarPart("single client", "proxy", 69.2, "limited by offered load"),
+    BarPart("single client", "replica", 48.6, "limited by offered load"),
+    BarPart("100 connections", "replica", 71.5, "limited by proxy"),
+    BarPart("100 connections", "proxy", 93.9, "limited by proxy"),
 )
 CURVES = {
     "default": [(0.5, 252.7), (0.9, 362.1), (0.99, 457.4), (0.999, 629.0)],
@@ -48,8 +48,8 @@ CURVES = {
 }
 WINDOWS = {"launch 1": [(0.5, 4611.0), (1.5, 4404.0)], "launch 2": [(0.5, 3988.0)]}
 STEPS = {
-    "DEBUG": [Step(10, 1500.0, 1350.0, 1620.0), Step(1, 300.0), Step(500, 900.0)],
-    "ERROR": [Step(1, 330.0), Step(10, 1700.0), Step(500, 2200.0)],
+    "DEBUG": [LinePoint(10, 1500.0, 1350.0, 1620.0), LinePoint(1, 300.0), LinePoint(500, 900.0)],
+    "ERROR": [LinePoint(1, 330.0), LinePoint(10, 1700.0), LinePoint(500, 2200.0)],
 }
 RATIOS = (
     Ratio("100 connections", "throughput", 0.853, 0.83, 0.878, "regressed"),
@@ -77,9 +77,9 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "hostile": lambda: intervals("t", [Point(HOSTILE, HOSTILE, 3.0)], HOSTILE, HOSTILE),
     "stacked": lambda: stacked("t", SHARES, "% of a core", "w"),
     "stacked hostile": lambda: stacked(
-        "t", [Share(HOSTILE, HOSTILE, 3.0, HOSTILE), Share("b", "c", 1.0)], "%", "w"
+        "t", [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)], "%", "w"
     ),
-    "all idle": lambda: stacked("t", [Share("a", "b", 0.0)], "%", "w"),
+    "all idle": lambda: stacked("t", [BarPart("a", "b", 0.0)], "%", "w"),
     "ratios": lambda: ratios("t", RATIOS, 0.05, "w"),
     "ratio far off": lambda: ratios(
         "t", [Ratio(HOSTILE, HOSTILE, 12.0, 0.0, 900.0, "inconclusive")], 0.05, "w"
@@ -98,10 +98,12 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         "t", STEPS, "clients", "requests/s", "w", [Mark(10, "knee"), Mark(500, HOSTILE)]
     ),
     "ladder, all linear": lambda: ladder(
-        "t", {"a": [Step(0, 1.0), Step(3, 2.0)]}, "nodes", "s", "w", log_x=False
+        "t", {"a": [LinePoint(0, 1.0), LinePoint(3, 2.0)]}, "nodes", "s", "w", log_x=False
     ),
     "ladder, all log": lambda: ladder("t", STEPS, "clients", "ms", "w", log_y=True),
-    "one step": lambda: ladder("t", {"a": [Step(7, 3.0)]}, "clients", "ms", "w", [Mark(7, "k")]),
+    "one step": lambda: ladder(
+        "t", {"a": [LinePoint(7, 3.0)]}, "clients", "ms", "w", [Mark(7, "k")]
+    ),
 }
 
 
@@ -299,7 +301,7 @@ def test_windows_and_steps_stand_as_they_were_given() -> None:
     assert [(one["group"], one["x"], one["value"]) for one in data(chart)] == given
     chart = ladder("t", STEPS, "clients", "requests/s", "w")
     fields = ("x", "value", "low", "high")
-    found = [Step(**{name: one[name] for name in fields}) for one in data(chart)[:3]]
+    found = [LinePoint(**{name: one[name] for name in fields}) for one in data(chart)[:3]]
     assert found == sorted(STEPS["DEBUG"], key=lambda step: step.x)
     assert x_of(chart)["axis"]["values"] == [1, 10, 500]
     assert y_of(chart)["scale"]["domain"][0] == 0.0
@@ -322,7 +324,7 @@ def test_of_many_points_a_dozen_have_a_shape_and_all_speak() -> None:
 
 
 def test_a_ladder_names_its_last_step_and_none_twice() -> None:
-    steps = [Step(x, 1.0) for x in (1, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 3000)]
+    steps = [LinePoint(x, 1.0) for x in (1, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 3000)]
     ticks = x_of(ladder("t", {"a": steps}, "clients", "ms", "w"))["axis"]["values"]
     assert ticks[0] == 1 and ticks[-1] == 3000
     apart = [math.log(two / one) for one, two in pairwise(ticks)]
@@ -360,15 +362,15 @@ def test_one_series_needs_no_legend() -> None:
     [
         lambda: intervals("t", [], "ms", "w"),
         lambda: stacked("t", [], "%", "w"),
-        lambda: stacked("t", [Share("a", "b", -1.0)], "%", "w"),
+        lambda: stacked("t", [BarPart("a", "b", -1.0)], "%", "w"),
         lambda: ratios("t", [], 0.05, "w"),
         lambda: percentile_curves("t", {"a": [(1.0, 3.0)]}, "w"),
         lambda: percentile_curves("t", {"a": [(0.5, 0.0)]}, "w"),
         lambda: over_time("t", {}, "ms", "w"),
         lambda: ladder("t", {"a": []}, "clients", "ms", "w"),
-        lambda: ladder("t", {"a": [Step(0, 1.0)]}, "clients", "ms", "w"),
-        lambda: ladder("t", {"a": [Step(1, 1.0)]}, "clients", "ms", "w", [Mark(0, "m")]),
-        lambda: ladder("t", {"a": [Step(1, 0.0)]}, "clients", "ms", "w", log_y=True),
+        lambda: ladder("t", {"a": [LinePoint(0, 1.0)]}, "clients", "ms", "w"),
+        lambda: ladder("t", {"a": [LinePoint(1, 1.0)]}, "clients", "ms", "w", [Mark(0, "m")]),
+        lambda: ladder("t", {"a": [LinePoint(1, 0.0)]}, "clients", "ms", "w", log_y=True),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Chart]) -> None:

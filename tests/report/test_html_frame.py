@@ -21,9 +21,9 @@ from serve_bench.core.document import (
     Number,
     Picture,
     Prose,
-    Row,
     Section,
     Table,
+    TableRow,
 )
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.html.blocks import LIMIT, Folder, Kept, bytes_said, data_url, words_of
@@ -165,7 +165,9 @@ def test_the_order_is_that_of_a_report() -> None:
 
 def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
-    rows = tuple(Row(("a", Number(f"{value:.1f}" if value else "-", value))) for value in values)
+    rows = tuple(
+        TableRow(("a", Number(f"{value:.1f}" if value else "-", value))) for value in values
+    )
     table = Table("t", (Column("row", number=False), Column("x", "1/s")), rows)
     read_page = Read(page(sheet(sections=(Section("s", "S", (table,)),))))
     shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]
@@ -233,7 +235,7 @@ def test_lines_end_where_a_reader_does_not_stumble() -> None:
 
 
 def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:
-    table = Table("t", (Column("row"), Column("x")), (Row(("a",)),))
+    table = Table("t", (Column("row"), Column("x")), (TableRow(("a",)),))
     with pytest.raises(ValueError, match="longer"):
         page(sheet(sections=(Section("s", "S", (table,)),)))
 

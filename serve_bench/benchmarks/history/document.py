@@ -31,8 +31,8 @@ from serve_bench.benchmarks.history.words import (
     tally,
 )
 from serve_bench.benchmarks.parts.about_run import command_line, machine
+from serve_bench.benchmarks.parts.charts import LinePoint, ladder
 from serve_bench.benchmarks.parts.charts import Mark as Rule
-from serve_bench.benchmarks.parts.charts import Step, ladder
 from serve_bench.benchmarks.versus.words import percent
 from serve_bench.core.document import (
     Block,
@@ -42,9 +42,9 @@ from serve_bench.core.document import (
     Facts,
     Finding,
     Prose,
-    Row,
     Section,
     Table,
+    TableRow,
     sentences,
 )
 from serve_bench.core.result import cell_slug
@@ -197,7 +197,7 @@ def _chart(group: Group, some: Sequence[Series]) -> Chart:
     for one in some:
         of = one.found.levels[0].value if relative and one.found.levels else size
         lines[f"{one.row} ({one.client})"] = [
-            Step(
+            LinePoint(
                 at + 1,
                 point.value / of,
                 None if point.interval is None else point.interval.low / of,
@@ -231,4 +231,4 @@ def _chart(group: Group, some: Sequence[Series]) -> Chart:
 def _method(history: History) -> Iterator[Block]:
     yield Prose(tuple(closing(history)), listed=True)
     columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
-    yield Table("Formulas", columns, tuple(Row(one) for one in FORMULAS))
+    yield Table("Formulas", columns, tuple(TableRow(one) for one in FORMULAS))

@@ -30,8 +30,8 @@ from serve_bench.core.document import (
     Column,
     Folded,
     Number,
-    Row,
     Table,
+    TableRow,
     Text,
     Tone,
     sentences,
@@ -61,7 +61,7 @@ def results_table(group: Group) -> Table:
     return Table("Each row over all runs", columns, rows, notes)
 
 
-def _result(group: Group, series: Series) -> Row:
+def _result(group: Group, series: Series) -> TableRow:
     found = series.found
     level = found.levels[-1].value if found.levels else None
     newest = series.points[-1]
@@ -79,7 +79,7 @@ def _result(group: Group, series: Series) -> Row:
     )
     told = {mark_line(group, series, mark) for mark in series.marks}
     doubts = [text.removeprefix("! ") for text in remarks(group, series) if text not in told]
-    return Row(cells, sentences(doubts, "doubt"), part_title(group, series))
+    return TableRow(cells, sentences(doubts, "doubt"), part_title(group, series))
 
 
 def _ends(series: Series, interval: Interval | None) -> tuple[Number, Number]:
@@ -132,7 +132,7 @@ def steps_table(group: Group) -> Table:
     return Table("Steps and outliers", columns, rows, notes)
 
 
-def _step(group: Group, series: Series, mark: Mark) -> Row:
+def _step(group: Group, series: Series, mark: Mark) -> TableRow:
     interval = mark.interval
     high = interval.high if math.isfinite(interval.high) else None
     before, after = _sides(series, mark)
@@ -153,7 +153,7 @@ def _step(group: Group, series: Series, mark: Mark) -> Row:
             tuple(f"with this run: {one}" for one in group.nights[mark.at].changed),
         ),
     )
-    return Row(cells)
+    return TableRow(cells)
 
 
 def _sides(series: Series, mark: Mark) -> tuple[float, float | None]:
@@ -173,7 +173,7 @@ def nights_table(group: Group) -> Table:
         for name in ("run", "began (UTC)", "Ray", "serve-bench", "changed", "records")
     )
     rows = tuple(
-        Row(
+        TableRow(
             (
                 night.run.id,
                 when,
@@ -214,5 +214,5 @@ def values_table(group: Group) -> Iterator[Folded]:
                 "-" if level is None else str(level + 1),
                 Text("invalid", "bad") if point.invalid else marks.get(at, ""),
             )
-            rows.append(Row(cells, group=head))
+            rows.append(TableRow(cells, group=head))
     yield Folded("Every figure", (Table("Every row in every run", columns, tuple(rows)),))

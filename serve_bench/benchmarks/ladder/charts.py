@@ -15,7 +15,7 @@ from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import Mark, Step
+from serve_bench.benchmarks.parts.charts import LinePoint, Mark
 from serve_bench.benchmarks.parts.pieces import (
     NS_PER_MS,
     busiest_words,
@@ -52,7 +52,7 @@ _SHORT: Final[Mapping[str, str]] = {
 }
 """The words that the keys of records have for the published axes: bs, mcq, rep."""
 
-Series = dict[str, list[Step]]
+Series = dict[str, list[LinePoint]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _published(curves: Sequence[Curve], column: str, factor: float) -> Series:
     tables = {id(one.published): one.published for one in curves if one.published}
     return {
         f"published, not measured here: {table['device']}, log level {table['log_level']}": [
-            Step(row["clients"], factor * row[column]) for row in table["rows"]
+            LinePoint(row["clients"], factor * row[column]) for row in table["rows"]
         ]
         for table in tables.values()
     }
@@ -200,7 +200,7 @@ def throughput_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
 
 def _throughput(title: str, curves: Sequence[Curve], marked: bool) -> Chart:
     series = {
-        one.name: [Step(at, rate, *_interval(one.ladder, at)) for at, rate in rates.items()]
+        one.name: [LinePoint(at, rate, *_interval(one.ladder, at)) for at, rate in rates.items()]
         for one in curves
         for rates in (one.ladder.rates,)
     }
@@ -272,7 +272,7 @@ def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked:
             words = [one.name] if len(curves) > 1 else []
             words += [name] if len(shares) > 1 else []
             series[", ".join(words) or name] = [
-                Step(line.row.connections, value / NS_PER_MS)
+                LinePoint(line.row.connections, value / NS_PER_MS)
                 for line in lines
                 if (value := getattr(line.distributions["latency"], name)) > 0
             ]

@@ -48,9 +48,9 @@ from serve_bench.core.document import (
     Number,
     Prose,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     sentences,
 )
 from serve_bench.core.failed_requests import failures_of
@@ -183,9 +183,9 @@ def _figures(entry: Entry) -> Table:
     line = entry.line
     names = [name for name in MEASURED if name in line.distributions]
     names = names if line.row.loop == "open" else names[:1]
-    rows = [Row(tuple(_rate_cells(entry)), entry.findings)]
-    rows += [Row(tuple(_time_cells(entry, name))) for name in names]
-    rows += [Row(cells)] if (cells := tuple(_external(entry))) else []
+    rows = [TableRow(tuple(_rate_cells(entry)), entry.findings)]
+    rows += [TableRow(tuple(_time_cells(entry, name))) for name in names]
+    rows += [TableRow(cells)] if (cells := tuple(_external(entry))) else []
     columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]
     meanings = [f"{_label(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
     return Table(

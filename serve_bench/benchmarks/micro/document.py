@@ -57,9 +57,9 @@ from serve_bench.core.document import (
     Picture,
     Prose,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     Tone,
     sentences,
@@ -205,7 +205,7 @@ def _table(page: Page, names: Names) -> Table:
         for part in variant.cells
     }
     rows = tuple(
-        Row(
+        TableRow(
             tuple(cell(entry) for _, cell in fields),
             (*struck.get(id(entry), ()), *_doubts(entry, hints, shared[entry.line.variant])),
             names.full(entry.line.cell) if names.grouped and names.cells else "",
@@ -416,7 +416,7 @@ def cpu_tables(page: Page) -> tuple[Block, ...]:
 def evidence(page: Page, names: Names) -> tuple[Block, ...]:
     """What limited each row, and what that rests on, by launch; folded."""
     rows = [
-        Row(
+        TableRow(
             (launch, one.text, "; ".join(one.reasons) or "-", "; ".join(one.unseen) or "-"),
             group=names.whole(entry),
         )
@@ -462,7 +462,7 @@ def metrics_table(entries: Sequence[Entry], names: Names) -> Table:
         cells |= {name: (of.unit, _histogram_cells(of)) for name, of in line.distributions.items()}
         for name, (unit, figures) in cells.items():
             label = f"{name.replace('_', ' ')}, {'ms' if unit == 'ns' else unit}"
-            rows.append(Row((label, *figures), group=group))
+            rows.append(TableRow((label, *figures), group=group))
     heads = (Column(name) for name in ("mean", "std", *LATENCIES))
     columns = (Column("metric", number=False), *heads, Column("over", number=False))
     caption = "Windows by mean and std, histograms by percentiles too"
@@ -495,7 +495,7 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
         taken = (trial.served.items() for trial in line.trials if trial.served)
         served = "; ".join(", ".join(f"{name}: {n:,}" for name, n in of) for of in taken)
         cells = (count(line.completed), _errors(one), classes or "none", served or "-")
-        rows.append(Row(cells, group=names.whole(one)))
+        rows.append(TableRow(cells, group=names.whole(one)))
     heads = (Column("completed"), Column("failed"), Column("by class", number=False))
     columns = (*heads, Column("by replica, with the warm-up", number=False))
     return Table("What became of them", columns, tuple(rows))

@@ -24,9 +24,9 @@ from serve_bench.core.document import (
     Facts,
     Finding,
     Number,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     sentences,
 )
@@ -71,7 +71,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
             *_outcome(line),
         )
         group = f"{line.variant}: {cell_title(own)}" if own else line.variant
-        rows.append(Row(cells, doubts=sentences(_differences(line), "doubt"), group=group))
+        rows.append(TableRow(cells, doubts=sentences(_differences(line), "doubt"), group=group))
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
     if any(line.trials for line in lines) and not any(_warmed(line) for line in lines):
@@ -84,7 +84,7 @@ def _warmed(line: Line) -> bool:
     return any(trial.warmup.seconds for trial in line.trials)
 
 
-def _apart(rows: Sequence[Row]) -> list[Row]:
+def _apart(rows: Sequence[TableRow]) -> list[TableRow]:
     """Where each of several rows has a heading of its own, that is its name."""
     if len(rows) < 2 or len({row.group for row in rows}) < len(rows):
         return list(rows)
@@ -455,5 +455,5 @@ def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
         blocks += [proofs(result.launches), *whole_proofs(result.launches)]
     if formulas:
         columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
-        blocks.append(Table("Formulas", columns, tuple(Row(one) for one in formulas)))
+        blocks.append(Table("Formulas", columns, tuple(TableRow(one) for one in formulas)))
     return Section("method", "Method", tuple(blocks))

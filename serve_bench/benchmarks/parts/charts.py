@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from serve_bench.core.charts import BarPart as BarPart
 from serve_bench.core.charts import Bars, Chart, Dots, Lines, Ratios
+from serve_bench.core.charts import LinePoint as LinePoint
 from serve_bench.core.charts import Mark as Mark
 from serve_bench.core.charts import Point as Point
 from serve_bench.core.charts import Ratio as Ratio
-from serve_bench.core.charts import Share as Share
-from serve_bench.core.charts import Step as Step
 from serve_bench.core.figures import LowerBound
 
 Pairs = Sequence[tuple[float, float]]
@@ -36,7 +36,9 @@ def ratios(
     return Chart(title, Ratios(ratios, threshold), words, caption)
 
 
-def stacked(title: str, shares: Sequence[Share], unit: str, words: str, caption: str = "") -> Chart:
+def stacked(
+    title: str, shares: Sequence[BarPart], unit: str, words: str, caption: str = ""
+) -> Chart:
     """Bars made of parts."""
     return Chart(title, Bars(shares, unit), words, caption)
 
@@ -47,7 +49,7 @@ def percentile_curves(
     """Latency in ms (log) over the share of requests that were no slower, (share, ms). A share of
     1, the maximum, has no place on the axis and is left out."""
     series = {
-        name: [Step(share, value) for share, value in points if share < 1]
+        name: [LinePoint(share, value) for share, value in points if share < 1]
         for name, points in curves.items()
     }
     x_name = "share of requests that were no slower"
@@ -58,13 +60,13 @@ def over_time(
     title: str, series: Mapping[str, Pairs], unit: str, words: str, caption: str = ""
 ) -> Chart:
     """A figure over time, (seconds, value)."""
-    steps = {name: [Step(*one) for one in points] for name, points in series.items()}
+    steps = {name: [LinePoint(*one) for one in points] for name, points in series.items()}
     return Chart(title, Lines(steps, "seconds", unit, "time", None), words, caption)
 
 
 def ladder(
     title: str,
-    series: Mapping[str, Sequence[Step]],
+    series: Mapping[str, Sequence[LinePoint]],
     x_name: str,
     unit: str,
     words: str,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, merged
-from serve_bench.core.document import Column, Row, Table
+from serve_bench.core.document import Column, Table, TableRow
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
@@ -57,7 +57,7 @@ def usage_table(
     ]
     heads += [Column("memory", "MB", spare=1)] if memory else []
     kept = 1 + len(heads)
-    table_rows = tuple(Row(row[:kept]) for row in rows)
+    table_rows = tuple(TableRow(row[:kept]) for row in rows)
     return Table(caption, (Column("process", number=False), *heads), table_rows)
 
 

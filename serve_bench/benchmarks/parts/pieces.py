@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.benchmarks.parts.charts import Share
+from serve_bench.benchmarks.parts.charts import BarPart
 from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
 from serve_bench.benchmarks.parts.rows import Page, engaged_of
 from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
@@ -26,9 +26,9 @@ from serve_bench.core.document import (
     Finding,
     Folded,
     Number,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     Tone,
     cell_text,
@@ -107,7 +107,7 @@ def table_of(
     every = [(item, [cell(item) for _, cell in fields]) for item in items]
     kept = [at for at in range(len(fields)) if any(cell_text(row[at]) != "-" for _, row in every)]
     rows = (
-        Row(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item))
+        TableRow(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item))
         for item, cells in every
     )
     return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
@@ -294,7 +294,7 @@ def in_parts(series: Mapping[str, T]) -> Iterator[tuple[str, dict[str, T]]]:
 # ------------------------------------------------------------------------------------- CPU
 
 
-def cpu_shares(rows: Sequence[tuple[str, Sequence[Trial], str]]) -> list[Share]:
+def cpu_shares(rows: Sequence[tuple[str, Sequence[Trial], str]]) -> list[BarPart]:
     """CPU by process of rows given as (label, trials, note), mean over launches; roles below 1 % of
     a core in all of them, and beyond the largest that are told apart, are one part. Rows that were
     not sampled have none."""
@@ -310,15 +310,15 @@ def cpu_shares(rows: Sequence[tuple[str, Sequence[Trial], str]]) -> list[Share]:
     for label, roles, note in used:
         for role, one in roles.items():
             if role in shown:
-                out.append(Share(label, role.replace("_", " "), one.cpu_percent, note))
+                out.append(BarPart(label, role.replace("_", " "), one.cpu_percent, note))
         rest = [one.cpu_percent for role, one in roles.items() if role not in shown]
-        out += [Share(label, REST, sum(rest), note)] if sum(rest) > 0 else []
+        out += [BarPart(label, REST, sum(rest), note)] if sum(rest) > 0 else []
     return out
 
 
-def busiest_words(shares: Sequence[Share]) -> str:
+def busiest_words(shares: Sequence[BarPart]) -> str:
     """What a chart of CPU shows, for whoever cannot see it: of each bar the sum and its parts."""
-    bars: dict[str, list[Share]] = {}
+    bars: dict[str, list[BarPart]] = {}
     for one in shares:
         bars.setdefault(one.label, []).append(one)
     told = []
@@ -361,7 +361,7 @@ def proofs(launches: Sequence[Launch]) -> Table:
         key = (one.variant.name, _flags(one), engaged_of([one]), told, wrong)
         alike.setdefault(key, []).append(one)
     rows = tuple(
-        Row(
+        TableRow(
             (
                 Text(", ".join(one.id for one in found), below=(_rounds(found),)),
                 Text(name, below=flags or ("no flags",)),
@@ -415,7 +415,9 @@ def _resolved(flags: Mapping[str, Mapping[str, Any]]) -> Table:
     names = dict.fromkeys(name for found in flags.values() for name in found)
     columns = ("flag", *(role.replace("_", " ") for role in flags))
     rows = tuple(
-        Row((name, *(_flat(found[name]) if name in found else "-" for found in flags.values())))
+        TableRow(
+            (name, *(_flat(found[name]) if name in found else "-" for found in flags.values()))
+        )
         for name in names
     )
     shown = tuple(Column(name, number=False) for name in columns)
@@ -428,7 +430,7 @@ def _set(environment: Mapping[str, Mapping[str, Any]]) -> Table:
         "Flags in the environment of the processes",
         tuple(Column(name, number=False) for name in ("process", "variable", "value")),
         tuple(
-            Row((role.replace("_", " "), name, _flat(value)))
+            TableRow((role.replace("_", " "), name, _flat(value)))
             for role, found in environment.items()
             for name, value in sorted(found.items())
         ),
@@ -437,7 +439,7 @@ def _set(environment: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def _listed(caption: str, keys: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Table:
     columns = tuple(Column(key, number=False) for key in keys)
-    rows = tuple(Row(tuple(_flat(one.get(key, "-")) for key in keys)) for one in found)
+    rows = tuple(TableRow(tuple(_flat(one.get(key, "-")) for key in keys)) for one in found)
     return Table(caption, columns, rows)
 
 

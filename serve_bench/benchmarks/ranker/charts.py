@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import Point, Step
+from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import NS_PER_MS, over_windows, span_words
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, Interval, RankerLine
@@ -20,35 +20,35 @@ BARS = "Bars: the interval that holds the median."
 
 def rate_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
     """Rows/s over the batch size."""
-    rates = _series(lines, "", lambda one: Step(one.rows, one.rows_per_s))
+    rates = _series(lines, "", lambda one: LinePoint(one.rows, one.rows_per_s))
     yield from _over_rows("Rows a second over the batch size", rates, "rows/s")
 
 
 def time_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
     """Forward with its floor, then the whole call, over the batch size."""
     forward = _series(lines, ", forward", lambda one: _step(one.rows, one.forward))
-    floors = _series(lines, ", floor", lambda one: Step(one.rows, 1e3 * one.floor.seconds))
+    floors = _series(lines, ", floor", lambda one: LinePoint(one.rows, 1e3 * one.floor.seconds))
     calls = _series(lines, ", call", lambda one: _step(one.rows, one.call))
     yield from _over_rows("Forward and its floor", forward | floors, "ms", BARS)
     yield from _over_rows("The whole call", calls, "ms", BARS)
 
 
 def _series(
-    lines: Sequence[RankerLine], of: str, step: Callable[[RankerLine], Step]
-) -> dict[str, list[Step]]:
+    lines: Sequence[RankerLine], of: str, step: Callable[[RankerLine], LinePoint]
+) -> dict[str, list[LinePoint]]:
     """A step for each line, by ranker."""
-    series: dict[str, list[Step]] = {}
+    series: dict[str, list[LinePoint]] = {}
     for line in lines:
         series.setdefault(f"{line.kind}{of}", []).append(step(line))
     return series
 
 
-def _step(rows: int, time: Interval) -> Step:
-    return Step(rows, time.median / NS_PER_MS, time.low / NS_PER_MS, time.high / NS_PER_MS)
+def _step(rows: int, time: Interval) -> LinePoint:
+    return LinePoint(rows, time.median / NS_PER_MS, time.low / NS_PER_MS, time.high / NS_PER_MS)
 
 
 def _over_rows(
-    title: str, series: dict[str, list[Step]], unit: str, caption: str = ""
+    title: str, series: dict[str, list[LinePoint]], unit: str, caption: str = ""
 ) -> Iterator[Chart]:
     if not series:
         return

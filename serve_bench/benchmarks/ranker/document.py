@@ -34,9 +34,9 @@ from serve_bench.core.document import (
     Finding,
     Number,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     sentences,
 )
@@ -218,13 +218,13 @@ def _sections(
     yield method(bare, FORMULAS)
 
 
-def _time_row(entry: Entry, line: RankerLine | None) -> Row:
+def _time_row(entry: Entry, line: RankerLine | None) -> TableRow:
     """A row of TIMES, measured or not, with what doubts it."""
     if line is None:
         cells = (count(_rows(entry)), entry.line.variant, Text("not measured", "doubt"))
-        return Row(pieces.padded(cells, len(TIMES)), entry.findings)
+        return TableRow(pieces.padded(cells, len(TIMES)), entry.findings)
     few = [Finding(line.few_rounds, "few-rounds", "doubt")] if line.few_rounds else []
-    return Row(tuple(cell(line) for _, cell in TIMES), (*entry.findings, *few))
+    return TableRow(tuple(cell(line) for _, cell in TIMES), (*entry.findings, *few))
 
 
 # --------------------------------------------------------------------------------------- findings

@@ -11,7 +11,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import merged
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import Point, Share, Step
+from serve_bench.benchmarks.parts.charts import BarPart, LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import (
     MOST_LINES,
     busiest_words,
@@ -109,7 +109,7 @@ def _over_x(
     every = [value[0] for own in series.values() for value in own.values()]
     if len(measured) > 1 and all(map(_is_number, measured)):
         steps = {
-            name: [Step(float(x), *value) for x, value in own.items()]
+            name: [LinePoint(float(x), *value) for x, value in own.items()]
             for name, own in series.items()
         }
         places = [one.x for own in steps.values() for one in own]
@@ -202,7 +202,7 @@ def cpu_chart(summary: RpcSummary) -> Iterator[Chart]:
             "others": one.use.others,
         }
         shares += [
-            Share(label, part, value, note) for part, value in parts.items() if value is not None
+            BarPart(label, part, value, note) for part, value in parts.items() if value is not None
         ]
     if shares:
         yield charts.stacked(

@@ -60,9 +60,9 @@ from serve_bench.core.document import (
     Number,
     Prose,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     sentences,
 )
 from serve_bench.core.result import Result
@@ -381,7 +381,7 @@ def _table(
     for one in points:
         own = [cell(one) for _, cell in cells] if one.figures else []
         rows.append(
-            Row(
+            TableRow(
                 padded([one.backend if several else one.x, *own], len(cells) + 1),
                 one.findings if doubts else (),
                 f"{summary.x_axis} {one.x}" if several else "",
@@ -481,7 +481,7 @@ def _percentiles_table(summary: RpcSummary) -> Table:
         for name, figures in one.figures.items():
             values = [figures.percentiles[share] for share in (*PERCENTILES, 99)]
             rows.append(
-                Row(
+                TableRow(
                     (
                         *_named(name),
                         *(_metric(name, value) for value in (*values, figures.mean, figures.std)),
@@ -548,7 +548,9 @@ def _example(example: Curve | None) -> Iterator[Block]:
         *(Column(f"p{share}") for share in PERCENTILES),
     )
     rows = tuple(
-        Row((name, *(str(metrics[name][share]) for share in PERCENTILES)), group=f"world_size {x}")
+        TableRow(
+            (name, *(str(metrics[name][share]) for share in PERCENTILES)), group=f"world_size {x}"
+        )
         for x, metrics in example.points.items()
         for name in NAMES
     )

@@ -13,7 +13,7 @@ from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import prevailing
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import Point, Share, Step
+from serve_bench.benchmarks.parts.charts import BarPart, LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import (
     busiest_words,
     by_launch,
@@ -101,7 +101,7 @@ def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """Each quantity of a curve over the number of replicas, with the exponents of its fits."""
     several = len(summary.variants) > 1
     for title, shared in _PANELS.items():
-        series: dict[str, list[Step]] = {}
+        series: dict[str, list[LinePoint]] = {}
         fits, unit = [], ""
         for part in summary.variants:
             for grown in (one for one in part.grown if one.quantity.name in shared):
@@ -132,10 +132,12 @@ def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
         )
 
 
-def _step(replicas: int, figure: Figure) -> Step:
+def _step(replicas: int, figure: Figure) -> LinePoint:
     low, high = min(figure.known), max(figure.known)
     several = figure.count > 1
-    return Step(replicas, figure.mean or 0.0, low if several else None, high if several else None)
+    return LinePoint(
+        replicas, figure.mean or 0.0, low if several else None, high if several else None
+    )
 
 
 def _fit(name: str, grown: Grown) -> str:
@@ -220,13 +222,13 @@ def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
 
 def cpu_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """CPU by process of each row that was sampled on one machine, then on each node of several."""
-    rows: list[Share] = []
+    rows: list[BarPart] = []
     for row in summary.uses:
         note = limit_note(prevailing(row.verdicts)) if row.verdicts else ""
         rows += _shares(row_name(summary, row.size, row.line), row.use, note)
     if rows:
         yield _stacked("CPU by process", rows)
-    nodes: list[Share] = []
+    nodes: list[BarPart] = []
     for size in () if summary.curve else summary.sizes:
         for node in size.nodes:
             use = use_of([node.usage]) if node.usage else None
@@ -236,17 +238,19 @@ def cpu_charts(summary: ScaleSummary) -> Iterator[Chart]:
         yield _stacked("CPU by process on each node", nodes)
 
 
-def _shares(label: str, use: NodeUse, note: str) -> list[Share]:
+def _shares(label: str, use: NodeUse, note: str) -> list[BarPart]:
     values = {
         "proxy": use.proxy,
         "replicas": use.replicas,
         "controller": use.controller,
         "others": use.others,
     }
-    return [Share(label, name, value, note) for name, value in values.items() if value is not None]
+    return [
+        BarPart(label, name, value, note) for name, value in values.items() if value is not None
+    ]
 
 
-def _stacked(title: str, shares: Sequence[Share]) -> Chart:
+def _stacked(title: str, shares: Sequence[BarPart]) -> Chart:
     return charts.stacked(
         title, shares, unit="% of a core", words=busiest_words(shares), caption=_CORES
     )

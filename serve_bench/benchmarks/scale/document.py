@@ -63,9 +63,9 @@ from serve_bench.core.document import (
     Number,
     Prose,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     Text,
     sentences,
 )
@@ -447,7 +447,7 @@ def _sizes_table(summary: ScaleSummary) -> Table:
                 cells += [share(line.distributions.get(LATENCY), one) for one in ("p50", "p99")]
                 cells += [count(line.completed), errors(line.failed)]
             doubts = size.findings if line is lines[-1] else ()
-            rows.append(Row(padded(cells, len(columns)), doubts, about=size.title))
+            rows.append(TableRow(padded(cells, len(columns)), doubts, about=size.title))
     launches = " of all launches" if summary.several_launches else ""
     note = f"±: std (ddof 0) over the windows{launches}"
     caption = "Each size" if len(rows) > 1 else "Throughput and latency"
@@ -488,7 +488,7 @@ def _rows(summary: ScaleSummary) -> Iterator[Table]:
                     errors(line.failed),
                 ]
             doubts = () if line.trials else (Finding("", "not measured", "doubt"),)
-            rows.append(Row(padded(cells, len(columns)), doubts, size.title))
+            rows.append(TableRow(padded(cells, len(columns)), doubts, size.title))
     yield Table("Every row", columns, tuple(rows))
 
 
@@ -508,7 +508,7 @@ def _curve_table(summary: ScaleSummary) -> Table:
             if size.trials:
                 cells += [_measured(size.figures.get(one.figure)) for one in QUANTITIES]
             group = f"variant {part.name}" if len(summary.variants) > 1 else ""
-            rows.append(Row(padded(cells, len(columns)), size.findings, group, size.title))
+            rows.append(TableRow(padded(cells, len(columns)), size.findings, group, size.title))
     notes = ("means over launches, ± their std (ddof 1)",) if summary.several_launches else ()
     return Table("Each size", columns, tuple(rows), notes)
 
@@ -525,7 +525,7 @@ def _growth(summary: ScaleSummary) -> Iterator[Block]:
         Column("in words", number=False),
     )
     rows = [
-        Row(_grown(one), group=f"variant {part.name}" if len(summary.variants) > 1 else "")
+        TableRow(_grown(one), group=f"variant {part.name}" if len(summary.variants) > 1 else "")
         for part in summary.variants
         for one in part.grown
     ]
@@ -573,7 +573,7 @@ def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Ta
             value = published.get(name)
             cells.append(Text(NOTHING.text if value is None else f"{value:,}", "quiet"))
         way = "through HTTP" if name.startswith(HTTP) else "through a handle"
-        rows.append(Row(tuple(cells), group=way if summary.graph else ""))
+        rows.append(TableRow(tuple(cells), group=way if summary.graph else ""))
     note = (
         "per_thread_*: a connection; cluster_total_thoughput, misspelt as published: a count; "
         "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests"
@@ -615,7 +615,7 @@ def _nodes(summary: ScaleSummary) -> Iterator[Block]:
                 cells += [_cpu(node, one) for one in ("proxy", "replicas") if sampled]
             else:
                 doubts = (Finding(str(node.lost), "lost", "bad"),)
-            rows.append(Row(padded(cells, len(columns)), doubts, f"{size.title}{launch}"))
+            rows.append(TableRow(padded(cells, len(columns)), doubts, f"{size.title}{launch}"))
     yield Table("The load from each node", columns, tuple(rows))
     yield Charts(lambda: charts.node_charts(summary))
 

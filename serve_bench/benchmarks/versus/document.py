@@ -52,9 +52,9 @@ from serve_bench.core.document import (
     Finding,
     Prose,
     ReportOptions,
-    Row,
     Section,
     Table,
+    TableRow,
     Tone,
     sentences,
 )
@@ -312,4 +312,4 @@ def _rounds(comparing: Comparing) -> Iterator[Block]:
 
 def _table(formulas: Sequence[tuple[str, str, str]]) -> Table:
     columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
-    return Table("Formulas", columns, tuple(Row(one) for one in formulas))
+    return Table("Formulas", columns, tuple(TableRow(one) for one in formulas))

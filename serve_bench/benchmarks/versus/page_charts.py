@@ -12,7 +12,7 @@ from typing import Final
 
 from serve_bench.analysis.comparing.parts import Comparing, geometric_mean, ratio_text, row_title
 from serve_bench.analysis.comparison import FEWEST, paired
-from serve_bench.benchmarks.parts.charts import Point, Ratio, Step, intervals, ladder, ratios
+from serve_bench.benchmarks.parts.charts import LinePoint, Point, Ratio, intervals, ladder, ratios
 from serve_bench.benchmarks.versus.words import percent
 from serve_bench.core.document import Chart
 
@@ -75,7 +75,8 @@ def round_chart(comparing: Comparing, metric: str) -> Iterator[Chart]:
     name = DRAWN[metric][0]
     lines = {
         row_title(comparing, row): [
-            Step(round_, line.b_values[round_] / value) for round_, value in line.a_values.items()
+            LinePoint(round_, line.b_values[round_] / value)
+            for round_, value in line.a_values.items()
         ]
         for row in comparing.rows
         for line in row.lines

@@ -42,8 +42,8 @@ from serve_bench.core.document import (
     Folded,
     Number,
     Prose,
-    Row,
     Table,
+    TableRow,
     Text,
     Tone,
     sentences,
@@ -81,7 +81,7 @@ def verdicts(comparing: Comparing) -> Table:
         doubts = tuple(remarks(row, comparing.paired))
         for line in row.lines:
             last = line is next((one for one in reversed(row.lines) if one.gated), row.lines[-1])
-            rows.append(Row(_result(row, line), doubts if last else (), group))
+            rows.append(TableRow(_result(row, line), doubts if last else (), group))
     notes = (
         "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
         f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
@@ -140,7 +140,7 @@ def _ends(interval: Interval | None) -> tuple[Number, Number]:
 def round_table(comparing: Comparing) -> Iterator[Block]:
     """The figures of each round (launch, of two stored runs) of what is in the gate."""
     rows = [
-        Row(cells, group=f"{row_title(comparing, row)}, {UNITS[line.metric]}")
+        TableRow(cells, group=f"{row_title(comparing, row)}, {UNITS[line.metric]}")
         for row in comparing.rows
         for line in row.lines
         if line.gated
@@ -194,7 +194,7 @@ def slice_table(comparing: Comparing) -> Iterator[Block]:
             *(effects.get("B") or (Number("-", None),)),
         )
         short = f"slices shorter than five drains in {of.short} rounds"
-        rows.append(Row(cells, sentences((short,) if of.short else (), "doubt")))
+        rows.append(TableRow(cells, sentences((short,) if of.short else (), "doubt")))
     if not rows:
         return
     columns = (
@@ -233,7 +233,8 @@ def noise(comparing: Comparing) -> Iterator[Block]:
             yield Prose((own_floor_line(comparing) or "",))
     if floors:
         rows = [
-            Row((DRAWN[name][0], Number(percent(value), value))) for name, value in floors.items()
+            TableRow((DRAWN[name][0], Number(percent(value), value)))
+            for name, value in floors.items()
         ]
         columns = (Column("metric", number=False), Column("floor"))
         own = f"This run measured it; a gate takes it: --noise {comparing.sides[0].run.id}"
@@ -257,7 +258,7 @@ def open_table(comparing: Comparing) -> Iterator[Block]:
                 str(min(len(line.a_values), len(line.b_values))),
                 Number(_needed(line), needed),
             )
-            rows.append(Row(cells))
+            rows.append(TableRow(cells))
     if not rows:
         return
     things = "rounds" if comparing.paired else "launches a side"

@@ -28,8 +28,8 @@ from serve_bench.core.document import (
     Number,
     Picture,
     Prose,
-    Row,
     Table,
+    TableRow,
     Text,
     Tone,
     with_charts,
@@ -329,7 +329,7 @@ def _of_words(block: Table) -> bool:
 
 def _body(
     group: str,
-    rows: Sequence[tuple[Row, tuple[Finding, ...]]],
+    rows: Sequence[tuple[TableRow, tuple[Finding, ...]]],
     columns: tuple[Column, ...],
     named: bool,
 ) -> str:

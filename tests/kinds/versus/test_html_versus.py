@@ -19,8 +19,8 @@ from serve_bench.core.document import (
     Folded,
     Number,
     Prose,
-    Row,
     Section,
+    TableRow,
 )
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
@@ -54,7 +54,7 @@ def charts(sheet: Document, name: str) -> list[Chart]:
     return [one for one in section(sheet, name).blocks if isinstance(one, Chart)]
 
 
-def values(row: Row) -> list[float | None]:
+def values(row: TableRow) -> list[float | None]:
     return [one.value for one in row.cells if isinstance(one, Number)]
 
 
