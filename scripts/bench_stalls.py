@@ -217,7 +217,8 @@ def handle(stall: str) -> Told:
     import serve_bench
 
     sys.path.insert(0, str(Path(serve_bench.__file__).parent / "serving" / "cluster"))
-    handles = importlib.import_module("handles")  # it is found by its path, as in the cluster
+    # Found by its path, as in the cluster.
+    applications = importlib.import_module("applications")
     begin_s, end_s = STALLS[stall]
 
     class Stalls:
@@ -248,7 +249,7 @@ def handle(stall: str) -> Told:
     windows = round(MEASURED_S * 2)
     spec = {"app": "stalls", "clients": CLOSED_CONNECTIONS, "warmup_s": WARM_S, "window_s": 0.5}
     spec |= {"windows": windows, "expect": "0", "timeout_s": TIMEOUT_S}
-    told = handles.Handles().load(spec)
+    told = applications.Handles().load(spec)
     entries = sorted(served.remote(1).result())
     warm = told["warmup_completed"] + told.get("warmup_failed", 0)  # it came first
     real = [1e9 * (one[1] - one[0]) if len(one) > 1 else math.inf for one in entries[warm:]]

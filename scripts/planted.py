@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from ray import serve
-from serve_bench_apps.tally import Tally, folders
+from serve_bench_apps.tally import ReplicaTally, folders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
@@ -45,7 +45,7 @@ class Planted:
     """Answers "ok" after it has done what its settings say: `how`, for `ms` milliseconds."""
 
     def __init__(self) -> None:
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
         self._config: dict[str, Any] = {}
         self._hot = False
         self._inside = 0

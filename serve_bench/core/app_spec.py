@@ -154,7 +154,7 @@ APPS: Final[dict[str, AppSpec]] = {
     "noop": AppSpec("noop", f"{APPS_PACKAGE}.noop:build", "/noop", "NoOp", b"ok"),
     "ranker": AppSpec(
         "ranker",
-        f"{APPS_PACKAGE}.ranker:build",
+        f"{APPS_PACKAGE}.recsys:one_tier",
         "/ranker/?user_id=0",
         "Ranker",
         None,

@@ -543,7 +543,7 @@ class BatchQueueFacts(TypedDict):
 
 
 class ReplicaWaits(TypedDict, total=False):
-    """What requests in a replica waited in: serving/cluster/waiting.py."""
+    """What requests in a replica waited in: serving/cluster/look.py."""
 
     pid: Count
     app: Required[str]

@@ -277,7 +277,7 @@ FEW_INODES: Final = 1_000
 
 MOST_CLIENTS: Final = 3_000
 """The most connections at once of a shipped suite (press). Each takes an open file of the client,
-two of HAProxy (serving/cluster/starting.py), and on one machine two ports: to HAProxy, and from it
+two of HAProxy (serving/cluster/start.py), and on one machine two ports: to HAProxy, and from it
 to a replica."""
 
 TIME_WAIT: Final = "06"

@@ -89,7 +89,7 @@ answer = {
     "flags": None,
     "haproxy": None,
 }
-from starting import haproxy_binary, known_flags
+from start import haproxy_binary, known_flags
 answer["haproxy"] = haproxy_binary()
 ray = importlib.util.find_spec("ray")
 serve = Path(ray.origin).parent / "serve" if ray is not None and ray.origin else None
@@ -444,7 +444,7 @@ _DRIVER: Final = re.compile(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)")
 
 
 @dataclass(frozen=True)
-class Device:
+class GpuDevice:
     """A GPU by nvidia-smi; memory in MiB, use in percent; None where it does not tell."""
 
     name: str
@@ -454,14 +454,14 @@ class Device:
     use_percent: float | None
 
 
-def devices_of(text: str) -> list[Device]:
+def devices_of(text: str) -> list[GpuDevice]:
     """The lines of `nvidia-smi --query-gpu`, as CSV without units."""
     out = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) == len(_FIELDS.split(",")):
             total, used, use = (_number(cell) for cell in cells[2:])
-            out.append(Device(cells[0], cells[1], total, used, use))
+            out.append(GpuDevice(cells[0], cells[1], total, used, use))
     return out
 
 
@@ -490,7 +490,7 @@ def read_gpu(place: Place) -> Check:
 def gpu(
     driver: str | None,
     smi_failed: str | None,
-    devices: Sequence[Device] | None,
+    devices: Sequence[GpuDevice] | None,
     nvml_missing: str | None,
 ) -> Check:
     """`devices`: None without nvidia-smi. `nvml_missing`: why use cannot be sampled."""
@@ -518,7 +518,7 @@ def gpu(
     return Check("GPU", "ok", f"{value}, not in use", detail=detail)
 
 
-def _busy(one: Device) -> bool:
+def _busy(one: GpuDevice) -> bool:
     held = one.used_mib / one.total_mib if one.used_mib and one.total_mib else 0.0
     return (one.use_percent or 0.0) > BUSY_PERCENT or held > HELD_SHARE
 

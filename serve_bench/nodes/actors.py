@@ -139,7 +139,7 @@ class Tied(Recording):
                 self._place.unlink()
 
 
-class Session(Task):
+class RecordTask(Task):
     """One recording of this node, as it stands."""
 
     sampling = False
@@ -191,7 +191,7 @@ class WatchActor(NodeActor):
         mark: Mapping[str, str],
     ) -> dict[str, Any]:
         """Records these processes at once, until called off."""
-        session = self._task = Session(number)
+        session = self._task = RecordTask(number)
         longest_s = duration_s + READY_S + SPARE_S
         recordings, outcomes = [], []
         with contextlib.ExitStack() as stack:
@@ -243,7 +243,7 @@ def processes_here() -> list[ServeProcess]:
 # The load actor.
 
 
-class Drive(Task):
+class LoadTask(Task):
     """One load on this node, as it stands. `begin_ns`: when its gate was opened; 0 before."""
 
     progress: Progress | None = None
@@ -287,8 +287,8 @@ class LoadActor(NodeActor):
         mark: Mapping[str, str],
         sample: bool,
     ) -> dict[str, Any]:
-        """Drive a load to its end. What came of it, as plain content; nothing is raised."""
-        drive = self._task = Drive(number)
+        """LoadTask a load to its end. What came of it, as plain content; nothing is raised."""
+        drive = self._task = LoadTask(number)
         spec, times = built(Load, load, "load"), Timing(**timing)
         sampler = sampler_of(processes_here()) if sample else None
         try:
@@ -312,12 +312,12 @@ class LoadActor(NodeActor):
     def begin(self, number: int) -> None:
         """Open the gate of this drive."""
         drive = self._current(number)
-        if isinstance(drive, Drive):
+        if isinstance(drive, LoadTask):
             drive.begin_ns = time.perf_counter_ns()
 
 
 def _carry_out(
-    drive: Drive, load: Load, timing: Timing, mark: Mapping[str, str]
+    drive: LoadTask, load: Load, timing: Timing, mark: Mapping[str, str]
 ) -> tuple[dict[str, Any], int, float]:
     """What came of the load, when its measured part began (time.time_ns) and its seconds."""
     if load.client in ("wrk", "ab"):

@@ -22,7 +22,7 @@ from serve_bench.pytest_plugin.counted_rounds import (
     CountedRounds,
     LoadClock,
     Measured,
-    Served,
+    RoundsTarget,
     measured,
     unlike,
 )
@@ -132,12 +132,12 @@ class ServeBenchmark:
             raise BadInput(f"{WHERE}: route: {target} has a path already; give one of the two")
         return target.rstrip("/") + asked.route if not path else target
 
-    def _served(self, url: str, target: str) -> Served:
+    def _served(self, url: str, target: str) -> RoundsTarget:
         cluster = self._target.cluster
         if cluster.url is None or not url.startswith(cluster.url + "/"):
-            return Served(target)
+            return RoundsTarget(target)
         name = target if "://" not in target else Path(cluster.target).name
-        return Served(
+        return RoundsTarget(
             name, cluster.variant.name, cluster.ray, dict(cluster.replicas), dict(cluster.options)
         )
 
@@ -152,7 +152,7 @@ class ServeBenchmark:
         counted: CountedRounds,
         rounds: int,
         warmup_s: float,
-        served: Served,
+        served: RoundsTarget,
         host: dict[str, Any],
     ) -> Measured:
         timed = self._benchmark.enabled

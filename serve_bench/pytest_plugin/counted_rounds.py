@@ -30,7 +30,7 @@ ALIKE: Final = ("requests", "client", "connections", "method", "path", "body_byt
 
 
 @dataclass(frozen=True)
-class Served:
+class RoundsTarget:
     """What answered. `variant`, `ray` and `replicas` (by deployment) are None for a URL that this
     session did not deploy."""
 
@@ -130,7 +130,7 @@ def measured(
     load: Load,
     results: Sequence[LoadResult],
     warmup: Warmup | None,
-    served: Served,
+    served: RoundsTarget,
     host: Mapping[str, Any],
 ) -> Measured:
     """The figures over the rounds of a load (at least one)."""

@@ -96,7 +96,7 @@ def is_settled(found: JsonObject) -> bool:
 # What it finds stands in the record of the trial (`waits`), beside the figures and in none of them:
 # the trial is over when it begins. First one request after another, which tells what a request
 # takes alone; then the load of the row once more, for a moment, while threads in the replicas see
-# what requests wait in (serving/cluster/waiting.py). Rule: it fails without consequence, and then
+# what requests wait in (serving/cluster/look.py). Rule: it fails without consequence, and then
 # says why. When it is worth its time says analysis/verdict/waits.py.
 
 ALONE_REQUESTS: Final = 8

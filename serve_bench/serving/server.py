@@ -38,7 +38,7 @@ from serve_bench.serving.strays import Reaped, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
-#: For each further raylet: serving/cluster/starting.py gives it 60 s to join.
+#: For each further raylet: serving/cluster/start.py gives it 60 s to join.
 RAYLET_TIMEOUT_S = 65.0
 
 OWNER_TIMEOUT_S = 10.0

@@ -14,7 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.doctor import place as programs
 from serve_bench.doctor import tool_checks
 from serve_bench.doctor.place import Place
-from serve_bench.doctor.tool_checks import Device, Interpreter
+from serve_bench.doctor.tool_checks import GpuDevice, Interpreter
 from serve_bench.observing.profiler import PerfUnusable, ProfileFailed
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving import strays
@@ -336,12 +336,12 @@ def test_perf_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.value == "6.1.187; perf may not record: Access denied"
 
 
-H100 = Device("NVIDIA H100 80GB HBM3", "550.54.15", 81559.0, 4.0, 0.0)
+H100 = GpuDevice("NVIDIA H100 80GB HBM3", "550.54.15", 81559.0, 4.0, 0.0)
 
 
 def test_what_nvidia_smi_tells_is_read() -> None:
     text = "NVIDIA H100 80GB HBM3, 550.54.15, 81559, 4, 0\nOther, 550.54.15, [N/A], [N/A], [N/A]\n"
-    assert tool_checks.devices_of(text) == [H100, Device("Other", "550.54.15", None, None, None)]
+    assert tool_checks.devices_of(text) == [H100, GpuDevice("Other", "550.54.15", None, None, None)]
     assert tool_checks.devices_of("No devices were found\n") == []
 
 
@@ -353,15 +353,15 @@ def test_what_nvidia_smi_tells_is_read() -> None:
         ("550.54.15", "No devices were found", [], None, "warning", "No devices were found"),
         (None, "", [H100], None, "ok", "1 x NVIDIA H100 80GB HBM3, driver 550.54.15, not in use"),
         (None, "", [H100, H100], "nvidia-ml-py is not installed", "warning", "2 x NVIDIA H100"),
-        (None, "", [Device("A", "1", 80.0, 40.0, 0.0)], None, "warning", "driver 1, in use"),
-        (None, "", [Device("A", "1", 80.0, 0.0, 99.0)], None, "warning", "driver 1, in use"),
-        (None, "", [Device("A", "1", None, None, None)], None, "unknown", "is not told"),
+        (None, "", [GpuDevice("A", "1", 80.0, 40.0, 0.0)], None, "warning", "driver 1, in use"),
+        (None, "", [GpuDevice("A", "1", 80.0, 0.0, 99.0)], None, "warning", "driver 1, in use"),
+        (None, "", [GpuDevice("A", "1", None, None, None)], None, "unknown", "is not told"),
     ],
 )
 def test_gpu(
     driver: str | None,
     failed: str | None,
-    devices: list[Device] | None,
+    devices: list[GpuDevice] | None,
     nvml: str | None,
     status: str,
     said: str,

@@ -9,14 +9,14 @@ import pytest
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
-from serve_bench.pytest_plugin.counted_rounds import ALIKE, Measured, Served, measured, unlike
+from serve_bench.pytest_plugin.counted_rounds import ALIKE, Measured, RoundsTarget, measured, unlike
 from tests.rounds import round_of
 
 LOAD = Load(Request("http://127.0.0.1:8000/best?user=3"), connections=8, count=100)
-OWN = Served("app.py:app", "default", "2.60.0", {"Shop": 1}, {})
+OWN = RoundsTarget("app.py:app", "default", "2.60.0", {"Shop": 1}, {})
 
 
-def figures(*rounds: object, served: Served = OWN, warmup: Warmup | None = None) -> Measured:
+def figures(*rounds: object, served: RoundsTarget = OWN, warmup: Warmup | None = None) -> Measured:
     results = [round_of(LOAD, one) if isinstance(one, float) else one for one in rounds]
     return measured(LOAD, results, warmup, served, {"id": "abc"})  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ def test_what_is_stored_is_plain_and_names_what_was_loaded() -> None:
 
 
 def test_a_url_of_others_has_no_variant() -> None:
-    found = figures(1.0, served=Served("http://127.0.0.1:8000/"))
+    found = figures(1.0, served=RoundsTarget("http://127.0.0.1:8000/"))
     assert found.variant is None and found.replicas is None
     assert len(found.lines()) == 2
 

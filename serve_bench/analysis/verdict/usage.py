@@ -146,7 +146,7 @@ def figure(value: float) -> str:
 # What was seen inside the replicas, as the record of a trial holds it (`waits`), in typed form.
 #
 # Rule: figures only; what follows from them is in waits.py, how they were got in
-# serving/cluster/waiting.py.
+# serving/cluster/look.py.
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, features
-from .dlrm_shape import FLOAT_BYTES, LEAST_ROWS, CudaDevice, Device, GraphCache, Shape, padded
+from .dlrm_shape import FLOAT_BYTES, LEAST_ROWS, CudaDevice, GraphCache, GraphDevice, Shape, padded
 
 # --------------------------------------------------------------------------------------------------
 # The seeded weights.
@@ -195,7 +195,7 @@ class TunedRanker(Ranker):
     kind = "tuned"
 
     def __init__(
-        self, shape: Shape, device: Any, seed: int, graphs_on: Device | None = None
+        self, shape: Shape, device: Any, seed: int, graphs_on: GraphDevice | None = None
     ) -> None:
         self.device = torch.device(device)
         self._shape = shape

@@ -134,7 +134,7 @@ WARM_UP_RUNS = 3
 """Runs before a capture, as PyTorch's notes on CUDA graphs have them: libraries set up lazily."""
 
 
-class Device(Protocol):
+class GraphDevice(Protocol):
     """What a graph cache needs of a device."""
 
     def empty(self, rows: int, columns: int, *, integers: bool, pinned: bool) -> Any:
@@ -178,7 +178,7 @@ class GraphCache:
 
     def __init__(
         self,
-        device: Device,
+        device: GraphDevice,
         columns: int,
         make_run: Callable[[int, Any, Any], Callable[[], None]],
         most: int = MOST_GRAPHS,

@@ -18,7 +18,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from .tally import Tally, folders
+from .tally import ReplicaTally, folders
 
 ANSWER = "hi"
 
@@ -62,7 +62,7 @@ class Echo:
     """Answers "hi", in batches of at most so many requests."""
 
     def __init__(self, max_batch_size: int, batch_wait_timeout_s: float) -> None:
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
         self._counts.make_room(max_batch_size)
         self._batched.set_max_batch_size(max_batch_size)
         self._batched.set_batch_wait_timeout_s(batch_wait_timeout_s)
@@ -87,7 +87,7 @@ class Hop:
         # Replicas of one application must not draw the same in step.
         self._random = random.Random(f"{seed}:{os.getpid()}")
         self._handles: dict[str, Any] = {}
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
         """The entry, which no handle call of ours has reached yet."""
@@ -105,12 +105,12 @@ class Hop:
         return str(await self._handles[app].hop.remote(depth + 1))
 
 
-class Node:
+class Adder:
     """Adds a number, and passes the sum on where there is a next one."""
 
     def __init__(self, plus: int, following: Any = None) -> None:
         self._plus, self._next = plus, following
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
         """The sum; as text to an HTTP request."""
@@ -126,7 +126,7 @@ class Combiner:
 
     def __init__(self, *nodes: Any) -> None:
         self._nodes = nodes
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
         """The sum; as text to an HTTP request."""
@@ -151,7 +151,7 @@ def multi(args: Mapping[str, Any]) -> Any:
 
 def ensemble(args: Mapping[str, Any]) -> Any:
     """Nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
-    nodes = [_deployed(Node, f"Node{at}", args).bind(at) for at in range(int(args["size"]))]
+    nodes = [_deployed(Adder, f"Node{at}", args).bind(at) for at in range(int(args["size"]))]
     return _deployed(Combiner, "Combiner", args).bind(*nodes)
 
 
@@ -159,5 +159,5 @@ def chain(args: Mapping[str, Any]) -> Any:
     """Nodes in a row, each of which adds 1. Args: size."""
     following = None
     for at in reversed(range(int(args["size"]))):
-        following = _deployed(Node, f"Node{at}", args).bind(1, following)
+        following = _deployed(Adder, f"Node{at}", args).bind(1, following)
     return following

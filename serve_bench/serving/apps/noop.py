@@ -13,7 +13,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from .tally import Batching, Tally, folders
+from .tally import Batching, ReplicaTally, folders
 
 ANSWER = "ok"
 
@@ -35,7 +35,7 @@ class NoOp(Batching):
 
     def __init__(self, body_type: str) -> None:
         self._body_type = body_type
-        self._counts = Tally(folders()[0])
+        self._counts = ReplicaTally(folders()[0])
 
     def _make_room(self, largest: int) -> None:
         self._counts.make_room(largest)

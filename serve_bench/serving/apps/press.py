@@ -19,13 +19,13 @@ from .dlrm_features import Answer, Payload, as_block, scores_json
 from .dlrm_shape import Shape
 from .press_noop import deployment
 from .press_samples import Samples, hashed
-from .recsys import Ranker, ranker_args
+from .recsys import RankerReplica, ranker_args
 from .tally import SharedTally
 
-_Ranker: Any = Ranker.func_or_class
+_Ranker: Any = RankerReplica.func_or_class
 
 
-class Scorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no type
+class SampleScorer(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no type
     """The ranker of the recommendation service, for several threads too."""
 
     tally = SharedTally
@@ -64,4 +64,4 @@ def build(args: Mapping[str, Any]) -> Any:
     shape, features = arguments[1], args.get("features", ("user", "item"))
     if shape.sparse_features != len(features):
         raise ValueError(f"features: {len(features)} names, {shape.sparse_features} tables")
-    return deployment(args, Scorer, arguments, resources)
+    return deployment(args, SampleScorer, arguments, resources)

@@ -1,9 +1,8 @@
-"""What a handler of the press apps can be, what all of them do with a request, and the service
-without a model.
+"""The HTTP handlers of the press apps, and the press service without a model.
 
 Rule: the kinds of handler differ in how Serve calls them and in nothing else: all take the bytes of
-the body, read them where they run, write the same lines of log and give the same answer. What is
-done with the samples is the worker's (Scorer in press.py, or Echo). No torch and no numpy.
+the body, read them where they run, write the same lines of log and give the same answer. A worker
+scores the samples (SampleScorer in press.py) or counts them (SampleCounter). No torch and no numpy.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MEASURED = "Press"
 logger = logging.getLogger("ray.serve")
 
 
-class Worker(Protocol):
+class SampleWorker(Protocol):
     """What is done with the samples of a request."""
 
     def payload(self, samples: Samples) -> Any:
@@ -56,7 +55,9 @@ class _Handler:
 
     kind: str
 
-    def __init__(self, make: Callable[..., Worker], arguments: tuple[Any, ...], features: Any):
+    def __init__(
+        self, make: Callable[..., SampleWorker], arguments: tuple[Any, ...], features: Any
+    ):
         self._worker = make(*arguments)
         self._features = tuple(features)
 
@@ -172,7 +173,7 @@ HANDLERS: dict[str, Any] = {
 
 def deployment(
     args: Mapping[str, Any],
-    make: Callable[..., Worker],
+    make: Callable[..., SampleWorker],
     arguments: tuple[Any, ...] = (),
     resources: Mapping[str, float] | None = None,
 ) -> Any:
@@ -189,7 +190,7 @@ def deployment(
     return wrapped.bind(make, arguments, tuple(args.get("features", ("user", "item"))))
 
 
-class Echo(Batching):
+class SampleCounter(Batching):
     """Ranks nothing and answers {"samples": N}, so what a ranker costs is the difference; through
     serve.batch when max_batch_size is above 1."""
 
@@ -226,4 +227,4 @@ class Echo(Batching):
 
 def build(args: Mapping[str, Any]) -> Any:
     """The service without a model. Args: those of `deployment`."""
-    return deployment(args, Echo)
+    return deployment(args, SampleCounter)

@@ -2,9 +2,11 @@
 
 Two tiers, as published: GET ?user_id=N -> Ingress -> handle -> Ranker, which batches across
 requests -> {"scores": [...]}. With `plain` both tiers do what the published app does; with `tuned`
-the ingress answers without FastAPI, and features and scores travel as bytes. `build` is the import
-path of a declarative deploy. Batch size, wait, concurrency and replica counts are settings of the
-deployments, changed without a restart; other arguments start the replicas anew.
+the ingress answers without FastAPI, and features and scores travel as bytes.
+
+`build` (two tiers) and `one_tier` are the import paths of a declarative deploy. Batch size, wait,
+concurrency and replica counts are settings of the deployments, changed without a restart; other
+arguments start the replicas anew.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from typing import Any
 from fastapi import FastAPI
 from ray import serve
 from ray.serve.exceptions import RayServeException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from .dlrm_features import FORMS, Answer, Payload, as_scores, features, scores_json
 from .dlrm_shape import Shape
-from .tally import Batching, Tally, folders
+from .tally import Batching, ReplicaTally, folders
 
 #: The deployment to which the cell's num_replicas, max_concurrent_queries and max_batch_size apply.
 MEASURED = "Ranker"
@@ -45,13 +49,13 @@ api = FastAPI()
 
 
 @serve.deployment(name=MEASURED, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
-class Ranker(Batching):
+class RankerReplica(Batching):
     """Scores requests in batches. torch is imported here alone: an ingress does without.
 
     `tally`: what it counts with; another where several threads score.
     """
 
-    tally = Tally
+    tally = ReplicaTally
 
     def __init__(
         self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
@@ -171,7 +175,7 @@ def build(args: Mapping[str, Any]) -> Any:
     threads (of torch, per replica), seed, num_gpus and num_cpus (per ranker replica), and the
     fields of dlrm_shape.Shape."""
     resources, arguments = ranker_args(args)
-    ranker = Ranker.options(ray_actor_options=resources).bind(*arguments)
+    ranker = RankerReplica.options(ray_actor_options=resources).bind(*arguments)
     kind, shape, _, _, seed = arguments
     ingress = serve.deployment(
         INGRESSES[kind],
@@ -181,3 +185,39 @@ def build(args: Mapping[str, Any]) -> Any:
         logging_config=QUIET,
     )
     return ingress.bind(ranker, kind, shape, seed)
+
+
+# --------------------------------------------------------------------------------------------------
+# The same ranker as a service of one tier: what it lacks against the two tiers is the ingress and
+# the handle between, so the difference is their cost.
+
+_Ranker: Any = RankerReplica.func_or_class
+
+
+@serve.deployment(name=MEASURED, max_ongoing_requests=MAX_ONGOING_REQUESTS, logging_config=QUIET)
+class OneTier(_Ranker):  # type: ignore[misc]  # what a deployment wraps has no type
+    """Makes the candidates of a user and scores them in the same replica: GET ?user_id=N."""
+
+    def __init__(
+        self, kind: str, shape: Shape, device: str, threads: int | None, seed: int
+    ) -> None:
+        super().__init__(kind, shape, device, threads, seed)
+        self._form, self._shape, self._seed = FORMS[kind], shape, seed
+
+    async def __call__(self, request: Request) -> Response:
+        """The scores of the user's candidates; 422 to what is no whole number."""
+        try:
+            user_id = int(request.query_params.get("user_id", ""))
+        except ValueError:
+            return JSONResponse({"detail": "user_id: a whole number is needed"}, status_code=422)
+        payload = self._form(*features(user_id, self._shape, self._seed))
+        answer = await super().__call__(payload)
+        if isinstance(answer, bytes):
+            return Response(scores_json(answer), media_type="application/json")
+        return JSONResponse({"scores": answer})
+
+
+def one_tier(args: Mapping[str, Any]) -> Any:
+    """The service of one tier. Args: as those of `build`."""
+    resources, arguments = ranker_args(args)
+    return OneTier.options(ray_actor_options=resources).bind(*arguments)

@@ -22,7 +22,7 @@ FORWARD_SUFFIX = "-forward-ns"
 replica makes it."""
 
 
-class Tally:
+class ReplicaTally:
     """Numbers by place, 0 first. To add to one costs 0.1 us."""
 
     def __init__(self, folder: str | None) -> None:
@@ -56,7 +56,7 @@ class Tally:
         return self._slots[place]
 
 
-class SharedTally(Tally):
+class SharedTally(ReplicaTally):
     """The same for several threads at once: no addition of one is lost to another's."""
 
     def __init__(self, folder: str | None) -> None:
@@ -64,12 +64,12 @@ class SharedTally(Tally):
         super().__init__(folder)
 
     def make_room(self, largest: int) -> None:
-        """As Tally; what is being added meanwhile stays too."""
+        """As ReplicaTally; what is being added meanwhile stays too."""
         with self._turn:
             super().make_room(largest)
 
     def add(self, place: int, amount: int = 1) -> None:
-        """As Tally."""
+        """As ReplicaTally."""
         with self._turn:
             super().add(place, amount)
 

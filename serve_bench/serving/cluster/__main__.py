@@ -1,4 +1,4 @@
-"""The child process that holds one cluster: it starts Ray and Serve, deploys, and tells the proof.
+"""The child process that holds one cluster: starts Ray and Serve, deploys, and reports the proof.
 
 Protocol: JSON lines in on stdin (`launch` or `attach` first; see `Cluster.commands`), JSON lines
 out on the descriptor that stdout was; end of stdin means stop. Ray's own chatter goes to stderr,
@@ -22,16 +22,13 @@ from collections.abc import Callable
 from queue import Queue
 from typing import Any, TextIO
 
-import asking
+import actors
 import ending
-import graphs
-import waiting
-from asking import Refused, one_line
-from attaching import LEAVE_TIMEOUT_S, Attached
-from deploying import Deployer
-from graphs import Graphs
-from handles import Handles
-from starting import http_wanted, start
+import look
+from actors import Refused, one_line
+from applications import Applications, HandleLoads, proxies
+from deployer import Deployer
+from start import LEAVE_TIMEOUT_S, Attached, http_wanted, start
 
 # Started by path, Python puts this folder first. Ours are all loaded now, and Ray, which gives the
 # path on to its processes, is not yet: no name of ours may come before one of an app.
@@ -45,8 +42,8 @@ class Cluster:
     def __init__(self, say: Callable[..., None]) -> None:
         self._say = say
         self._deployer = Deployer()
-        self._graphs = Graphs(self._phase_ended)
-        self._handles = Handles()
+        self._applications = Applications(self._phase_ended)
+        self._handle_loads = HandleLoads()
         self.attached: Attached | None = None
 
     def _phase_ended(self, name: str) -> None:
@@ -59,7 +56,7 @@ class Cluster:
 
     def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Connects to a cluster of others. Returns what is there."""
-        self.attached = Attached(self._graphs, self._phase_ended)
+        self.attached = Attached(self._applications, self._phase_ended)
         return self.attached.attach({**spec, "give_up": self._give_up})
 
     def _give_up(self, message: str) -> None:
@@ -71,13 +68,13 @@ class Cluster:
         """Deploys applications beside those that there are, and waits until they answer."""
         if self.attached is not None:
             self.attached.check([app["name"] for app in spec["apps"]])
-        return self._graphs.put(spec)
+        return self._applications.put(spec)
 
     def look(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts to look at what replicas wait in; with two moments: what they saw between."""
         if "from_ns" in spec:
-            return {"replicas": waiting.end(spec["from_ns"], spec["to_ns"])}
-        waiting.begin()
+            return {"replicas": look.end(spec["from_ns"], spec["to_ns"])}
+        look.begin()
         return {}
 
     def leave(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -90,12 +87,12 @@ class Cluster:
             "launch": self.launch,
             "attach": self.attach,
             "deploy": self._deployer.deploy,
-            "proof": lambda _: asking.proof(),
+            "proof": lambda _: actors.proof(),
             "put": self.put,
-            "remove": lambda spec: {"seconds": self._graphs.remove(spec.get("apps"))},
-            "proxies": lambda _: {"proxies": graphs.proxies()},
-            "handle_load": self._handles.load,
-            "controller": lambda _: {"controller": asking.controller()},
+            "remove": lambda spec: {"seconds": self._applications.remove(spec.get("apps"))},
+            "proxies": lambda _: {"proxies": proxies()},
+            "handle_load": self._handle_loads.load,
+            "controller": lambda _: {"controller": actors.controller()},
             "look": self.look,
             "leave": self.leave,
         }

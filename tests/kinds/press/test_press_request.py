@@ -158,7 +158,7 @@ def test_a_process_raises_its_limit_of_open_files() -> None:
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from starting import raise_open_files\n"
+        "from start import raise_open_files\n"
         "told = raise_open_files()\n"
         "soft, after = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "print(told == soft > 256, after == hard)\n"

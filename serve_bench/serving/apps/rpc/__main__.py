@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from .agent import Broken, World, end_launch, one_line
+from .agent import Broken, RpcWorld, end_launch, one_line
 
 MOST_OPEN_FILES = 1 << 20
 
@@ -28,8 +28,8 @@ class Program:
     """One backend, and the world that is up on it."""
 
     def __init__(self) -> None:
-        self._make: Callable[[Mapping[str, Any]], World] | None = None
-        self._world: World | None = None
+        self._make: Callable[[Mapping[str, Any]], RpcWorld] | None = None
+        self._world: RpcWorld | None = None
         self._listener: socket.socket | None = None
 
     def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Program:
             world.stop()
         return {}
 
-    def _torch(self, spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+    def _torch(self, spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
         from .torch_world import TorchWorld, listen
 
         listener = listen(str(spec["master_addr"]), int(spec["master_port"]))
@@ -73,7 +73,7 @@ class Program:
         return lambda world: TorchWorld(world, listener)
 
 
-def _ray(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+def _ray(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
     import ray
 
     ray.init(
@@ -88,7 +88,7 @@ def _ray(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
     return RayWorld
 
 
-def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], World]:
+def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
     _ray(spec)
     from ray import serve
 

@@ -117,7 +117,7 @@ class Broken(Exception):
     """A world cannot go on: one line that names the process."""
 
 
-class World(Protocol):
+class RpcWorld(Protocol):
     """One agent and its observers, up and connected."""
 
     def people(self) -> dict[str, Any]:

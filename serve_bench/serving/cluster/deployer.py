@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from asking import (
+from actors import (
     ANSI,
     Refused,
     ask,

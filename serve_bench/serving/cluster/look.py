@@ -4,7 +4,7 @@
 requests in progress, the line of the app at which each waits and what it awaits there, threads of
 the app that work, and the queues of `serve.batch`. Rule: it runs beside a load that nobody
 measures; it reads what the interpreter shows (tasks, frames) and changes nothing of the app. As in
-asking.py, all of this travels into the replica by value.
+actors.py, all of this travels into the replica by value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from types import AsyncGeneratorType
 from typing import Any
 
-import asking
+import actors
 
 #: Distance of two looks. One look at 100 requests takes 1 to 2 ms of the interpreter.
 PERIOD_S = 0.05
@@ -57,14 +57,14 @@ def _ask_all(question: Any) -> list[dict[str, Any]]:
     import ray
 
     references = [
-        asking.put(question, actor)
-        for name, actor in asking.serve_actors()
+        actors.put(question, actor)
+        for name, actor in actors.serve_actors()
         if name.startswith("SERVE_REPLICA::")
     ]
     answers = []
     for reference in references:
         try:
-            answers.append(ray.get(reference, timeout=asking.ANSWER_TIMEOUT_S))
+            answers.append(ray.get(reference, timeout=actors.ANSWER_TIMEOUT_S))
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
             continue
     return [one for one in answers if one]
@@ -75,7 +75,7 @@ def _ask_all(question: Any) -> list[dict[str, Any]]:
 
 def _begin(replica: Any) -> None:
     """Runs inside a replica."""
-    replica._serve_bench_look = Look(getattr(replica, "_replica_impl", replica))
+    replica._serve_bench_look = ReplicaLook(getattr(replica, "_replica_impl", replica))
     replica._serve_bench_look.start()
 
 
@@ -90,7 +90,7 @@ def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
     return dict(look.seen(from_ns, to_ns))
 
 
-class Look(threading.Thread):
+class ReplicaLook(threading.Thread):
     """The thread that looks, in one replica. `taken`: one look each, with its time."""
 
     def __init__(self, inner: Any) -> None:
@@ -104,7 +104,7 @@ class Look(threading.Thread):
         self.taken: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """Looks until it is stopped."""
+        """ReplicaLooks until it is stopped."""
         former = getattr(self._metrics, "record_request_metrics", None)
         if former is not None:
             self._metrics.record_request_metrics = self._counted(former)

@@ -1,14 +1,18 @@
-"""What an own app that answers otherwise is told, by a server that stands in for Serve's proxy."""
+"""The program that holds a cluster, without Ray: a server stands in for Serve's proxy, an object
+with known answers for a handle."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +24,11 @@ FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": {"/a": {}, "/b": {}}})}
 
 
 @pytest.fixture
-def deploying(monkeypatch: pytest.MonkeyPatch) -> Any:
+def deployer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the program that holds a cluster, which imports its neighbours by plain names;
     it loses patience at once."""
     monkeypatch.syspath_prepend(str(CLUSTER))
-    module: Any = importlib.import_module("deploying")
+    module: Any = importlib.import_module("deployer")
     monkeypatch.setattr(module, "WRONG_ANSWER_S", 0.0)
     monkeypatch.setattr(module, "PROXY_TIMEOUT_S", 0.3)
     return module
@@ -58,7 +62,7 @@ def answering(answers: Mapping[str, tuple[int, Any]], other: int) -> Iterator[in
         server.server_close()
 
 
-def refused(deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
+def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
     ready: dict[str, Any] = {
         "method": "GET",
         "path": "/",
@@ -67,11 +71,11 @@ def refused(deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int)
         "statuses": [],
     }
     with answering(answers, status) as port:
-        deployer = deploying.Deployer()
-        deployer.http = {"host": "127.0.0.1", "port": port}
-        with pytest.raises(deploying.Refused) as caught:
+        made = deployer.Deployer()
+        made.http = {"host": "127.0.0.1", "port": port}
+        with pytest.raises(deployer.Refused) as caught:
             app = {"name": "default", "ready": ready, "own": True, "route_prefix": "/"}
-            deployer._wait_proxy(app)
+            made._wait_proxy(app)
     return str(caught.value)
 
 
@@ -91,33 +95,33 @@ def refused(deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int)
     ],
 )
 def test_an_answer_that_is_the_apps_own_names_the_flag(
-    deploying: Any, answers: Mapping[str, tuple[int, Any]], status: int, says: str
+    deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int, says: str
 ) -> None:
-    said = refused(deploying, answers, status)
+    said = refused(deployer, answers, status)
     assert said.startswith("GET / on port ") and said.endswith(f"for 0 s: {says}")
 
 
 def test_a_404_of_a_proxy_that_does_not_know_the_app_yet_is_waited_for(
-    deploying: Any, monkeypatch: pytest.MonkeyPatch
+    deployer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its route known it is the app's own answer after two polls; without, time has to end."""
     polls: list[str] = []
-    ask = deploying.Deployer._ask
+    ask = deployer.Deployer._ask
 
     def count(self: Any, ready: dict[str, Any], patience_s: float) -> Any:
         polls.append(ready["path"])
         return ask(self, ready, patience_s)
 
-    monkeypatch.setattr(deploying.Deployer, "_ask", count)
-    refused(deploying, ROUTES, 404)
+    monkeypatch.setattr(deployer.Deployer, "_ask", count)
+    refused(deployer, ROUTES, 404)
     assert polls.count("/") <= 3
     polls.clear()
-    refused(deploying, {}, 404)
+    refused(deployer, {}, 404)
     assert polls.count("/") > 3
 
 
-def test_the_reason_of_a_failed_deploy_is_the_end_of_its_traceback(deploying: Any) -> None:
-    refusal: Any = importlib.import_module("asking")
+def test_the_reason_of_a_failed_deploy_is_the_end_of_its_traceback(deployer: Any) -> None:
+    refusal: Any = importlib.import_module("actors")
     lines = [
         "RuntimeError: Traceback (most recent call last):",
         '  File "x"',
@@ -141,8 +145,8 @@ INFO 10:00:02 default_Front a1 -- GET / 500
 """.splitlines()
 
 
-def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deploying: Any) -> None:
-    refusal: Any = importlib.import_module("asking")
+def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) -> None:
+    refusal: Any = importlib.import_module("actors")
     assert refusal.traceback_in(LOG) == [
         "Traceback (most recent call last):",
         '  File "/home/me/shop.py", line 19, in best',
@@ -156,31 +160,31 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deploying: Any) -
 
 
 def test_a_500_is_told_with_what_the_replica_logged(
-    deploying: Any, monkeypatch: pytest.MonkeyPatch
+    deployer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: LOG)
-    said = refused(deploying, ROUTES, 500)
+    monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
+    said = refused(deployer, ROUTES, 500)
     assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
-    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: [])
-    assert refused(deploying, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
+    monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: [])
+    assert refused(deployer, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
 
 
 def test_a_replica_that_died_is_told_by_the_last_that_it_wrote(
-    deploying: Any, monkeypatch: pytest.MonkeyPatch
+    deployer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
-    monkeypatch.setattr(deploying, "_logged", lambda app, pattern, since: wrote)
-    refusal = deploying._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
+    monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
+    refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
     assert str(refusal).endswith("the process of a replica ended; its last line: going down")
     assert refusal.detail == ["going down"]
-    raised = deploying._failed("default", "DEPLOY_FAILED", ["\n".join(LOG)], 0.0)
+    raised = deployer._failed("default", "DEPLOY_FAILED", ["\n".join(LOG)], 0.0)
     assert str(raised) == "the app 'default' is DEPLOY_FAILED: shop.NoKey: key"
     assert raised.detail[1].startswith('  File "/home/me/shop.py"')
 
 
 @pytest.mark.parametrize("place", ["expect", "told"])
 def test_a_setting_that_is_not_in_force_is_told_without_what_may_be_a_secret(
-    deploying: Any, monkeypatch: pytest.MonkeyPatch, place: str
+    deployer: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     class Client:
         def get_serve_details(self) -> Any:
@@ -191,11 +195,64 @@ def test_a_setting_that_is_not_in_force_is_told_without_what_may_be_a_secret(
     check = {"deployment": "Shop", "replicas": None, "expect": {}, "told": {}, place: asked}
     spec = {"name": "a", "own": True, "checks": [{**check, "hidden": ["api_key"]}]}
     replica = {"deployment": "Shop", "pid": 1, "api_key": "old", "boost": 1}
-    monkeypatch.setattr(deploying, "serve_client", Client)
-    monkeypatch.setattr(deploying, "_replicas", lambda spec: ([replica], []))
-    monkeypatch.setattr(deploying, "PROOF_TIMEOUT_S", 0.0)
-    with pytest.raises(deploying.Refused) as refused:
-        deploying._wait_settings(spec)
+    monkeypatch.setattr(deployer, "serve_client", Client)
+    monkeypatch.setattr(deployer, "_replicas", lambda spec: ([replica], []))
+    monkeypatch.setattr(deployer, "PROOF_TIMEOUT_S", 0.0)
+    with pytest.raises(deployer.Refused) as refused:
+        deployer._wait_settings(spec)
     told = [str(refused.value), *refused.value.detail]
     assert "api_key" in told[0] and "boost" in told[1] and "1, asked for 2" in told[1]
     assert not any("old" in line or "new" in line for line in told)
+
+
+# --------------------------------------------------------------------------------------------------
+# Load through a handle.
+
+TIMEOUT_S = 0.2
+SPEC = {"expect": "1", "timeout_s": TIMEOUT_S}
+WINDOW_S = 0.05
+
+
+class Handle:
+    """Answers its first request at once, and its second one after so many seconds."""
+
+    def __init__(self, second_s: float) -> None:
+        self._waits = iter((0.0, second_s))
+
+    def remote(self, _: int) -> Awaitable[int]:
+        return asyncio.sleep(next(self._waits), 1)
+
+
+@pytest.mark.parametrize(
+    ("second_s", "latencies", "failed"),
+    [(0.1, 2, {}), (60.0, 1, {"timeout": 1})],
+    ids=["answered after the windows", "never answered"],
+)
+def test_what_is_under_way_at_the_end_is_followed_to_its_own(
+    second_s: float, latencies: int, failed: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    applications: Any = importlib.import_module("applications")
+    client = applications._Client(Handle(second_s), SPEC)
+    tally = asyncio.run(applications._until([client], SPEC, WINDOW_S, 1))
+    assert (tally.windows, len(tally.latencies_ns)) == ([1], latencies)
+    assert (tally.late, tally.late_failed, dict(tally.failed)) == (1, len(failed), failed)
+    longest = max((*tally.latencies_ns, *tally.censored_ns))
+    assert longest >= 1e9 * (0.1 if latencies == 2 else TIMEOUT_S)
+    assert len(tally.censored_ns) == len(failed)
+    assert 0 < tally.flown_ns <= WINDOW_S * 1e9
+    assert len(tally.examples) == len(failed)
+
+
+def test_the_drain_is_told_beside_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    handle = Handle(0.1)  # its second answer comes 0.05 s after the window at the least
+    serve = SimpleNamespace(get_app_handle=lambda app: handle)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
+    applications: Any = importlib.import_module("applications")
+    spec = {**SPEC, "app": "a", "clients": 1, "warmup_s": 0.0, "windows": 1, "window_s": WINDOW_S}
+    result = asyncio.run(applications._load(spec))
+    assert result["seconds"] == WINDOW_S and result["drained_s"] >= 0.9 * WINDOW_S
+    handle._waits = iter((0.0, 0.0))
+    result = asyncio.run(applications._load({**spec, "requests_each": 2}))
+    assert result["seconds"] > 0 == result["drained_s"]

