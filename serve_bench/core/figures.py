@@ -29,6 +29,11 @@ def decimals(value: float, digits: int = 4) -> int:
     return max(0, digits - before_point)
 
 
+def counted(count: int, thing: str, things: str = "") -> str:
+    """`1 replica`, `1,000 replicas`. `things`: the plural, where it takes more than an s."""
+    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+
+
 def ratio_text(value: float | None) -> str:
     """A ratio with the digits that its size allows: `0.912`, `1.004`, `11.8`, `1,240`."""
     if value is None or math.isnan(value):

@@ -18,15 +18,14 @@ from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
 from serve_bench.benchmarks.parts.pieces import (
     NS_PER_MS,
-    busiest_words,
     by_launch,
-    cpu_shares,
-    curve_words,
+    course_charts,
+    cpu_charts,
     in_parts,
     latency_curve,
     limit_note,
     listed,
-    span_words,
+    percentile_charts,
 )
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.core.document import Block, Chart, Charts, Folded
@@ -293,15 +292,13 @@ def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         if one.ladder.knee is not None
         if (points := latency_curve(one.ladder.knee.trials))
     }
-    for part, own in in_parts(series):
-        words = "; ".join(curve_words(name, points) for name, points in own.items())
-        caption = "Each curve ends at the last percentile that one request lies beyond."
-        yield charts.percentile_curves(
-            f"Latency at the knee{of}{part}",
-            own,
-            words=f"Percentiles of the latency at the knee. {words}.",
-            caption=" ".join([caption, *_legend(curves)]),
-        )
+    caption = "Each curve ends at the last percentile that one request lies beyond."
+    yield from percentile_charts(
+        f"Latency at the knee{of}",
+        series,
+        "Percentiles of the latency at the knee.",
+        " ".join([caption, *_legend(curves)]),
+    )
 
 
 def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
@@ -311,16 +308,14 @@ def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         knee = one.ladder.knee
         if knee is not None:
             series |= by_launch(f"{one.name}, {knee.row.label}", knee.trials)
-    for part, own in in_parts(series):
-        words = "; ".join(span_words(key, points) for key, points in own.items())
-        caption = "Seconds since the first window, each point at the middle of its window."
-        yield charts.over_time(
-            f"Requests/s at the knee, window by window{of}{part}",
-            own,
-            unit="requests/s",
-            words=f"Requests/s of each window at the knee. {words}.",
-            caption=" ".join([caption, *_legend(curves)]),
-        )
+    caption = "Seconds since the first window, each point at the middle of its window."
+    yield from course_charts(
+        f"Requests/s at the knee, window by window{of}",
+        series,
+        "requests/s",
+        "Requests/s of each window at the knee.",
+        " ".join([caption, *_legend(curves)]),
+    )
 
 
 def cpu_chart(
@@ -328,12 +323,8 @@ def cpu_chart(
 ) -> Iterator[Chart]:
     """CPU by process of rows given as (label, trials, what limited them); none where nothing was
     sampled."""
-    shares = cpu_shares([(label, trials, limit_note(limit)) for label, trials, limit in rows])
-    if shares:
-        yield charts.stacked(
-            title,
-            shares,
-            unit="% of a core",
-            words=busiest_words(shares),
-            caption="All processes of a role together, mean over launches; 100 % is one core.",
-        )
+    caption = "All processes of a role together, mean over launches; 100 % is one core."
+    sampled = [
+        (label, [one.usage for one in trials], limit_note(limit)) for label, trials, limit in rows
+    ]
+    yield from cpu_charts(title, sampled, caption)

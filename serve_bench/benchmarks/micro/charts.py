@@ -262,9 +262,12 @@ def cpu_charts(page: Page, names: Names) -> tuple[Block, ...]:
 
 
 def _stacked(panel: Panel) -> Chart:
-    rows = [(name, entry.line.trials, limit_note(entry.limited)) for name, entry in panel.rows]
+    rows = [
+        (name, [trial.usage for trial in entry.line.trials], limit_note(entry.limited))
+        for name, entry in panel.rows
+    ]
     shares = cpu_shares(rows)
-    several = any(len(trials) > 1 for _, trials, _ in rows)
+    several = any(len(usages) > 1 for _, usages, _ in rows)
     caption = (
         f"100 % is one core; all processes of a role{', means over launches' if several else ''}. "
         f"The rest: roles below {SHOWN_PERCENT:g} % in every row, and all but the "

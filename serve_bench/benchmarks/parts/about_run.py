@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +21,7 @@ from serve_bench.core.document import (
     Block,
     Cell,
     Column,
+    Document,
     Facts,
     Finding,
     Number,
@@ -30,6 +31,7 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
+from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Result, Run, Trial
 
 # --------------------------------------------------------------------------------------------------
@@ -338,6 +340,35 @@ GENERAL_FORMULAS: Final[tuple[Formula, ...]] = (
 """What holds for every run with windows and latencies."""
 
 
+def run_document(
+    result: Result,
+    where: str | None,
+    *,
+    findings: Iterable[Finding],
+    doubts: Iterable[Finding],
+    sections: Iterable[Section],
+    facts: Iterable[tuple[str, str]] = (),
+    title: str = "",
+    picture: Callable[[], Iterable[Block]] | None = None,
+) -> Document:
+    """The document of one run: what its kind says, with the command, the machine and the place of
+    the records. `facts` stand behind those of every run; `title` without the id of the run."""
+    run = result.run
+    return Document(
+        title=f"{title or f'serve-bench {run.command}'}, run {run.id}",
+        command=run.command,
+        run=Facts((*asked(run).pairs, *facts)),
+        machine=machine(run),
+        findings=tuple(findings),
+        doubts=tuple(doubts),
+        sections=tuple(sections),
+        where=where,
+        argv=run.argv,
+        records=() if where is None else (where,),
+        picture=picture,
+    )
+
+
 def asked(run: Run) -> Facts:
     """What was asked for: the command as it was typed, the suite, what the plan holds, when."""
     return Facts(tuple(_asked(run)))
@@ -377,13 +408,9 @@ def _planned(run: Run) -> str:
     rows = len({one.row for one in run.plan})
     launches = len({one.round for one in run.plan})
     return (
-        f"{_count(variants, 'variant')}, {_count(cells, 'cell')}, {_count(rows, 'row')}, "
-        f"{_count(launches, 'launch', 'launches')} of each: {_count(len(run.plan), 'trial')}"
+        f"{counted(variants, 'variant')}, {counted(cells, 'cell')}, {counted(rows, 'row')}, "
+        f"{counted(launches, 'launch', 'launches')} of each: {counted(len(run.plan), 'trial')}"
     )
-
-
-def _count(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def machine(run: Run) -> Facts:

@@ -7,8 +7,9 @@ analysis/statistics.py.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, merged
 from serve_bench.core.document import Column, Table, TableRow
@@ -61,24 +62,55 @@ def usage_table(
     return Table(caption, (Column("process", number=False), *heads), table_rows)
 
 
-def _usages(trials: Sequence[Trial]) -> list[Mapping[str, RoleUse]]:
-    return [uses for trial in trials if (uses := by_role(trial.usage))]
-
-
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
     """Over launches: means of CPU, the highest of the busiest, the memory of the last."""
-    found = _usages(trials)
+    return mean_of_usages([trial.usage for trial in trials])
+
+
+def mean_of_usages(usages: Sequence[Mapping[str, Any]]) -> dict[str, RoleUse]:
+    """The same of the usage of some trials, or of some nodes."""
+    sampled = [uses for usage in usages if (uses := by_role(usage))]
     out = {}
-    for role in dict.fromkeys(role for uses in found for role in uses):
-        every = [uses[role] for uses in found if role in uses]
+    for role in dict.fromkeys(role for uses in sampled for role in uses):
+        every = [uses[role] for uses in sampled if role in uses]
         out[role] = RoleUse(
             role,
             max(one.processes for one in every),
-            sum(one.cpu_percent for one in every) / len(found),
+            sum(one.cpu_percent for one in every) / len(sampled),
             max(one.busiest_percent for one in every),
             every[-1].memory_mb,
         )
     return out
+
+
+@dataclass(frozen=True)
+class GroupedCpu:
+    """CPU of groups of processes, % of a core, mean over what was sampled; `busiest`: the most that
+    one process of a group took. `host`: all that runs there, on `cores` cores. A group without a
+    process is missing; None: not sampled."""
+
+    groups: Mapping[str, float]
+    busiest: Mapping[str, float]
+    host: float | None
+    cores: int | None
+
+
+def grouped_cpu(usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]) -> GroupedCpu:
+    """The CPU of these usages. `group` names the group of a role."""
+    groups: dict[str, float] = {}
+    busiest: dict[str, float] = {}
+    for role, use in mean_of_usages(usages).items():
+        name = group(role)
+        groups[name] = groups.get(name, 0.0) + use.cpu_percent
+        busiest[name] = max(busiest.get(name, 0.0), use.busiest_percent)
+    hosts = [usage["host"] for usage in usages if usage.get("host")]
+    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
+    return GroupedCpu(
+        groups,
+        busiest,
+        host=statistics.fmean(shares) if shares else None,
+        cores=int(hosts[0]["cores"]) if hosts and hosts[0].get("cores") else None,
+    )
 
 
 def _named(role: str, uses: Sequence[RoleUse]) -> str:

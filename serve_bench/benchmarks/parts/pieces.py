@@ -14,13 +14,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.benchmarks.parts.charts import BarPart
-from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, mean_by_role
+from serve_bench.benchmarks.parts import charts
+from serve_bench.benchmarks.parts.charts import BarPart, Pairs
+from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, GroupedCpu, mean_of_usages
 from serve_bench.benchmarks.parts.rows import Page, engaged_of
 from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
 from serve_bench.core.document import (
     Block,
     Cell,
+    Chart,
     Column,
     Facts,
     Finding,
@@ -66,6 +68,13 @@ def percent(value: float | None) -> Number:
     return NOTHING if value is None else Number(f"{value:,.0f}", value)
 
 
+def host_percent(cpu: GroupedCpu) -> Number:
+    """`190 of 200`: CPU of all that runs on the host, and of all its cores."""
+    if cpu.host is None or not cpu.cores:
+        return percent(cpu.host)
+    return Number(f"{cpu.host:.0f} of {100 * cpu.cores}", cpu.host)
+
+
 def milliseconds(value_ns: float | None) -> Number:
     """Nanoseconds, shown in ms."""
     return NOTHING if value_ns is None else Number(latency(value_ns / NS_PER_MS), value_ns)
@@ -102,12 +111,14 @@ def table_of(
     notes: Sequence[str] = (),
     doubts: Callable[[T], Sequence[Finding]] = lambda _: (),
     group: Callable[[T], str] = lambda _: "",
+    about: Callable[[T], str] = lambda _: "",
 ) -> Table:
-    """A table with a row for each item, without the columns that hold nothing but dashes."""
+    """A table with a row for each item, without the columns that hold nothing but dashes. `about`:
+    what the doubts of an item are about, if not its group or its first cell."""
     every = [(item, [cell(item) for _, cell in fields]) for item in items]
     kept = [at for at in range(len(fields)) if any(cell_text(row[at]) != "-" for _, row in every)]
     rows = (
-        TableRow(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item))
+        TableRow(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item), about(item))
         for item, cells in every
     )
     return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
@@ -291,14 +302,44 @@ def in_parts(series: Mapping[str, T]) -> Iterator[tuple[str, dict[str, T]]]:
         yield part, {name: series[name] for name in own}
 
 
+def percentile_charts(
+    title: str, curves: Mapping[str, Pairs], words: str, caption: str = ""
+) -> Iterator[Chart]:
+    """Percentile curves in charts of as many lines as are told apart. `words`: a sentence that says
+    what they are, to which the ends of each are added."""
+    for part, own in in_parts(curves):
+        ends = "; ".join(curve_words(*pair) for pair in own.items())
+        yield charts.percentile_curves(f"{title}{part}", own, f"{words} {ends}.", caption)
+
+
+def course_charts(
+    title: str, series: Mapping[str, Pairs], unit: str, words: str, caption: str = ""
+) -> Iterator[Chart]:
+    """Courses over time, (seconds, value), in the same way."""
+    for part, own in in_parts(series):
+        spans = "; ".join(span_words(*pair) for pair in own.items())
+        yield charts.over_time(f"{title}{part}", own, unit, f"{words} {spans}.", caption)
+
+
 # ------------------------------------------------------------------------------------- CPU
 
+Usages: TypeAlias = Sequence[Mapping[str, Any]]
+"""What was sampled of a row: the `usage` of its trials, or of nodes."""
 
-def cpu_shares(rows: Sequence[tuple[str, Sequence[Trial], str]]) -> list[BarPart]:
-    """CPU by process of rows given as (label, trials, note), mean over launches; roles below 1 % of
-    a core in all of them, and beyond the largest that are told apart, are one part. Rows that were
-    not sampled have none."""
-    used = [(label, mean_by_role(trials), note) for label, trials, note in rows]
+
+def cpu_charts(
+    title: str, rows: Sequence[tuple[str, Usages, str]], caption: str
+) -> Iterator[Chart]:
+    """CPU by process of rows given as (label, usages, note); none where none was sampled."""
+    if parts := cpu_shares(rows):
+        yield charts.stacked(title, parts, "% of a core", busiest_words(parts), caption)
+
+
+def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:
+    """The same as parts of bars: CPU by role, mean over usages. Roles below 1 % of a core in all
+    rows, and beyond the largest that are told apart, are one part. Rows that were not sampled have
+    none."""
+    used = [(label, mean_of_usages(usages), note) for label, usages, note in rows]
     most: dict[str, float] = {}
     for _, roles, _ in used:
         for role, one in roles.items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.pieces import NS_PER_MS, over_windows, span_words
+from serve_bench.benchmarks.parts.pieces import NS_PER_MS, course_charts, over_windows
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, Interval, RankerLine
 from serve_bench.core.document import Chart
@@ -95,12 +95,10 @@ def round_charts(trials: Sequence[Trial]) -> Iterator[Chart]:
             if int(one.cell["rows"]) == rows
             if len(points := [(s, v / NS_PER_MS) for s, v in over_windows(one, FORWARD)]) > 1
         }
-        if series:
-            words = "; ".join(span_words(name, points) for name, points in series.items())
-            yield charts.over_time(
-                f"Forward by round, {rows:,} rows",
-                series,
-                unit="ms",
-                words=f"Time of a forward in each round, {rows:,} rows, in ms. {words}.",
-                caption="A point is a round, at the mean length of a round from the last.",
-            )
+        yield from course_charts(
+            f"Forward by round, {rows:,} rows",
+            series,
+            "ms",
+            f"Time of a forward in each round, {rows:,} rows, in ms.",
+            "A point is a round, at the mean length of a round from the last.",
+        )
