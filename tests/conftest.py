@@ -78,8 +78,8 @@ PROCESS_FILES: Final = frozenset(
     f"{name}.py"
     for name in """load/test_client_bound load/test_drive load/test_external load/test_in_turn
     load/test_open load/test_transport observing/test_profiler observing/test_sampler
-    serving/test_ports serving/test_strays test_cli_load test_cli_profile test_cli_versus
-    test_versus_rows test_wheel""".split()
+    serving/test_ports serving/test_strays cli/test_cli_load cli/test_cli_profile
+    cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
 )
 
 #: Of those that start processes, files that look at how fast or how busy they are: a stage of their
@@ -87,8 +87,9 @@ PROCESS_FILES: Final = frozenset(
 TIMED_FILES: Final = frozenset(
     f"{name}.py"
     for name in """integration/test_rpc load/test_client_bound load/test_drive load/test_external
-    load/test_in_turn load/test_open observing/test_profiler observing/test_sampler test_cli_load
-    test_cli_recsys test_cli_versus test_versus_rows""".split()
+    load/test_in_turn load/test_open observing/test_profiler observing/test_sampler
+    cli/test_cli_load cli/test_cli_recsys cli/test_cli_versus kinds/versus/test_versus_rows
+    """.split()
 )
 
 _deselected: Counter[str] = Counter()

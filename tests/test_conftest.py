@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import HERE, PROCESS_FILES, TIMED_FILES
+
 TOP = Path(__file__).parent.parent
 
 TWO_TESTS = """
 import pytest
+
+from tests.conftest import HERE, PROCESS_FILES, TIMED_FILES
 
 def test_plain():
     pass
@@ -74,3 +78,7 @@ def test_several_processes_count_it_once_and_fail_as_one_does(tmp_path: Path) ->
     done = run_pytest(tmp_path, *two, SERVE_BENCH_NO_DESELECT="1")
     assert done.returncode == int(pytest.ExitCode.TESTS_FAILED)
     assert "nothing may be deselected here" in done.stdout
+
+
+def test_every_file_that_is_named_for_its_stage_is_there() -> None:
+    assert [name for name in {*PROCESS_FILES, *TIMED_FILES} if not (HERE / name).is_file()] == []
