@@ -350,14 +350,9 @@ def trial_of(
     client |= {name: evidence[name] for name in known if evidence[name] is not None}
     if result.nodes:
         client["nodes"] = evidence["nodes"]
-    return Trial(
-        key=planned.key,
-        launch=launch,
-        round=planned.round,
-        variant=planned.variant,
-        cell=planned.cell,
-        row=planned.row,
-        started_at=started_at,
+    return planned.measured(
+        launch,
+        started_at,
         window_s=window_s,
         warmup=result.warmup,
         metrics=metrics,

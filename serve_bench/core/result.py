@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta
@@ -92,6 +92,36 @@ class PlannedTrial:
     variant: str
     cell: JsonObject
     row: Row
+
+    def measured(
+        self,
+        launch: str,
+        started_at: str,
+        window_s: float,
+        warmup: Warmup,
+        metrics: Mapping[str, Metric],
+        counts: Counts,
+        seconds: Mapping[str, float],
+        client: JsonObject | None = None,
+        flags: Mapping[str, bool] | None = None,
+    ) -> Trial:
+        """The record of this trial with what was measured. `launch`: its id, empty without one."""
+        return Trial(
+            self.key,
+            launch,
+            self.round,
+            self.variant,
+            self.cell,
+            self.row,
+            started_at,
+            window_s,
+            warmup,
+            metrics,
+            counts,
+            client or {},
+            seconds=seconds,
+            flags=flags or {},
+        )
 
 
 @dataclass(frozen=True)
@@ -228,6 +258,10 @@ class Trial:
     def profiled(self) -> bool:
         """A profiler was attached: the trial is shown, and enters no mean and no comparison."""
         return self.flags.get("profiled", False)
+
+    def flagged(self, *names: str) -> Trial:
+        """The trial with these flags set."""
+        return replace(self, flags={**self.flags, **dict.fromkeys(names, True)})
 
 
 @dataclass(frozen=True)

@@ -429,8 +429,8 @@ class Observation:
         if self.serve_metrics is not None:
             trial = replace(trial, serve_metrics=self._metrics(result))
         if self.profiling is not None:
-            flags = {**trial.flags, "profiled": True}
-            trial = replace(trial, flags=flags, profiles=tuple(self.profiling.outcomes))
+            profiles = tuple(self.profiling.outcomes)
+            trial = replace(trial.flagged("profiled"), profiles=profiles)
         return trial
 
     def _metrics(self, result: LoadResult) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What a sitting does with the rows of its plan: measure them, repeat them with profilers, or both.
+"""The loads of a sitting: which rows are measured, which are repeated with profilers.
 
-Pure. A fresh run does with each row what was asked for; one that is resumed does what is missing.
-Where rows grow (a ladder), `work` gives one after the other. Rule: the time left is reckoned from
-here alone, so that it counts what will be done.
+Pure. A new run loads every row; a resumed run loads what is missing. The rows of a ladder follow
+from one another: `work` gives one at a time. Rule: the expected time is computed here alone, from
+the loads that will run.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from serve_bench.core.plan import (
 from serve_bench.core.result import PlannedTrial, Result, Row, Trial, cell_slug
 
 PROFILING_S: Final = 1.5
-"""What a profiled repetition takes beside its load: py-spy reads the symbols of its process before,
-and writes the stacks after (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
+"""Time of a profiled repetition beside its load: py-spy first reads the symbols of its process and
+at the end writes the stacks (0.7 to 2 s for proxy and two replicas on a host with 2 cores)."""
 
 R = TypeVar("R")
 
 PlannedLoad: TypeAlias = tuple[PlannedTrial, bool]
-"""A row to be loaded, and whether with profilers beside it."""
+"""A row to load, and whether with profilers."""
 
 
 @dataclass(frozen=True)
 class Agenda:
-    """The rows of `launches`. A key in `measured` or `profiled` has that behind it already."""
+    """The rows of `launches`. `measured` and `profiled`: the keys of earlier loads."""
 
     suite: Suite
     launches: tuple[LaunchPlan, ...]
@@ -52,7 +52,7 @@ class Agenda:
     )  # ladders of an earlier sitting
 
     def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
-        """The loads of a cell in order: rows to be measured, then those to be profiled (True)."""
+        """The loads of a cell in order: the plain ones, then the profiled ones (True)."""
         rows = list(trials)
         plain = [(row, False) for row in rows if row.key not in self.measured]
         again = rows if self.profile else []
@@ -61,7 +61,7 @@ class Agenda:
     def work(
         self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
     ) -> Listed[PlannedLoad] | Climbing:
-        """The loads of a cell, one after the other."""
+        """The loads of a cell, one at a time."""
         if self.suite.ladder is None:
             return Listed(self.of(trials), lambda load: self.expected_load_s(load[1]))
         climb = self._climb(self.suite.ladder, launch, cell)
@@ -76,8 +76,7 @@ class Agenda:
         return Climb(ladder, launch.variant.name, launch.round, label, each)
 
     def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[bool]:
-        """Every load of these launches, of all by default, as far as is known now; True is a
-        profiled one."""
+        """Every load of these launches (default: all) that is known yet; True: a profiled one."""
         every = self.launches if launches is None else launches
         out: list[bool] = []
         for launch in every:
@@ -89,11 +88,11 @@ class Agenda:
         return out
 
     def expected_load_s(self, profiled: bool) -> float:
-        """About how long one load takes."""
+        """Expected seconds of one load."""
         return expected_trial_s(self.suite) + (PROFILING_S if profiled else 0.0)
 
     def expected_s(self, launches: Sequence[LaunchPlan] | None = None) -> float:
-        """About how long these launches take; all of them by default."""
+        """Expected seconds of these launches (default: all)."""
         left = self.launches if launches is None else launches
         cells = [trials for launch in left for _, trials in launch.cells]
         loads_s = sum(self.expected_load_s(profiled) for profiled in self.loads(left))
@@ -102,31 +101,31 @@ class Agenda:
 
 
 class Listed(Generic[R]):
-    """Rows that are known beforehand. `cost`: how long one takes, seconds; None: not known."""
+    """Rows that are known in advance. `cost`: expected seconds of a row; None: not known."""
 
     def __init__(self, rows: Iterable[R], cost: Callable[[R], float] | None = None) -> None:
         self._rows = deque(rows)
         self._cost = cost
 
     def next(self) -> R | None:
-        """The next of the list."""
+        """The first row that is left."""
         return self._rows[0] if self._rows else None
 
     def add(self, row: R, trial: Trial | None) -> None:
-        """Whatever came of it, the next one follows."""
+        """Removes the row, whatever its trial."""
         self._rows.popleft()
 
     def left(self) -> list[R]:
-        """The rest of the list."""
+        """The rows that are left."""
         return list(self._rows)
 
     def left_s(self) -> float | None:
-        """What each of them costs."""
+        """The sum of their costs."""
         return None if self._cost is None else sum(map(self._cost, self._rows))
 
 
 class Climbing:
-    """The steps of a ladder. `cost`: how long a row takes at a rate (requests/s), seconds."""
+    """The steps of a ladder. `cost`: expected seconds of a row at a rate (requests/s)."""
 
     def __init__(self, climb: Climb, cost: Callable[[Row | None, float], float]) -> None:
         self._climb = climb
@@ -138,15 +137,15 @@ class Climbing:
         return None if planned is None else (planned, False)
 
     def add(self, row: PlannedLoad, trial: Trial | None) -> None:
-        """The step with its throughput; a load that failed served nothing."""
+        """Adds the throughput of a step; 0 if the load failed."""
         self._climb.add(row[0].row, throughput_of(trial))
 
     def left(self) -> list[bool]:
-        """About so many steps."""
+        """One entry for each step that is expected."""
         return [False] * self._climb.expected_left
 
     def left_s(self) -> float:
-        """Where requests end a row, by the best rate so far."""
+        """Of rows that end by requests: at the best rate so far."""
         if self._climb.each is None:
             return self._climb.expected_left * self._cost(None, A_RATE)
         rate = max((one.throughput for one in self._climb.steps), default=0.0) or A_RATE
@@ -154,9 +153,10 @@ class Climbing:
 
 
 def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
-    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions too.
+    """What is missing of an earlier run: rows, and with `profile` their profiled repetitions.
 
-    A row that a failure casts doubt on is missing; so is a profile without stacks or broken off.
+    A row in doubt by a failure counts as missing, and so does a profile without stacks or an
+    interrupted one.
     """
     if suite.ladder is not None:
         return _rest_of_ladders(earlier, suite)
@@ -172,7 +172,7 @@ def rest_of(earlier: Result, suite: Suite, profile: bool) -> Agenda:
 
 
 def _rest_of_ladders(earlier: Result, suite: Suite) -> Agenda:
-    """The ladders that are not at their end, or hold a step in doubt."""
+    """The ladders that are not finished, or have a step in doubt."""
     assert suite.ladder is not None
     climbed = climbs_of(earlier, suite.ladder)
     launches = []

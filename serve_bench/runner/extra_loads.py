@@ -1,4 +1,4 @@
-"""Loads beside the measured ones: before a row until service is steady, after it for its waits."""
+"""Loads beside the measured ones: before a row to let the service settle, after it to see waits."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from serve_bench.runner.load_place import LoadDriver
 from serve_bench.serving.server import LaunchFailed, Serving
 
 # --------------------------------------------------------------------------------------------------
-# Before rows of so many requests, which have no warm-up: one client, until it is served steadily.
+# Before rows of a fixed number of requests, which have no warm-up: one client, until it is served
+# steadily.
 #
 # Rule: nothing here enters a figure. A row that was cut off leaves requests behind that the service
-# still answers; the next row waits until one client is served about as fast as at first, and says
-# so when that did not come.
+# still answers. The next row waits until one client is served about as fast as at first; if that
+# takes too long, its trial is flagged.
 
 #: One client until its rate is steady, and how long at most.
 SETTLING: Final = Timing(warmup_min_s=1.0, warmup_max_s=10.0, windows=1, window_s=0.5)
 
-#: One client is served about as fast as at first when its median latency is at most so many times
-#: that one: on a busy host two looks at the same service differ by a half.
+#: One client is served about as fast as at first when its median latency is at most this multiple
+#: of the first one: on a busy host two looks at the same service differ by a half.
 AS_AT_FIRST: Final = 2.0
 
 #: How long a service may take to come back.
@@ -36,8 +37,8 @@ RECOVERY_S: Final = 60.0
 
 @dataclass
 class Settling:
-    """Looks at a service with one client. `load` has one connection; `usual_ns` is its median
-    latency at first, once that is known."""
+    """Loads a service with one client. `load` has one connection; `usual_ns`: its median latency
+    in the first look, once known."""
 
     load: Load
     mark: Mapping[str, str]
@@ -45,14 +46,14 @@ class Settling:
     usual_ns: float | None = field(default=None, init=False)
 
     def first(self) -> JsonObject:
-        """What was found before the first row, for the records; `error` where nothing answered."""
-        found = self._look()
-        p50_ns = found.get("p50_ns")
+        """The state before the first row, for the record; `error` if nothing answered."""
+        state = self._look()
+        p50_ns = state.get("p50_ns")
         self.usual_ns = None if p50_ns is None else float(p50_ns)
-        return found
+        return state
 
     def recovered(self) -> bool:
-        """Waits until the service is as at first; False when it is not after RECOVERY_S."""
+        """Waits until the service is as fast as at first; False if not within RECOVERY_S."""
         deadline = time.monotonic() + RECOVERY_S
         while not self._as_at_first(self._look()):
             if time.monotonic() > deadline:
@@ -62,56 +63,56 @@ class Settling:
     def _look(self) -> JsonObject:
         try:
             result = self._drive(self.load, SETTLING)
-            found = settled_of(result)
-            if found["p50_ns"] is None and result.warmup.completed and not result.measured.sent:
-                # It takes longer than the window, so that none was begun in it: one tells how long.
+            state = settled_of(result)
+            if state["p50_ns"] is None and result.warmup.completed and not result.measured.sent:
+                # A request takes longer than the window, so none began in it: measure one alone.
                 timing = Timing(0.0, 0.0, windows=1, window_s=self.load.timeout_s)
                 one = self._drive(replace(self.load, count=1), timing)
-                found["p50_ns"] = one.latency.percentile(0.5)
+                state["p50_ns"] = one.latency.percentile(0.5)
         except LoadError as error:  # the row that follows fails in its own words
             time.sleep(1.0)
             return {"error": str(error)}
-        return found
+        return state
 
     def _drive(self, load: Load, timing: Timing) -> LoadResult:
         return drive_load(load, timing, on_progress=self.on_progress, mark=self.mark)
 
-    def _as_at_first(self, found: JsonObject) -> bool:
-        p50_ns = found.get("p50_ns")
-        if p50_ns is None or not is_settled(found):
+    def _as_at_first(self, state: JsonObject) -> bool:
+        p50_ns = state.get("p50_ns")
+        if p50_ns is None or not is_settled(state):
             return False
         return self.usual_ns is None or float(p50_ns) <= AS_AT_FIRST * self.usual_ns
 
 
-def is_settled(found: JsonObject) -> bool:
-    """Whether one client was served steadily, or was served and too slowly for that to be told."""
-    if found.get("judged") is False:
-        return found.get("p50_ns") is not None
-    return bool(found.get("steady"))
+def is_settled(state: JsonObject) -> bool:
+    """Whether one client was served steadily, or was served but too slowly to judge that."""
+    if state.get("judged") is False:
+        return state.get("p50_ns") is not None
+    return bool(state.get("steady"))
 
 
 # --------------------------------------------------------------------------------------------------
-# A further load after a row that nothing full explains, looked at from inside the replicas.
+# A further load after a row that no full CPU or queue explains, observed inside the replicas.
 #
-# What it finds stands in the record of the trial (`waits`), beside the figures and in none of them:
-# the trial is over when it begins. First one request after another, which tells what a request
-# takes alone; then the load of the row once more, for a moment, while threads in the replicas see
-# what requests wait in (serving/cluster/look.py). Rule: it fails without consequence, and then
-# says why. When it is worth its time says analysis/verdict/waits.py.
+# The result is `waits` in the record of the trial. It enters no figure: the trial is over before.
+# First one request after another measures what a request takes alone. Then the load of the row runs
+# once more for a moment, while threads in the replicas record what requests wait in
+# (serving/cluster/look.py). Rule: a failure has no consequence but its reason in the record.
+# analysis/verdict decides when the load is worth its time.
 
 ALONE_REQUESTS: Final = 8
 ALONE_MOST_S: Final = 2.0
-"""So many requests one by one, or as many as this time brings: their median is told."""
+"""The median of these requests, one by one, or of as many as end in this time."""
 
 LEAST_S: Final = 0.8
 MOST_S: Final = 5.0
-"""How long the load is on again: three latencies of the row, within these."""
+"""Bounds of the length of the second load: three latencies of the row."""
 
 
 def look(
     serving: Serving, trial: Trial, load: Load, drive: LoadDriver, mark: Mapping[str, str]
 ) -> JsonObject:
-    """What requests of this row wait in; `why_not` where it could not be looked at."""
+    """What requests of this row wait in; `why_not` if it could not be observed."""
     p50_ns = merged([trial], "latency").percentile(0.5) or 0.0
     seconds = min(MOST_S, max(LEAST_S, 3 * p50_ns / 1e9))
     one = replace(
@@ -141,8 +142,7 @@ def look(
         return {"why_not": str(error)}
     finally:
         if begun:
-            now = time.time_ns()
-            _quietly(serving, now)
+            _abandon_look(serving)
     return {
         "seconds": round(result.duration_s, 3),
         "rate": result.rate,
@@ -152,12 +152,13 @@ def look(
     }
 
 
-def _quietly(serving: Serving, now_ns: int) -> None:
-    """Ends a look of which nothing is wanted any more."""
+def _abandon_look(serving: Serving) -> None:
+    """Ends a look without its result."""
+    now_ns = time.time_ns()
     try:
         serving.end_look(now_ns, now_ns)
     except LaunchFailed:
-        return  # the cluster is gone, and the look with it; the runner sees that itself
+        return  # the cluster is gone, and the look with it; the runner notices that itself
 
 
 def _p50_ms(result: LoadResult) -> float | None:
@@ -166,7 +167,7 @@ def _p50_ms(result: LoadResult) -> float | None:
 
 
 def _rounded(content: Any) -> Any:
-    """Numbers with three decimals: they are means over some twenty looks."""
+    """Numbers rounded to three decimals: they are means over about twenty looks."""
     if isinstance(content, float):
         return round(content, 3)
     if isinstance(content, Mapping):

@@ -1,8 +1,8 @@
 """Where a load comes from: processes of this host, or actors on the nodes of a Ray cluster.
 
-Both are driven alike and give a LoadResult; the one from nodes holds each node's share beside it.
-Rule: a node that is lost is a failed worker of the result, and the rest goes on. How nodes load is
-nodes/, how a load is dealt out below.
+Both have one interface and give a LoadResult; a load from nodes adds the share of each node. Rule:
+a lost node is a failed worker of the result, and the other nodes go on. nodes/ runs the loads; this
+module splits a load into one for each node.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.driver import OnProgress
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load.workers import divide
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
 
 # --------------------------------------------------------------------------------------------------
-# One load as several that make it up together, each for a node of its own. Pure.
+# One load split into several that add up to it, one for each node. Pure.
 #
-# Rule: what is counted (connections, requests, rates) is dealt out whole; what holds for each
-# request stays. Constant arrivals of several nodes are not evenly spaced together, since their
-# clocks are not one; Poisson arrivals add up to Poisson arrivals.
+# Rule: counts (connections, requests, rates) are split so that they add up; settings of a single
+# request stay. Constant arrivals of several nodes are not evenly spaced together, since the nodes
+# share no clock. Poisson arrivals add up to Poisson arrivals.
 
 
 def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
-    """The loads of so many nodes; of fewer, where there are not as many connections.
+    """The loads of this many nodes, of fewer if there are fewer connections.
 
-    Raises SpecError when there is no node.
+    Raises SpecError without a node.
     """
     if nodes < 1:
         raise SpecError(f"a load needs 1 or more nodes, got {nodes}")
     parts = min(nodes, load.connections)
-    connections = _dealt(load.connections, parts)
-    limits = None if load.max_connections is None else _dealt(load.max_connections, parts)
-    counts = None if load.count is None else _dealt(load.count, parts)
+    connections = divide(load.connections, parts)
+    limits = None if load.max_connections is None else divide(load.max_connections, parts)
+    counts = None if load.count is None else divide(load.count, parts)
     processes = None
     if load.processes is not None:
-        processes = [max(1, one) for one in _dealt(load.processes, parts)]
+        processes = [max(1, one) for one in divide(load.processes, parts)]
     return tuple(
         replace(
             load,
@@ -61,22 +62,16 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
     )
 
 
-def _dealt(total: int, parts: int) -> list[int]:
-    """`total` in as equal parts as whole numbers allow; the first ones are the larger."""
-    base, extra = divmod(total, parts)
-    return [base + (1 if at < extra else 0) for at in range(parts)]
-
-
 # --------------------------------------------------------------------------------------------------
 
 RAY: Final = "ray"
-"""The word for the cluster that is measured; without one, for that which Ray finds here."""
+"""`--load-on` for the measured cluster, or without one for that which Ray finds."""
 
 MOST_NODES: Final = 10_000
 
 
 class LoadDriver(Protocol):
-    """What `load.drive_load` is; all of it may be raised by another that is driven alike."""
+    """The interface of `load.drive_load`, with its errors."""
 
     def __call__(
         self,
@@ -100,8 +95,8 @@ class Joinable(Protocol):
 
 @dataclass(frozen=True)
 class LoadOn:
-    """What `--load-on` and `--load-nodes` ask for. `address`: HOST:PORT of a cluster; None: the one
-    that is measured. `nodes`: how many of them; None: all that are alive."""
+    """The values of `--load-on` and `--load-nodes`. `address`: HOST:PORT of a cluster; None: the
+    measured one. `nodes`: how many; None: all that are alive."""
 
     address: str | None = None
     nodes: int | None = None
@@ -111,29 +106,29 @@ class LocalLoads:
     """Loads from processes of this host."""
 
     def drive(self, cluster: Joinable | None = None) -> LoadDriver:
-        """What drives a load."""
+        """The driver of a load."""
         return drive_load
 
     def close(self) -> None:
-        """Nothing stays up between loads."""
+        """Does nothing: no process stays up between loads."""
 
 
 @dataclass
 class NodeLoads:
-    """Loads from the nodes of a Ray cluster, whose actors stay up until `close`. `log` takes what
-    Ray says."""
+    """Loads from the nodes of a Ray cluster, whose actors stay up until `close`. `log`: the file
+    for the output of Ray."""
 
-    asked: LoadOn
+    load_on: LoadOn
     run_id: str
     log: Path
     _crew: NodeCrew | None = field(default=None)
 
     def drive(self, cluster: Joinable | None = None) -> LoadDriver:
-        """What drives a load. `cluster`: the one that is measured. Raises LoadError when the nodes
-        cannot be had."""
+        """The driver of a load. `cluster`: the measured one. Raises LoadError when the nodes cannot
+        be reached."""
         if self._crew is None:
             env = dict(os.environ)
-            address = self.asked.address
+            address = self.load_on.address
             if address is None and cluster is not None:
                 env = {k: v for k, v in env.items() if not k.startswith("RAY_")}
                 address, env = cluster.gcs_address, {**env, **cluster.joining}
@@ -143,7 +138,7 @@ class NodeLoads:
             except NodesFailed as error:
                 raise NodesError(str(error)) from None
             self._crew = crew
-        return _NodeDrive(self._crew, self.asked.nodes)
+        return _NodeDrive(self._crew, self.load_on.nodes)
 
     def close(self) -> None:
         """Ends the actors."""
@@ -154,7 +149,7 @@ class NodeLoads:
 
 @dataclass(frozen=True)
 class _NodeDrive:
-    """Drives a load dealt out to nodes, as `drive_load` does from this process."""
+    """Drives a load that is split over nodes, as `drive_load` does from this process."""
 
     crew: NodeCrew
     nodes: int | None
@@ -170,7 +165,7 @@ class _NodeDrive:
     ) -> LoadResult:
         if log is not None:
             raise SpecError("a log of the requests needs a load from this host")
-        loads = self._dealt(load)
+        loads = self._split(load)
         try:
             result = self.crew.drive(loads, timing, on_progress=on_progress)
         except NodesInterrupted as early:
@@ -179,8 +174,8 @@ class _NodeDrive:
             raise NodesError(str(error)) from None
         return self._whole(load, loads, result)
 
-    def _dealt(self, load: Load) -> dict[str, Load]:
-        """A part for each node. Raises LoadError when there are not so many."""
+    def _split(self, load: Load) -> dict[str, Load]:
+        """A part for each node. Raises LoadError when fewer nodes are alive than requested."""
         alive = [node.node_id for node in self.crew.look() if node.alive]
         wanted = len(alive) if self.nodes is None else self.nodes
         if not alive or wanted > len(alive):
@@ -208,7 +203,7 @@ class _NodeDrive:
 
 
 class NodesError(LoadError):
-    """The nodes cannot drive the load: one line, which names what is wrong by itself."""
+    """The nodes cannot drive the load. One line that says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("worker", "the nodes", 0, reason)
@@ -216,7 +211,7 @@ class NodesError(LoadError):
 
 
 def read_load_on(text: str | None, nodes: int | None) -> LoadOn | None:
-    """What the two flags ask for; None: a load from here. Raises BadInput."""
+    """The values of the two flags; None: a load from this host. Raises BadInput."""
     if text is None:
         if nodes is not None:
             raise BadInput("--load-nodes: goes with --load-on ray")

@@ -1,8 +1,8 @@
 """What a DLRM ranker needs and whether this host has it: torch, the device, memory for the tables.
 
-Rule: all is found out before anything is started, and what cannot be had is refused with a way out;
-nothing is made smaller unasked. torch is asked in a process of its own, under the interpreter of
-each variant, since that is where the replicas will run.
+Rule: everything is checked before the first start. What does not fit is refused with a way out,
+never made smaller silently. The version and devices of torch are read in a process of their own,
+under the interpreter of each variant, where the replicas will run.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ RANKER_BYTES: Final = 520_000_000
 on a CPU: 508 to 513 MB."""
 
 REPLICA_BYTES: Final = 95_000_000
-"""A replica without torch (86 to 94 MB of proportional memory each, 1 to 32 of them)."""
+"""A replica without torch: 86 to 94 MB of proportional memory each, with 1 to 32 of them."""
 
 GPU_RANKER_BYTES: Final = 1_500_000_000
 """GPU memory of a ranker beside its tables: CUDA's context, libraries, batches and graphs. An
 estimate: no GPU was at hand."""
 
-ASK_TIMEOUT_S: Final = 120.0
+PROBE_TIMEOUT_S: Final = 120.0
 
-_ASK: Final = (
+_PROBE: Final = (
     NOT_FROM_HERE
     + """
 import json, torch
@@ -62,39 +62,39 @@ class Torch:
 
 
 def torch_of(variant: VariantUsed) -> Torch:
-    """Asks the variant's interpreter. BadInput says what to install, and where."""
+    """The torch of the variant's interpreter. BadInput says what to install, and where."""
     python = variant.python or sys.executable
     where = f"variants.{variant.name}: python {python}: " if variant.python else ""
     try:
-        told = _asked(python)
+        answer = _probe(python)
     except OSError as error:
         raise BadInput(f"{where}{(error.strerror or 'cannot be run').lower()}") from None
     except subprocess.TimeoutExpired:
-        raise BadInput(f"{where}torch gave no answer in {ASK_TIMEOUT_S:.0f} s") from None
-    if told.returncode != 0:
-        if "No module named 'torch'" in told.stderr:
+        raise BadInput(f"{where}torch gave no answer in {PROBE_TIMEOUT_S:.0f} s") from None
+    if answer.returncode != 0:
+        if "No module named 'torch'" in answer.stderr:
             raise BadInput(f"{where}torch is not installed: pip install 'serve-bench[torch]'")
-        last = (told.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise BadInput(f"{where}torch cannot be used: {last}")
     try:
-        found: Mapping[str, Any] = json.loads(told.stdout.strip().splitlines()[-1])
-        devices = tuple((str(name), int(free)) for name, free in found["devices"])
-        return Torch(str(found["version"]), found["built_for"], devices)
+        content: Mapping[str, Any] = json.loads(answer.stdout.strip().splitlines()[-1])
+        devices = tuple((str(name), int(free)) for name, free in content["devices"])
+        return Torch(str(content["version"]), content["built_for"], devices)
     except (IndexError, KeyError, TypeError, ValueError):
         raise BadInput(f"{where}is no Python: asked for its torch, it told nothing") from None
 
 
 @functools.cache  # variants mostly share an interpreter, and torch takes seconds to load
-def _asked(python: str) -> subprocess.CompletedProcess[str]:
+def _probe(python: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [python, "-c", _ASK], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
+        [python, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
     )
 
 
 def with_device(suite: Suite) -> Suite:
-    """The suite with the device that "auto" means here, once it is sure that all of it can be had.
+    """The suite with the device that "auto" means here, after all checks.
 
-    An app without a model is left as it is. Raises BadInput.
+    An app without a model stays as it is. Raises BadInput.
     """
     if suite.app.name not in MODEL_APPS:
         return suite
@@ -111,7 +111,7 @@ def with_device(suite: Suite) -> Suite:
 
 
 def shape_of(cell: Mapping[str, Value]) -> Shape:
-    """The shape that a cell asks for. BadInput names the key."""
+    """The shape of a cell. BadInput names the key."""
     try:
         return Shape.from_args(cell)
     except ValueError as error:
@@ -120,17 +120,17 @@ def shape_of(cell: Mapping[str, Value]) -> Shape:
 
 
 def _device(cell: Mapping[str, Value], torches: Mapping[str, Torch]) -> str:
-    asked = str(cell["device"])
+    device = str(cell["device"])
     without = [name for name, torch in torches.items() if not torch.devices]
-    if asked == "cuda" and without:
+    if device == "cuda" and without:
         built = torches[without[0]].built_for
         why = "torch finds no CUDA device" if built else "torch is built without CUDA"
         raise BadInput(f"--device cuda: {why}; it takes auto or cpu here")
-    if asked == "auto" and 0 < len(without) < len(torches):
+    if device == "auto" and 0 < len(without) < len(torches):
         raise BadInput(
             f"--device auto: variant {without[0]} has no CUDA and others have; name cpu or cuda"
         )
-    return "cpu" if asked == "cpu" or without else "cuda"
+    return "cpu" if device == "cpu" or without else "cuda"
 
 
 def check_gpus(suite: Suite, cell: Mapping[str, Value], torch: Torch) -> None:

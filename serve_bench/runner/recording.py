@@ -1,7 +1,6 @@
-"""From a wish ("the replicas, 20 s") to files and stacks: names of files, recording, reading back.
+"""Recordings for `serve-bench profile`: recipes, names of files, recording, reading stacks back.
 
-The part of `serve-bench profile` that is no flag and no print. Rule: a file is there only when it
-holds something. What stacks mean belongs to analysis/stacks.py, how they look to report/.
+Rule: no file without content. analysis/stacks.py interprets stacks, report/ draws them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# Recipes: what to record with py-spy and how, as a person writes them in profiles/*.toml. Pure.
+# Recipes: what to record with py-spy and how, as profiles/*.toml has them. Pure.
 
 FLAGS: Final = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
 TARGETS: Final = ("proxy", "replica", "controller", "all")
@@ -44,7 +43,7 @@ FASTEST: Final = 1000  # samples a second; py-spy falls behind long before
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe. `what` and `why` are for people; None means that the recipe does not say."""
+    """One recipe. `what` and `why` are for people; None: the recipe has no value."""
 
     what: str
     why: str
@@ -56,7 +55,7 @@ class Recipe:
 
 
 def read_recipe(data: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe from the content of a TOML file. BadInput names the key and what is allowed."""
+    """A recipe from the content of a TOML file. BadInput names the key and the allowed values."""
     known = ("what", "why", "target", "duration_s", "rate", "format", *FLAGS)
     for name in data:
         if name not in known:
@@ -108,12 +107,12 @@ def sample_rate(value: object, where: str) -> int:
 
 RAW_SUFFIX: Final = FORMATS["raw"]
 DERIVED: Final = ("flamegraph", "raw")
-"""Formats that are made from raw stacks, and so come with tables; the others are py-spy's own."""
+"""Formats that are made from raw stacks, and so have tables; py-spy writes the others."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What to record and where to. `out` None: a name is made from role and pid."""
+    """What to record, and where to. `out` None: the name is made of role and pid."""
 
     duration_s: float
     options: SpyOptions
@@ -122,14 +121,14 @@ class Wish:
 
     @property
     def suffix(self) -> str:
-        """How the file's name ends; a page instead of an SVG where `out` says so."""
+        """The suffix of the file; that of a page instead of an SVG if `out` has it."""
         if self.format == "flamegraph" and self.out is not None and self.out.suffix == ".html":
             return ".html"
         return FORMATS[self.format]
 
     def place(self, role: str, pid: int, several: bool, host: str = "") -> Path:
-        """The file of one process. With several, role and pid come into each name, and before them
-        the `host` of a process of another node."""
+        """The file of one process. With several, each name has role and pid, after the `host` of a
+        process of another node."""
         own = f"{host}-{role}" if host else role
         if self.out is None:
             return Path(f"profile-{own}-{pid}{self.suffix}")
@@ -143,7 +142,8 @@ class Wish:
 
 @dataclass(frozen=True)
 class Profile:
-    """What came of one process: `stacks` None for py-spy's own formats. `host`: of another node."""
+    """The profile of one process. `stacks`: None in a format of py-spy's own. `host`: of another
+    node."""
 
     pid: int
     role: str
@@ -165,9 +165,9 @@ def record_all(
     on_progress: Callable[[float], None],
     mark: Mapping[str, str],
 ) -> Recordings[Profile]:
-    """Records Python processes at once. Raw stacks are left in `place` with the ending of raw; a
-    flamegraph is drawn from them by the caller. `mark` is put into the environment of each py-spy,
-    so that it ends should this process be killed."""
+    """Records Python processes at once. Raw stacks are kept beside `place`, with the suffix of raw;
+    the caller draws a flamegraph from them. `mark` goes into the environment of each py-spy, so
+    that `clean` finds it if this process is killed."""
     several = len(processes) > 1
     raw = wish.format in DERIVED
     recordings = []
@@ -190,7 +190,7 @@ def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the files of a process of a node go: `out` what is brought, `drawn` what is shown."""
+    """The files of a process of a node: `out` for what the node sends, `drawn` for the picture."""
 
     host: str
     role: str
@@ -205,9 +205,8 @@ def record_on_nodes(
     on_progress: Callable[[float], None],
     folder: Path,
 ) -> Recordings[Profile]:
-    """Records processes of nodes that `crew` watches at once, and leaves the files as `record_all`
-    does. What comes from the nodes comes into `folder` first. Raises BadInput when a file cannot be
-    made."""
+    """Records processes of watched nodes at once, with files as those of `record_all`. `folder`
+    holds what the nodes send until it is moved. Raises BadInput if a file cannot be created."""
     raw = wish.format in DERIVED
     pids: dict[Node, list[int]] = {}
     places: dict[tuple[Node, int], _Place] = {}
@@ -220,9 +219,9 @@ def record_on_nodes(
     new = make_room(next(iter(places.values())).out)
     try:
         format = "raw" if raw else wish.format
-        told = crew.record(pids, wish.options, format, wish.duration_s, folder, on_progress)
+        recordings = crew.record(pids, wish.options, format, wish.duration_s, folder, on_progress)
         done = []
-        for one in told.done:
+        for one in recordings.done:
             place = places[one.node, one.pid]
             _keep(place.out, one.file)
             stacks = read_stacks(place.out) if raw else None
@@ -233,36 +232,37 @@ def record_on_nodes(
             )
     finally:
         remove_empty(new)
-    return Recordings(tuple(done), told.failed, told.interrupted)
+    return Recordings(tuple(done), recordings.failed, recordings.interrupted)
 
 
-def _keep(place: Path, brought: Path) -> None:
-    """Moves what was brought to its place. Raises RunFailed."""
+def _keep(place: Path, source: Path) -> None:
+    """Moves a file from a node to its place. Raises RunFailed."""
     try:
-        write_whole(place, brought.read_bytes())
+        write_whole(place, source.read_bytes())
     except OSError as error:
         raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
-    brought.unlink()
+    source.unlink()
 
 
 def raw_beside(place: Path) -> Path:
-    """Where the raw stacks of a drawn profile lie: beside it, with the ending of raw."""
+    """The file of raw stacks beside that of a drawn profile."""
     if place.name.endswith(RAW_SUFFIX) or place.suffix in (".txt", ".raw"):
         return place
     return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
 
 
 def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Profile | None, str]:
-    """CPU of a process that is no Python (% of a core), its stacks by perf, and what to say.
+    """CPU of a process that is not Python (% of a core), its profile by perf, and a note.
 
-    The file holds raw stacks, as with py-spy. No perf, or none allowed: the CPU alone, and why.
+    The file holds raw stacks, as with py-spy. Without perf, or the right to use it: the CPU alone,
+    and why.
     """
     before, began = cpu_ns(process.pid), time.perf_counter_ns()
-    said, profile = "", None
+    note, profile = "", None
     try:
         stacks = perf.record_perf(process.pid, wish.duration_s, wish.options.rate)
     except perf.PerfUnusable as error:
-        said = str(error)
+        note = str(error)
         time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))
     else:
         if stacks:
@@ -275,11 +275,11 @@ def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Prof
                 process.pid, process.role, place, stacks, samples=sum(stacks.values())
             )
         else:
-            said = "perf took no sample: it was idle"
+            note = "perf took no sample: it was idle"
     after, ended = cpu_ns(process.pid), time.perf_counter_ns()
     if before is None or after is None:
         raise RunFailed(f"process {process.pid} (haproxy) ended while it was looked at")
-    return 100.0 * (after - before) / (ended - began), profile, said
+    return 100.0 * (after - before) / (ended - began), profile, note
 
 
 # -------------------------------------------------------------------------------- reading
@@ -292,7 +292,7 @@ def layer_rules() -> LayerRules:
 
 
 def read_stacks(file: Path) -> Stacks:
-    """Raw stacks of a file. BadInput when it cannot be read or holds something else."""
+    """Raw stacks of a file. BadInput if it cannot be read or has other content."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -304,11 +304,11 @@ def read_stacks(file: Path) -> Stacks:
 
 
 def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[Stacks, list[Path]]:
-    """The stacks that a word means: a file of raw stacks, or a folder with some below it.
+    """The stacks of a file, or of all files below a folder, by its path.
 
-    With `run` it may also be (the beginning of) a trial's key, such as
-    `optimized/r1/bs1-mcq1-rep1/8-clients`; a run's own folder stands for all its profiles. Of a
-    folder, only files of the `target` roles are taken. BadInput says what was looked for.
+    With `run`, `word` may also be (the beginning of) a trial's key, such as
+    `optimized/r1/bs1-mcq1-rep1/8-clients`; the folder of a run means all its profiles. Of a folder,
+    only files of the `target` roles count. BadInput names the paths that were tried.
     """
     places = [Path(word)] if run is None else [run / "profiles" / word, run / word, Path(word)]
     for place in places:
@@ -330,7 +330,7 @@ def _of(file: Path, roles: tuple[str, ...]) -> bool:
 
 
 def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
-    """Those with stacks, grouped."""
+    """The profiles with stacks, by role."""
     out: dict[str, list[Profile]] = {}
     for one in profiles:
         if one.stacks is not None:

@@ -1,6 +1,6 @@
-"""A file of every request of a run, a line each (CSV), written row by row after its load has ended.
+"""A CSV file with a line for every request of a run.
 
-Rule: nothing is written while a load runs, and a file that is there already is never touched.
+Rule: nothing is written while a load runs, and an existing file is never touched.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class RequestsFile:
 
     path: Path
     _file: TextIO
-    _whole: int = 0  # bytes up to the end of the last trial that was written whole
+    _whole: int = 0  # bytes of the trials that were written completely
 
     def append(self, key: str, log: RequestLog) -> None:
-        """The requests of a trial. StoreError when they cannot be written whole."""
+        """Writes the requests of a trial. Raises StoreError, and leaves no part of them."""
         try:
             csv.writer(self._file, lineterminator="\n").writerows(
                 (
@@ -50,20 +50,20 @@ class RequestsFile:
             raise StoreError(f"{self.path}: cannot write: {why}") from None
 
     def _drop_buffered(self) -> None:
-        """What is still in the buffers must not come behind the cut when there is room again."""
+        """Keeps buffered bytes from following the cut when the disk has room again."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._file.fileno())
         os.close(null)
 
     def flush(self) -> None:
-        """What was written stands in the file. Raises OSError."""
+        """Writes the buffers to the file. Raises OSError."""
         self._file.flush()
         self._whole = os.fstat(self._file.fileno()).st_size
 
 
 @contextmanager
 def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
-    """A new file; None without a path. Raises StoreError when it cannot be made."""
+    """A new file; None without a path. Raises StoreError if it cannot be created."""
     if path is None:
         yield None
         return
@@ -73,11 +73,11 @@ def requests_file(path: Path | None) -> Iterator[RequestsFile | None]:
         raise StoreError(f"--log-requests: {path}: {error.strerror or error}") from None
     made = RequestsFile(path, file)
     try:
-        with suppress(OSError):  # the first trial will say so
+        with suppress(OSError):  # the first trial will report it
             file.write(HEADER)
             made.flush()
         yield made
     finally:
-        # On a full disk what is buffered fails once more here: that was said already.
+        # On a full disk the buffered bytes fail once more here. That was reported already.
         with suppress(OSError):
             file.close()

@@ -1,10 +1,10 @@
-"""The one runner: it works off a plan on benches, and appends every record.
+"""The one runner: it executes a plan on benches and appends every record.
 
-A Plan says what is to be measured, launch by launch. A Bench is what one launch measures on: a
-cluster of ours, two of them, services that are there already, a cluster of others, a backend of
-rpc. The Runner launches, puts cells, loads rows, appends what comes of them, and takes down. All
-failures and steps of progress are made by the Journal here. Rule: nothing is computed beyond the
-record, and a run goes on alike if nobody follows it.
+A Plan lists what to measure, launch by launch. A Bench is what one launch measures on: a cluster of
+ours, two of them, running services, somebody else's cluster, a backend of rpc. The Runner starts
+the launch, puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all
+failures and all steps of progress. Rule: the runner computes nothing beyond the record, and a run
+is the same without an observer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from serve_bench.store import RunFolder, StoreError, now_iso
 C = TypeVar("C")  # a cell of a launch
 R = TypeVar("R")  # a row of a cell
 
-#: What is done next when a phase of a launch has ended.
+#: The step of progress that follows the end of a phase of a launch.
 NEXT_PHASE: Final = {
     "import": "launch: starting Ray",
     "ray_init": "launch: starting Serve",
@@ -49,9 +49,9 @@ NEXT_PHASE: Final = {
 
 @dataclass(frozen=True)
 class RunStep:
-    """Where the run is now: trial `number` of `of`, what is being done, how long it will take.
+    """Where the run is: at trial `number` of `of`, in which phase, with how much time left.
 
-    `who`: the variant, the service or the sides at work, in launch round `round`.
+    `who`: the variant, service or sides that are measured, in launch round `round`.
     """
 
     number: int
@@ -63,25 +63,25 @@ class RunStep:
     phase: str
     rate: float | None
     left_s: float
-    about: bool = False  # `of` and `left_s` are guesses
+    about: bool = False  # `of` and `left_s` are estimates
 
 
 class Observer(Protocol):
-    """Is told what goes on; it measures nothing and decides nothing."""
+    """Follows a run. It measures nothing and decides nothing."""
 
     def step(self, step: RunStep) -> None:
-        """Something began or moved on (several times a second during a load)."""
+        """A step began or advanced (several times a second during a load)."""
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A trial was measured; it stands in the records unless they cannot be written."""
+        """A trial was measured. It is in the records unless they cannot be written."""
 
     def failure(self, failure: Failure) -> None:
-        """Something failed and stands in the records."""
+        """Something failed. It is in the records."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A launch of a bench. `who`: its name in steps of progress; None: that of the variant."""
+    """A launch of a bench. `who`: its name in steps of progress; None: that of the launch."""
 
     number: str
     variant: VariantUsed
@@ -91,7 +91,7 @@ class Part:
 
     @property
     def log(self) -> str:
-        """The file of its chatter, relative to the folder of the run."""
+        """Its log file, relative to the folder of the run."""
         return f"logs/launch-{self.number}.log"
 
     def record(self, seconds: dict[str, float], proof: JsonObject) -> Launch:
@@ -107,7 +107,7 @@ class Part:
         )
 
     def proven(self, seconds: dict[str, float], prove: Callable[[], JsonObject]) -> Launch:
-        """The record of the launch with what `prove` finds, and how long that took."""
+        """The record of the launch with the proof, and how long `prove` took."""
         began = time.monotonic()
         proof = prove()
         return self.record({**seconds, "proof": round(time.monotonic() - began, 4)}, proof)
@@ -115,8 +115,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that went wrong: `what` is the kind of a Failure. `at`: the row, or the cell as it
-    is recorded. A fault that is not `keyed` leaves the trial of its row as it is."""
+    """Something that went wrong. `what`: the kind of the Failure. `at`: the row, or the recorded
+    cell. A fault that is not `keyed` casts no doubt on the trial of its row."""
 
     what: str
     why: str | RunFailed
@@ -149,9 +149,9 @@ class Fault:
 
 @dataclass
 class Journal:
-    """Appends records, and tells an observer where the run is.
+    """Appends records and reports progress to an observer.
 
-    `done` and `to_come` count trials, as far as those to come are known.
+    `done` and `to_come` count trials; `to_come` only those that are known yet.
     """
 
     folder: RunFolder
@@ -163,25 +163,25 @@ class Journal:
     to_come: int = 0
     who: str = ""
     round: int = 1
-    _ends_s: float = 0.0  # when all is likely to be over, by time.monotonic
+    _ends_s: float = 0.0  # expected end of the run, of time.monotonic
 
     @property
     def planned(self) -> int:
-        """How many trials there are in all; of a growing load as far as is known now."""
+        """All trials of the run that are known yet."""
         return self.done + self.to_come
 
     @property
     def left_s(self) -> float:
-        """About how long it takes until all is over."""
+        """Expected seconds until the end of the run."""
         return max(0.0, self._ends_s - time.monotonic())
 
     def expect(self, seconds: float | None) -> None:
-        """So long it takes from now on; None: as was said before."""
+        """Sets the seconds that are left from now on; None keeps the former estimate."""
         if seconds is not None:
             self._ends_s = time.monotonic() + seconds
 
     def skip(self, to_come: int) -> None:
-        """So many trials are to come; those before them that were not measured never will be."""
+        """Only `to_come` trials are left: the others that were not measured never will be."""
         self.done, self.to_come = self.done + self.to_come - to_come, to_come
 
     def say(
@@ -193,7 +193,7 @@ class Journal:
         rate: float | None = None,
         who: str | None = None,
     ) -> None:
-        """Tells what goes on now. `who`: in place of what the launch is called."""
+        """Reports a step of progress. `who` replaces the name of the launch."""
         number = min(self.done + 1, self.planned)
         name, left_s = self.who if who is None else who, self.left_s
         step = RunStep(
@@ -202,21 +202,21 @@ class Journal:
         self.observer.step(step)
 
     def append(self, *records: Record) -> None:
-        """Keeps records. Raises StoreError."""
+        """Writes records. Raises StoreError."""
         for record in records:
             self.folder.append(record)
 
     def keep(self, trial: Trial, log: RequestLog | None = None) -> None:
-        """Keeps a trial and the log of its requests. Raises StoreError."""
+        """Writes a trial and the log of its requests. Raises StoreError."""
         try:
             self.folder.append(trial)
-        finally:  # where it cannot be kept, it is at least seen
+        finally:  # the observer sees it even if it cannot be written
             self.observer.trial(trial, self.done, self.planned)
         if self.requests is not None and log is not None:
             self.requests.append(trial.key, log)
 
     def fail(self, fault: Fault) -> None:
-        """Keeps what went wrong, and tells it. Raises StoreError."""
+        """Writes and reports a failure. Raises StoreError."""
         self.failed = True
         failure = fault.failure()
         self.folder.append(failure)
@@ -231,23 +231,23 @@ class Work(Protocol[R]):
     """The rows of a cell, one after the other."""
 
     def next(self) -> R | None:
-        """The next row; None when all is done."""
+        """The next row; None at the end."""
 
     def add(self, row: R, trial: Trial | None) -> None:
-        """What came of a row; None: nothing."""
+        """Takes the trial of a row; None if there is none."""
 
     def left(self) -> Sequence[object]:
-        """The rows to come, as far as they are known."""
+        """The rows to come that are known yet."""
 
     def left_s(self) -> float | None:
-        """About how long they take, by what is measured so far; None: not known."""
+        """Expected seconds for them, from what is measured so far; None: not known."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of a row: its trials, then what went wrong, then what ends the launch or the run.
+    """The outcome of a row: its trials, its faults, and the exception that ends the launch or run.
 
-    `log`: every request of the trial, where they are kept.
+    `log`: every request of the trial, if requests are logged.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -257,30 +257,30 @@ class Loaded:
 
 
 class CellOver(RunFailed):
-    """Nothing more can be measured of a cell, for a reason that is recorded already."""
+    """A cell cannot be measured further. The reason is recorded already."""
 
 
 class LaunchOver(RunFailed):
-    """Nothing more can be measured of a launch, for a reason that is recorded already."""
+    """A launch cannot be measured further. The reason is recorded already."""
 
 
 class Bench(Generic[C, R]):
     """What a launch of a plan is measured on, from `start` to `close`.
 
-    `parts`: what it launches, in the order in which they are ended; none where services are there
-    already. `begun`: there is something to be ended. A bench tells its steps to the journal, and
-    keeps the records of launches and deploys there. It raises CellOver, LaunchOver, or another
-    RunFailed, which is recorded as a failure of its first part.
+    `parts`: what it launches, in the order of their ends; empty for running services. `begun`:
+    there is something to end. A bench reports its steps and appends the records of launches and
+    deploys to the journal. It raises CellOver, LaunchOver, or another RunFailed, which the runner
+    records as a failure of its first part.
     """
 
     parts: Sequence[Part] = ()
     begun: bool = False
 
     def start(self) -> None:
-        """Starts all parts, and keeps the record of those that are proven without a cell."""
+        """Starts all parts, and appends the record of those that are proven without a cell."""
 
     def put(self, cell: C) -> None:
-        """Puts a cell on each part, and proves the part with its first one."""
+        """Puts a cell on each part. The first cell of a part proves it."""
 
     def load(self, row: R) -> Loaded:
         """Loads a row of the cell."""
@@ -290,18 +290,18 @@ class Bench(Generic[C, R]):
         """Raises RunFailed when nothing more can be measured."""
 
     def leave(self, cell: C, whole: bool) -> Fault | None:
-        """The rows of a cell are over; `whole`: nothing broke them off. Returns what went wrong."""
+        """Called after the rows of a cell; `whole`: all were loaded. Returns a fault, if any."""
         return None
 
     def close(self, part: Part) -> Reaped:
-        """Ends a part. Must work at any time after `begun`."""
+        """Ends a part. Works at any time after `begun`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PlannedLaunch(Generic[C, R]):
-    """A launch to come. `who`: its name in steps of progress. `bench` makes what it is measured on;
-    the first part of that has the number that is given."""
+    """A launch to come. `who`: its name in steps of progress. `bench` makes its bench from the
+    number of the first part and the journal."""
 
     who: str
     round: int
@@ -311,11 +311,11 @@ class PlannedLaunch(Generic[C, R]):
 
 @dataclass(frozen=True)
 class Plan(Generic[C, R]):
-    """What is to be measured.
+    """What to measure.
 
-    `expected_s`: about how long the launches from a place on take, seconds, and once that one is
-    up, from one of its cells on; None: as was said of the launch. `about`: counts and times are
-    guesses. `width`: trials of a row.
+    `expected_s(launch, cell)`: expected seconds from this launch on (cell None) or, once it is up,
+    from this cell of it on; None keeps the former estimate. `about`: counts and times are
+    estimates. `width`: trials of a row.
     """
 
     launches: Sequence[PlannedLaunch[C, R]]
@@ -325,8 +325,8 @@ class Plan(Generic[C, R]):
 
 
 class Runner(Generic[C, R]):
-    """One sitting of a run. `first_launch`: above 1 when a run is resumed. `requests` gets every
-    request of every measured row."""
+    """One sitting of a run. `first_launch`: above 1 in a resumed run. `requests`: the file for
+    every request of every measured row."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class Runner(Generic[C, R]):
 
     @property
     def failed(self) -> bool:
-        """Something of the plan is not measured, or is in doubt."""
+        """Whether something of the plan is not measured, or in doubt."""
         return self.journal.failed
 
     @failed.setter
@@ -351,7 +351,7 @@ class Runner(Generic[C, R]):
         self.journal.failed = failed
 
     def run(self) -> bool:
-        """Measures everything. True if nothing failed. KeyboardInterrupt ends it, cleanly."""
+        """Measures the plan. True if nothing failed. KeyboardInterrupt ends all launches first."""
         plan, journal = self._plan, self.journal
         counts = [
             [plan.width * len(work().left()) for _, work in launch.cells]
@@ -370,19 +370,19 @@ class Runner(Generic[C, R]):
                     journal.expect(plan.expected_s(place, at))
                     self._cell(bench, cell, work())
                     journal.skip(later + sum(counts[place][at + 1 :]))
-            except StoreError:  # a full disk ends all, and is no fault of the launch
+            except StoreError:  # a full disk ends the run, and is no fault of the launch
                 raise
             except LaunchOver:
                 pass  # the next launch starts afresh
             except RunFailed as error:
                 journal.fail(Fault("launch", error, bench.parts[0]))
-            finally:  # Ctrl-C comes this way too
+            finally:  # after Ctrl-C too
                 self._close(bench, bench.parts if bench.begun else ())
             journal.skip(later)
         return not journal.failed
 
     def _cell(self, bench: Bench[C, R], cell: C, work: Work[R]) -> None:
-        """Puts a cell and measures its rows. Raises RunFailed when the launch is no good."""
+        """Puts a cell and measures its rows. Raises RunFailed when the launch cannot go on."""
         journal, width, whole = self.journal, self._plan.width, False
         after = journal.to_come - width * len(work.left())
         try:
@@ -411,7 +411,7 @@ class Runner(Generic[C, R]):
             self.journal.fail(fault)
 
     def _row(self, bench: Bench[C, R], row: R) -> Trial | None:
-        """The trial of a row, the first of several; None where none was measured."""
+        """The trial of a row (the first of several); None without one."""
         journal = self.journal
         done, to_come = journal.done, journal.to_come
         loaded = bench.load(row)
@@ -426,7 +426,7 @@ class Runner(Generic[C, R]):
         return loaded.trials[0] if loaded.trials else None
 
     def _close(self, bench: Bench[C, R], parts: Sequence[Part]) -> None:
-        """Ends all parts, even where the end of one cannot be recorded."""
+        """Ends all parts, even if the end of one cannot be recorded."""
         if not parts:
             return
         part, *rest = parts

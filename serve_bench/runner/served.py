@@ -1,8 +1,8 @@
-"""Rows on a cluster of ours, one launch of a variant at a time: how the runner measures them.
+"""The bench of clusters of ours, one launch of a variant at a time.
 
-Beside the load of a row stand what is looked at inside (observing/inside.py), a profiled
-repetition, and what requests wait in. Rule: a process of the cluster that ended makes the row a
-failure, and what ended is replaced before the next one.
+Beside the load of a row it has the observation (observing/inside.py), a profiled repetition, and
+the look at what requests wait in. Rule: if a process of the cluster ends, the row is a failure, and
+the process is replaced before the next row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from serve_bench.analysis.verdict import worth_a_look
+from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load
@@ -54,12 +55,27 @@ from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import now_iso
 
 
+def launch_spec(
+    part: Part, run_id: str, folder: Path, app: AppSpec, cells: Sequence[Cell]
+) -> LaunchSpec:
+    """What to launch for an app that is deployed with each of these cells. `folder`: of the run."""
+    return LaunchSpec(
+        part.variant,
+        run_id,
+        part.number,
+        folder / part.log,
+        most_replicas=max(map(app.replicas, cells)),
+        folders=app.folders,
+        cpus=max(map(app.cpus, cells)),
+    )
+
+
 @dataclass
 class ServedClusters:
-    """How clusters of ours are measured. `folder`: of the run; `port` 0: a free one.
+    """Measures an agenda on clusters of ours. `folder`: of the run; `port` 0: a free one.
 
-    `after_cell` gets each cluster and the trials of a cell, once they are measured. `inside` None:
-    nothing is looked at beside the load. `place`: where the load comes from.
+    `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
+    nothing is observed beside the load. `place`: where the load comes from.
     """
 
     agenda: Agenda
@@ -73,11 +89,11 @@ class ServedClusters:
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
-        """What is missing of the agenda."""
+        """The launches of the agenda."""
         return Plan(
             [self._launch(one) for one in self.agenda.launches],
             self._expected_s,
-            about=self.agenda.suite.ladder is not None,  # which grows until it has had enough
+            about=self.agenda.suite.ladder is not None,  # its steps depend on its results
         )
 
     def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
@@ -105,26 +121,15 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._suite, self._inside = plan.agenda.suite, plan.inside
         self._part = Part(str(number), launch.variant, launch.round)
         self.parts = (self._part,)
-        app, cells = self._suite.app, [cell for cell, _ in launch.cells]
-        self._serving = Serving(
-            LaunchSpec(
-                launch.variant,
-                plan.run_id,
-                self._part.number,
-                plan.folder / self._part.log,
-                most_replicas=max(map(app.replicas, cells)),
-                host=plan.host,
-                port=plan.port,
-                metrics=plan.inside is not None and plan.inside.metrics,
-                folders=app.folders,
-                cpus=max(map(app.cpus, cells)),
-            )
-        )
+        cells = [cell for cell, _ in launch.cells]
+        spec = launch_spec(self._part, plan.run_id, plan.folder, self._suite.app, cells)
+        metrics = plan.inside is not None and plan.inside.metrics
+        self._serving = Serving(replace(spec, host=plan.host, port=plan.port, metrics=metrics))
         self._cell: Cell = {}
         self._proven = False
         self._hurt = False  # a process of the cluster ended during the last load
         self._shaken = False  # the last load may have left requests behind
-        self._unsettled = False  # what the last row left behind is not worked off
+        self._unsettled = False  # requests of the last row may still be served
         self._settling: Settling | None = None  # of the cell, where its rows have no warm-up
         self._slots: Mapping[str, int] = {}  # of the cell, of an own app
         self._limits: JsonObject = {}
@@ -139,7 +144,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         try:
             self._serving.start(lambda phase: self._journal.say(NEXT_PHASE[phase]))
         except LaunchFailed:
-            if not self._serving.imported:  # nor will it be the next time
+            if not self._serving.imported:  # the next launch would fail alike
                 self._plan.without_ray.add(self._launch.variant.python)
             raise
 
@@ -157,7 +162,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         settled: JsonObject = {}
         try:
             settled = self._settle()
-        finally:  # after a Ctrl-C too: the deploy is in force
+        finally:  # after Ctrl-C too: the cell is deployed
             self._record(deployed, settled)
         if self._suite.app.own is not None:
             self._slots = slots_of(deployed.proof["replicas"])
@@ -197,17 +202,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             ended = self._serving.casualties()
             self._hurt = self._shaken = bool(ended)
             return Loaded(faults=(fault("; ".join([str(error), *ended])),))
-        if not self._serving.alive():  # this was no measure of a living cluster
+        if not self._serving.alive():  # `check` reports it
             return Loaded(ended=interrupted)
         trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)
         trial = replace(trial, slots=self._slots, limits=self._limits)
         if look is not None:
             trial = look.add_to(trial, result)
         if self._unsettled:
-            trial = replace(trial, flags={**trial.flags, "unsettled": True})
+            trial = trial.flagged("unsettled")
             self._unsettled = False
         if interrupted is not None:
-            trial = replace(trial, flags={**trial.flags, "interrupted": True})
+            trial = trial.flagged("interrupted")
             done = self._done(trial, result)
             return Loaded((trial,), (fault(f"interrupted after {done}"),), interrupted, log)
         ended = self._serving.casualties()
@@ -215,7 +220,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if not profiled and not ended:
             try:
                 trial = self._waits(trial)
-            except KeyboardInterrupt as early:  # what was measured is whole, and is kept
+            except KeyboardInterrupt as early:  # the trial itself is complete
                 interrupted = early
         faults = [
             *(
@@ -230,26 +235,26 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return Loaded((trial,), tuple(faults), interrupted, log)
 
     def check(self) -> None:
-        """Nothing more can be done without the cluster, or a process that it does not replace."""
+        """Raises LaunchFailed without the cluster, or a process that it does not replace."""
         if not self._serving.alive():
             raise LaunchFailed("the cluster process ended during a trial")
         if (reason := self._serving.broken()) is not None:
             raise LaunchFailed(f"{reason}: this cluster can do nothing more")
 
     def leave(self, cell: Cell, whole: bool) -> Fault | None:
-        """Hands on what was measured, once the next cell may come."""
+        """Waits until the cluster has recovered, and calls `after_cell`."""
         if whole:
             try:
                 if cell != self._launch.cells[-1][0]:
                     self._recover()
             except CellOver:
-                pass  # the next cell is deployed all the same
+                pass  # the next cell is deployed nevertheless
             if self._plan.after_cell is not None:
                 self._plan.after_cell(self._serving, self._measured)
         return None
 
     def close(self, part: Part) -> Reaped:
-        """Ends the load actors, and the cluster."""
+        """Ends the load actors and the cluster."""
         self._plan.place.close()
         return self._serving.close()
 
@@ -265,14 +270,14 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return progress
 
     def _done(self, trial: Trial, result: LoadResult) -> str:
-        """How far an interrupted row came."""
+        """The progress of an interrupted row, in words."""
         requests = trial.row.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
         return f"{len(result.windows)} of {self._suite.windows} windows"
 
     def _deployed(self) -> Deployed:
-        """The cell on a cluster that is proven. Raises CellOver where it is refused."""
+        """Deploys the cell on a proven cluster. Raises CellOver if that fails."""
         try:
             return self._serving.deploy(self._suite.app, self._cell)
         except LaunchFailed as error:
@@ -288,8 +293,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
 
     def _settle(self) -> JsonObject:
-        """Where rows are of so many requests, without a warm-up: until one client is served
-        steadily. What came of it, for the record of the deploy."""
+        """For rows without a warm-up: waits until one client is served steadily. Returns the state
+        for the record of the deploy."""
         self._settling, self._unsettled = None, False
         if self._suite.requests_per_client is None:
             return {}
@@ -299,8 +304,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return self._settling.first()
 
     def _recover(self) -> None:
-        """After a row that hurt the cluster: waits until what had ended is replaced and the cell is
-        in force again, and until one client is served as at first. Raises CellFailed."""
+        """After a row that hurt the cluster: waits until ended processes are replaced and the cell
+        is in force again, and until one client is as fast as at first. Raises CellOver."""
         hurt, shaken = self._hurt, self._shaken
         self._hurt = self._shaken = False
         if hurt:
@@ -313,8 +318,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._unsettled = not self._settling.recovered()
 
     def _waits(self, trial: Trial) -> Trial:
-        """The trial with what requests wait in, where nothing full explains it: seen in a further
-        load, of which nothing else is kept. Ctrl-C ends it."""
+        """The trial with what requests wait in, if no full CPU or queue explains its figures. This
+        takes a further load, which enters no figure. Ctrl-C ends it."""
         app, inside, place = self._suite.app, self._inside, self._plan.place
         front = app.front if app.own is None else app.own.front
         if inside is None or not inside.sample or not isinstance(place, LocalLoads):

@@ -1,7 +1,7 @@
-"""Loads against servers that are already there: drive, and make the record. Starts no server.
+"""Loads of running servers: drives the load and makes the record. Starts no server.
 
 Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
-works on it. What a load is belongs to load/, runs on clusters of ours to served.py.
+can read it. load/ runs the load; clusters of ours are in served.py.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from serve_bench.store import StoreError, now_iso
 
 @dataclass(frozen=True)
 class Driven:
-    """A driven load: its trial, the workers that were lost, and what could not be kept of it."""
+    """A finished load: its trial, the lost workers, and the samples that could not be written."""
 
     trial: Trial
     lost: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Driven:
 
 @dataclass(frozen=True)
 class Service:
-    """A service that is there already: how it is named, and the request that it is asked with."""
+    """A running service: its name, and the request to send."""
 
     name: str
     request: Request
@@ -55,11 +55,11 @@ class Service:
 
 @dataclass
 class UrlLadders:
-    """A ladder of closed-loop users against each service, one service after the other.
+    """A ladder of closed-loop clients against each service, one service after the other.
 
-    `each`: requests of each client, where they end a step; `timeout_s`: of a request. `folder`: of
-    the run; `place`: where the load comes from. A step that fails counts as served nothing, and the
-    rest goes on.
+    `each`: requests of each client if they end a step; `timeout_s`: of a request. `folder`: of the
+    run; `place`: where the load comes from. A failed step counts as throughput 0, and the ladder
+    goes on.
     """
 
     services: tuple[Service, ...]
@@ -73,7 +73,7 @@ class UrlLadders:
     place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
 
     def plan(self) -> Plan[Service, PlannedLoad]:
-        """A launch for each service, which launches nothing."""
+        """A launch for each service, which starts nothing."""
         launches = [
             PlannedLaunch(
                 one.name,
@@ -100,7 +100,7 @@ class UrlLadders:
 
 
 class UrlBench(Bench[Service, PlannedLoad]):
-    """A service that is there already: nothing is launched, and nothing ended."""
+    """A running service. Nothing is started, and nothing ended."""
 
     def __init__(self, plan: UrlLadders, service: Service, number: int, journal: Journal) -> None:
         self._plan, self._service, self._journal = plan, service, journal
@@ -111,7 +111,7 @@ class UrlBench(Bench[Service, PlannedLoad]):
         self._settling = Settling(load, marks(plan.run_id), progress)
 
     def put(self, cell: Service) -> None:
-        """Rows without a warm-up wait until one client is served steadily."""
+        """Before rows without a warm-up: waits until one client is served steadily."""
         if self._plan.each is not None and not is_settled(self._settling.first()):
             self._flags = {"unsettled": True}
 
@@ -168,12 +168,12 @@ def drive_url(
     drive: LoadDriver = drive_load,
     server: Sequence[Profilable] = (),
 ) -> Driven:
-    """A load against a server that is already there. Raises LoadError or ExternalError.
+    """Loads a running server. Raises LoadError or ExternalError.
 
-    Ctrl-C while it measures ends it early: the trial holds what was measured, flag `interrupted`.
-    `samples`: where CPU and memory of the load and of the host are written; None: not sampled.
-    `log` gets every request. `drive`: where our own clients load from. `server`: processes that
-    answer, sampled too.
+    Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
+    `interrupted`. `samples`: the folder for CPU and memory of the load and the host; None: no
+    sampling. `log` gets every request. `drive`: the driver of our own clients. `server`: processes
+    of the server, to sample too.
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
@@ -211,20 +211,15 @@ def drive_url(
 
 
 def _external_trial(planned: PlannedTrial, started_at: str, result: ExternalResult) -> Trial:
-    """The result of another program, as a record: it has no windows and no histogram of its own."""
+    """The record of another program's result, which has no windows and no histogram."""
     metrics = {"throughput": Metric("requests/s", "higher", windows=(result.rate,))}
     for share, value_ns in result.percentiles_ns.items():
         metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
     failed = {name: n for name, n in (*result.errors.items(), ("status", result.non_2xx)) if n}
     good = result.completed - result.non_2xx
-    return Trial(
-        key=planned.key,
-        launch="",
-        round=planned.round,
-        variant=planned.variant,
-        cell=planned.cell,
-        row=planned.row,
-        started_at=started_at,
+    return planned.measured(
+        "",
+        started_at,
         window_s=result.seconds,
         warmup=Warmup(0.0, False, 0),
         metrics=metrics,
@@ -243,12 +238,11 @@ def drive_profiled(
     profiling: Profiling,
     processes: Sequence[Profilable],
 ) -> Driven:
-    """The same load with py-spy beside it: a trial marked `profiled`, which enters no figure.
+    """The same load with py-spy beside it: a trial with the flag `profiled`, which is in no figure.
 
-    Raises as `drive_url` does, and BadInput when the stacks cannot be written.
+    Raises as `drive_url` does, and BadInput if the stacks cannot be written.
     """
     with profiling.around(processes):
         driven = drive_url(load, timing, planned, run_id, progress)
-    flags = {**driven.trial.flags, "profiled": True}
-    trial = replace(driven.trial, flags=flags, profiles=tuple(profiling.outcomes))
+    trial = replace(driven.trial.flagged("profiled"), profiles=tuple(profiling.outcomes))
     return replace(driven, trial=trial)

@@ -66,7 +66,7 @@ def _launch() -> None:
 
 
 def _torch() -> None:
-    model_needs._asked.__wrapped__(sys.executable)
+    model_needs._probe.__wrapped__(sys.executable)
 
 
 @pytest.mark.parametrize("start", [_warden, _workers, _tied, _doctor, _launch, _torch])

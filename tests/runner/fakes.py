@@ -210,7 +210,7 @@ class Looking:
         """Marks what is profiled."""
 
         def add_to(trial: Trial, result: LoadResult) -> Trial:
-            return replace(trial, flags={**trial.flags, "profiled": True}) if profiled else trial
+            return trial.flagged("profiled") if profiled else trial
 
         yield SimpleNamespace(add_to=add_to)
 

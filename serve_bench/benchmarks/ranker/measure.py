@@ -162,14 +162,9 @@ class Bench:
     def _trial(self, side: _Side, rows: int, started_at: str, total_s: float) -> Trial:
         at, shape = self._planned[rows, side.kind], self.plan.shape
         calls = side.calls
-        return Trial(
-            key=at.key,
-            launch="",
-            round=1,
-            variant=side.kind,
-            cell=at.cell,
-            row=at.row,
-            started_at=started_at,
+        return at.measured(
+            "",
+            started_at,
             window_s=total_s / self.plan.rounds,
             warmup=Warmup(side.warm_up_s, True, WARM_UP_CALLS),
             metrics={

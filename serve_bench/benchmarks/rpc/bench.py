@@ -228,14 +228,9 @@ class RpcBench(Bench[Cell, PlannedTrial]):
     ) -> Trial:
         episodes, planned, people = self._episodes, self._planned, self._people
         fixed = self._suite.policy_ms
-        return Trial(
-            key=planned.key,
-            launch=self._part.number,
-            round=planned.round,
-            variant=planned.variant,
-            cell=planned.cell,
-            row=planned.row,
-            started_at=started_at,
+        return planned.measured(
+            self._part.number,
+            started_at,
             window_s=sum(episodes.spans_s) / len(episodes.spans_s),
             warmup=warmup,
             metrics=episodes.metrics(),

@@ -177,7 +177,7 @@ class Rows:
         total_s = time.monotonic() - began
         trial = trial_of(planned, self.part.number, started_at, result, total_s)
         if self._ended is not None:
-            trial = replace(trial, flags={**trial.flags, "interrupted": True})
+            trial = trial.flagged("interrupted")
         return self._with_usage(trial, sampler, result.started_at_ns)
 
     def _driven(self, cell: ScaleCell, planned: PlannedTrial, load: Load) -> LoadResult:
@@ -264,7 +264,7 @@ class Rows:
             trial = nodes_trial(planned, self.part.number, started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
         if self._ended is not None:
-            trial = replace(trial, flags={**trial.flags, "interrupted": True})
+            trial = trial.flagged("interrupted")
         return trial, at_ns
 
     # -- what they need -----------------------------------------------------------------------

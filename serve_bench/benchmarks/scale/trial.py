@@ -91,14 +91,9 @@ def handle_trial(
         metrics[CENSORED] = Metric("ns", "lower", histogram=given_up)
     window_s = told.seconds / max(1, len(told.windows))
     rates = tuple(count / window_s for count in told.windows or (told.completed,) if window_s > 0)
-    return Trial(
-        key=planned.key,
-        launch=launch,
-        round=planned.round,
-        variant=planned.variant,
-        cell=planned.cell,
-        row=planned.row,
-        started_at=started_at,
+    return planned.measured(
+        launch,
+        started_at,
         window_s=window_s,
         warmup=Warmup(warmup_s, False, told.warmup_completed),  # of fixed length: not judged
         metrics={
@@ -150,14 +145,9 @@ def external_trial(
     failed = _added(node["failed"] for node in living)
     seconds = max((float(node["seconds"]) for node in living), default=0.0)
     rate = sum(float(node["rate"]) for node in living)
-    trial = Trial(
-        key=planned.key,
-        launch=launch,
-        round=planned.round,
-        variant=planned.variant,
-        cell=planned.cell,
-        row=planned.row,
-        started_at=started_at,
+    trial = planned.measured(
+        launch,
+        started_at,
         window_s=seconds,
         warmup=warmup,
         metrics={"throughput": Metric("requests/s", "higher", windows=(rate,))},
@@ -184,7 +174,7 @@ def judged(trial: Trial) -> Trial:
     """The trial, marked where too much of it failed."""
     if invalid_share(trial.counts.completed, trial.counts.failed_total) is None:
         return trial
-    return replace(trial, flags={**trial.flags, "invalid": True})
+    return trial.flagged("invalid")
 
 
 def why_invalid(trial: Trial) -> str | None:

@@ -37,8 +37,8 @@ from serve_bench.runner.runner import (
     Plan,
     PlannedLaunch,
 )
+from serve_bench.runner.served import launch_spec
 from serve_bench.runner.url import Service
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 
@@ -182,15 +182,7 @@ class PairBench(Bench[Cell, Pairing]):
         who = f"round {launch.round}, {side.label}"
         part = Part(str(number), side.launched, launch.round, who)
         cells = [side.cell(cell) for cell, _ in launch.cells]
-        spec = LaunchSpec(
-            side.launched,
-            self._plan.run_id,
-            part.number,
-            self._plan.folder / part.log,
-            most_replicas=max(map(side.app.replicas, cells)),
-            folders=side.app.folders,
-            cpus=max(map(side.app.cpus, cells)),
-        )
+        spec = launch_spec(part, self._plan.run_id, self._plan.folder, side.app, cells)
         return Up(side, part, Serving(spec), beside)
 
     def start(self) -> None:

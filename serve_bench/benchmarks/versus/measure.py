@@ -124,9 +124,9 @@ class PairRows:
             trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
             trial = _with_way(trial, processes[side], None if pins is None else pins[side])
             if duet and _apart(result.slices):
-                trial = replace(trial, flags={**trial.flags, "apart": True})
+                trial = trial.flagged("apart")
             if short:
-                trial = replace(trial, flags={**trial.flags, "short_slices": True})
+                trial = trial.flagged("short_slices")
             if sampler is not None:
                 others = {one.pid for one in (*processes[1 - side], *later[1 - side])}
                 trial = self._with_usage(trial, sampler, result, others)
@@ -323,9 +323,8 @@ def _with_way(trial: Trial, processes: Sequence[Process], pins: Sequence[Pinned]
     told["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
     if pins is not None:
         told["pinned"] = [asdict(one) for one in pins]
-    outside = any(one.outside for one in pins or ())
-    flags = {**trial.flags, "unpinned": True} if outside else trial.flags
-    return replace(trial, client={**trial.client, "slices": told}, flags=flags)
+    trial = replace(trial, client={**trial.client, "slices": told})
+    return trial.flagged("unpinned") if any(one.outside for one in pins or ()) else trial
 
 
 def _now(target: Target) -> Sequence[Process]:
@@ -358,6 +357,6 @@ def _with_cpu(
     pairs = [(before[pid], after.get(pid)) for pid in before]
     grown = [late - early for early, late in pairs if early is not None and late is not None]
     if len(grown) < len(pairs) or way != set(before):
-        return replace(trial, flags={**trial.flags, "way_changed": True})
+        return trial.flagged("way_changed")
     metric = Metric("s", "lower", windows=(sum(grown) / 1e9,))
     return replace(trial, metrics={**trial.metrics, "server_cpu": metric})
