@@ -89,6 +89,7 @@ def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> No
     assert wait_until_clean(15) == []
 
 
+@pytest.mark.long
 def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, cwd=tmp_path)
     wait_for_line(process, r"launch: Serve is up")

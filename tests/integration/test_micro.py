@@ -140,6 +140,7 @@ RAY_SERVE_THROUGHPUT_OPTIMISED = 1
 """
 
 
+@pytest.mark.long
 def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,11 @@ def open_ports(pid: int) -> Counter[str]:
 
 @pytest.mark.external
 @pytest.mark.parametrize(
-    ("variant", "end"), [("default", signal.SIGINT), ("optimized", signal.SIGTERM)]
+    ("variant", "end"),
+    [
+        pytest.param("default", signal.SIGINT, marks=pytest.mark.long),
+        ("optimized", signal.SIGTERM),
+    ],
 )
 def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
     variant: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

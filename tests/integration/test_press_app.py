@@ -53,7 +53,7 @@ def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]
 
 @pytest.fixture(scope="module")
 def on_the_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """For two tests: here a plain function would hold up the loop; handlers that await do not."""
+    """For two tests. A plain function holds up the loop here; handlers that await do not."""
     variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
     run, log = new_run(), tmp_path_factory.mktemp("loop") / "log"
     try:
@@ -198,6 +198,7 @@ SERVE_INFO = "POST /press 200"
 SERVE_DEBUG = "Started executing request"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
     serving = on_the_loop

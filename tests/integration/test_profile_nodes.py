@@ -21,7 +21,7 @@ import pytest
 from serve_bench.serving.strays import _holds_file_under, _mark_of
 from tests.integration.conftest import run_to_end, start, wait_for_line
 
-pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.ptrace, pytest.mark.timeout(150)]
 
 HERE = Path(__file__).parent
 
@@ -122,7 +122,6 @@ def test_every_node_is_listed_and_recorded(cluster: Cluster, tmp_path: Path) -> 
     assert set(Path(cluster.place).iterdir()) == before  # the TMPDIR of the nodes
 
 
-@pytest.mark.long
 def test_one_process_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
     pid, node = next(iter(cluster.replicas.items()))
     other = next(one for one in cluster.raylets if one != node)
@@ -144,7 +143,6 @@ def test_one_process_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.speedscope.json"]
 
 
-@pytest.mark.long
 def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -173,7 +171,6 @@ def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
     assert all(psutil.Process(pid).status() != "stopped" for pid in cluster.replicas)
 
 
-@pytest.mark.long
 def test_a_node_that_dies_is_named_and_the_rest_is_kept(cluster: Cluster, tmp_path: Path) -> None:
     """Last of all: a raylet is gone after it."""
     heads = {pid for pid in cluster.replicas if _is_head(cluster, cluster.replicas[pid])}

@@ -46,10 +46,19 @@ SINGLE, MULTI, ENSEMBLE, CHAIN = (apps(name) for name in ("single", "multi", "en
 EVERY: Final = (*SINGLE, *MULTI, *ENSEMBLE, *CHAIN)
 
 
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as response:
+def get(url: str, timeout_s: float = 30.0) -> str:
+    with urllib.request.urlopen(url, timeout=timeout_s) as response:
         assert response.headers["Content-Length"] is not None  # not chunked
         return str(response.read().decode())
+
+
+def get_from(url: str, app: ScaleApp) -> str:
+    """What an application answers. One that calls itself is asked again, up to twice, when it loses
+    an answer: it does so about once in a thousand calls (docs/scale.md)."""
+    for _ in range(2 if app in MULTI else 0):
+        with contextlib.suppress(TimeoutError):
+            return get(url + app.route, LOST_S)
+    return get(url + app.route)
 
 
 def load_of(app: ScaleApp, **changes: Any) -> HandleLoad:
@@ -114,7 +123,7 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
     for node in healthy:
         assert node.pid in {process.pid for process in own.processes()}
         for app in EVERY:
-            assert get(node.url + app.route) == app.answer
+            assert get_from(node.url, app) == app.answer
         assert get(f"{node.url}{ENSEMBLE[0].route}?input=2") == "9"
         assert get(f"{node.url}{CHAIN[0].route}?input=5") == "8"
     for app in (SINGLE[0], ENSEMBLE[0], CHAIN[0]):
