@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
@@ -20,17 +19,14 @@ from serve_bench.benchmarks.parts.pieces import (
     NS_PER_MS,
     by_launch,
     course_charts,
-    cpu_charts,
     in_parts,
     latency_curve,
-    limit_note,
     listed,
     percentile_charts,
 )
-from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.core.document import Block, Chart, Charts, Folded
 from serve_bench.core.ladder import COLLAPSE, KNEE
-from serve_bench.core.result import Trial, cell_slug
+from serve_bench.core.result import cell_slug
 
 INTERVALS: Final = (
     "Bars: the lowest and highest of a step's runs and launches; of a step measured once, ± the "
@@ -117,22 +113,12 @@ def _over_users(
     log_y: bool,
     marked: bool,
 ) -> Chart:
-    """The series over users, with each line at its ends and at its highest in words."""
-    users = _unit_of(curves)
-    words = [
-        f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
-        f"{bounded_number(steps[-1].value)} at {steps[-1].x:g} {users}, at most "
-        f"{bounded_number(top.value)} at {top.x:g}"
-        for name, steps in series.items()
-        if steps
-        for top in (max(steps, key=lambda one: one.value),)
-    ]
+    """The series over users, with the knees and collapses, and what is to be said of the names."""
     return charts.ladder(
         title,
         series,
-        x_name=users,
+        x_name=_unit_of(curves),
         unit=unit,
-        words=f"{title}, {unit} over {users}. {'; '.join(words)}.",
         marks=_marks(curves) if marked else (),
         log_y=log_y,
         caption=" ".join([*caption, *_faults(curves), *_legend(curves)]),
@@ -316,15 +302,3 @@ def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         "Requests/s of each window at the knee.",
         " ".join([caption, *_legend(curves)]),
     )
-
-
-def cpu_chart(
-    title: str, rows: Sequence[tuple[str, Sequence[Trial], Verdict | None]]
-) -> Iterator[Chart]:
-    """CPU by process of rows given as (label, trials, what limited them); none where nothing was
-    sampled."""
-    caption = "All processes of a role together, mean over launches; 100 % is one core."
-    sampled = [
-        (label, [one.usage for one in trials], limit_note(limit)) for label, trials, limit in rows
-    ]
-    yield from cpu_charts(title, sampled, caption)

@@ -14,7 +14,6 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import MAIN, Line, merged
 from serve_bench.benchmarks.ladder.charts import (
     Curve,
-    cpu_chart,
     curves_of,
     knee_curves,
     knee_windows,
@@ -37,6 +36,7 @@ from serve_bench.benchmarks.parts.pieces import (
     NS_PER_MS,
     Fields,
     count,
+    cpu_of_rows,
     distinct,
     doubted,
     errors,
@@ -356,16 +356,16 @@ def _cpu(services: Sequence[Service]) -> Iterator[Block]:
             if any(trial.usage for trial in line.trials)
         ]
         title = _titled("CPU at every step", one.name if len(services) > 1 else "")
-        every += [Charts(partial(cpu_chart, title, rows))] if rows else []
+        every += [Charts(partial(cpu_of_rows, title, rows))] if rows else []
     if len(services) == 1:
         yield from every
         return
     knees = [
-        (f"{one.name}, {one.knee.row.label}", one.knee.trials, one.entries[one.knee.row].limited)
+        (f"{one.name}, {one.knee.row.label}", one.knee.trials, one.limit)
         for one in services
         if one.knee is not None
     ]
-    yield Charts(partial(cpu_chart, "CPU at the knee", knees))
+    yield Charts(partial(cpu_of_rows, "CPU at the knee", knees))
     if every:
         yield Folded("CPU at every step of each ladder", tuple(every))
 

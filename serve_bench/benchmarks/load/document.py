@@ -7,6 +7,7 @@ JSON does not hold (the share within one std) is plain text, made of the same hi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import client_words
@@ -20,8 +21,8 @@ from serve_bench.benchmarks.micro.document import (
     metrics_table,
     profiles,
 )
-from serve_bench.benchmarks.micro.summary import Names, figures, names_of
-from serve_bench.benchmarks.parts import about_run, charts
+from serve_bench.benchmarks.micro.summary import figures, names_of
+from serve_bench.benchmarks.parts import about_run
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
@@ -31,7 +32,9 @@ from serve_bench.benchmarks.parts.pieces import (
     latency_curve,
     limit_words,
     milliseconds,
+    percentile_charts,
     plain,
+    section,
     sentence,
     whole_run,
 )
@@ -41,6 +44,7 @@ from serve_bench.core.document import (
     Block,
     Cell,
     Chart,
+    Charts,
     Column,
     Document,
     Facts,
@@ -73,16 +77,19 @@ def document(result: Result, options: ReportOptions) -> Document:
     page = page_of(result, where=options.where)
     names = names_of(page)
     loads = [one for one in page.entries if one.line.trials]
-    sections = [
+    every = (Folded("Every metric", (metrics_table(loads, names),)),) if loads else ()
+    inside = (*cpu_charts(page, names), *cpu_tables(page), *evidence(page, names), *every)
+    curves = [Charts(partial(_curve, one)) for one in loads if LATENCY in one.line.distributions]
+    sections = (
         Section("results", "Results", _results(page, loads), "headline"),
-        _section("latency", "Latency by percentile", _curves(loads)),
-        windows(page, names),
-        Section("requests", "Requests and client", _requests(loads), "table") if loads else None,
-        _section("cpu", "CPU of the load, and every metric", _inside(page, loads, names)),
-        _repeated(page),
-        profiles(page, names),
+        *section("latency", "Latency by percentile", curves),
+        *section("windows", "Windows over time", windows(page, names)),
+        *section("requests", "Requests and client", _requests(loads), "table"),
+        *section("cpu", "CPU of the load, and every metric", inside),
+        *section("profiled", "The load with a profiler", _repeated(page), "table"),
+        *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(loads))),
-    ]
+    )
     about = tuple(pair for one in loads[:1] for pair in asked_facts(one.line.trials[0]))
     asked = (pair for pair in about_run.asked(result.run).pairs if pair[0] != "planned")
     urls = dict.fromkeys(str(one.line.cell.get("url", "")) for one in page.entries)
@@ -93,15 +100,11 @@ def document(result: Result, options: ReportOptions) -> Document:
         machine=about_run.machine(result.run),
         findings=sentences(found(page, loads)),
         doubts=tuple(whole_run(page.warnings, page.failures)),
-        sections=tuple(one for one in sections if one is not None),
+        sections=sections,
         where=options.where,
         argv=result.run.argv,
         records=() if options.where is None else (options.where,),
     )
-
-
-def _section(name: str, title: str, blocks: tuple[Block, ...]) -> Section | None:
-    return Section(name, title, blocks) if blocks else None
 
 
 # ------------------------------------------------------------------------- request, findings
@@ -260,10 +263,6 @@ def _external(entry: Entry) -> Iterator[Cell]:
 # -------------------------------------------------------------------------------- percentiles
 
 
-def _curves(loads: Sequence[Entry]) -> tuple[Block, ...]:
-    return tuple(chart for entry in loads for chart in _curve(entry))
-
-
 def _curve(entry: Entry) -> Iterator[Chart]:
     """Latency, and in an open loop service time and send lag beside it."""
     trial = entry.line.trials[0]
@@ -277,35 +276,25 @@ def _curve(entry: Entry) -> Iterator[Chart]:
         for name, every in points.items()
         if (above := [point for point in every if point[1] > 0])
     }
-    if not drawn:
-        return
-    ends = (
-        f"{name} from {latency(every[0][1])} ms at {100 * every[0][0]:g} % to "
-        f"{latency(every[-1][1])} ms at {100 * every[-1][0]:g} %"
-        for name, every in drawn.items()
-    )
     meanings = "; ".join(f"{_label(name)}: {_MEANINGS[name]}" for name in kinds)
     caption = f"{meanings}. A curve ends where a single response lies beyond it, and that of "
     caption += "latency where no answer came."
     title = "Times of a request" if len(drawn) > 1 else "Latency"
     title += f", {entry.label}" if entry.line.status == "profiled" else ""
-    words = f"by percentile: {'; '.join(ends)}"
-    yield charts.percentile_curves(title, drawn, words, caption)
+    yield from percentile_charts(title, drawn, "By percentile.", caption)
 
 
 # ------------------------------------------------------------------------- requests and client
 
 
-def _requests(loads: Sequence[Entry]) -> tuple[Block, ...]:
+def _requests(loads: Sequence[Entry]) -> Iterator[Block]:
     """What became of the requests of each load, and whether its client set the figures."""
-    blocks: list[Block] = []
     for entry in loads:
         trial = entry.line.trials[0]
-        blocks += [Prose((entry.label,))] if len(loads) > 1 else []
-        blocks.append(Facts(tuple(_facts(trial))))
+        yield from [Prose((entry.label,))] if len(loads) > 1 else []
+        yield Facts(tuple(_facts(trial)))
         notes = tuple(str(note) for note in trial.client.get("notes") or ())
-        blocks += [Prose(notes, "doubt", listed=True)] if notes else []
-    return tuple(blocks)
+        yield from [Prose(notes, "doubt", listed=True)] if notes else []
 
 
 def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -361,25 +350,15 @@ def _client(verdict: Mapping[str, Any]) -> str:
     return f"{client_words(verdict)}: {'; '.join(verdict['reasons'])} ({figures})"
 
 
-# ------------------------------------------------------------------- CPU, profiles, formulas
+# ------------------------------------------------------------------------ profiles, formulas
 
 
-def _inside(page: Page, loads: Sequence[Entry], names: Names) -> tuple[Block, ...]:
-    """CPU of the load and of the host, what the verdict rests on, every metric."""
-    every = (Folded("Every metric", (metrics_table(loads, names),)),) if loads else ()
-    return (*cpu_charts(page, names), *cpu_tables(page), *evidence(page, names), *every)
-
-
-def _repeated(page: Page) -> Section | None:
+def _repeated(page: Page) -> Iterator[Block]:
     """The repetition of the load that a profiler slowed down, and what that cost."""
     slowed = [one for one in page.entries if one.line.status == "profiled" and one.line.trials]
-    blocks: list[Block] = []
     for entry in slowed:
-        blocks.append(_figures(entry))
-        blocks += [Prose(entry.facts, "quiet", listed=True)] if entry.facts else []
-    return (
-        Section("profiled", "The load with a profiler", tuple(blocks), "table") if blocks else None
-    )
+        yield _figures(entry)
+        yield from [Prose(entry.facts, "quiet", listed=True)] if entry.facts else []
 
 
 def formulas(loads: Sequence[Entry]) -> Iterator[tuple[str, str, str]]:

@@ -2,37 +2,34 @@
 
 Rule: each chart says in its caption what its intervals or lines are. A panel holds no more lines
 than can be told apart; of many panels some are folded, none is left out. Profiled rows are in no
-chart: the profiler slowed them down.
+chart: the profiler slowed them down. Charts are made when a form draws them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST, quantile
-from serve_bench.analysis.statistics import MAIN, Spread
+from serve_bench.analysis.statistics import LATENCY, MAIN, Spread
 from serve_bench.benchmarks.micro.summary import Names, measured
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.inside import SHOWN_PERCENT, mean_by_role
+from serve_bench.benchmarks.parts.inside import mean_by_role
 from serve_bench.benchmarks.parts.pieces import (
-    MOST_LINES,
-    busiest_words,
     by_launch,
-    cpu_shares,
-    curve_words,
+    course_charts,
+    cpu_of_rows,
+    in_parts,
     latency_curve,
-    limit_note,
-    span_words,
+    percentile_charts,
 )
 from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.benchmarks.parts.texts import number
-from serve_bench.core.document import Block, Chart, Folded, Prose, Section
+from serve_bench.core.document import Block, Chart, Charts, Folded, Prose
 from serve_bench.core.result import cell_slug
-
-UNIT: Final = "requests/s"
 
 OPEN: Final = 2
 """So many charts of a kind stand open; with more, those that matter do, the others are folded."""
@@ -63,14 +60,15 @@ def by_cell(
     entries: Sequence[Entry], names: Names, weight: Callable[[Entry], int] = lambda _: 1
 ) -> tuple[Panel, ...]:
     """A panel for each cell, its rows under all variants beside each other; where each cell has one
-    and the same row, one for all. A panel with more than MOST_LINES is split; `weight`: lines of a
-    row."""
+    and the same row, one for all. A panel with more lines than are told apart is split; `weight`:
+    lines of a row."""
     apart = names.cells and len(names.rows) > 1
     panels: list[Panel] = []
     for group in _groups(entries, names, lambda one: cell_slug(one.line.cell) if apart else ""):
         title = names.full(group[0].line.cell) if apart else ""
-        rows = [(names.beside(one, cell=not apart, row=True), one) for one in group]
-        panels += _split(title, rows, weight)
+        rows = {names.beside(one, cell=not apart, row=True): one for one in group}
+        for part, own in in_parts(rows, weight):
+            panels.append(Panel(f"{title}{part}".removeprefix(", "), tuple(own.items())))
     return tuple(panels)
 
 
@@ -95,43 +93,28 @@ def _groups(
     return list(groups.values())
 
 
-def _split(
-    title: str, rows: Sequence[tuple[str, Entry]], weight: Callable[[Entry], int]
-) -> list[Panel]:
-    parts: list[list[tuple[str, Entry]]] = [[]]
-    room = MOST_LINES
-    for name, entry in rows:
-        room -= weight(entry)
-        if room < 0 and parts[-1]:
-            parts.append([])
-            room = MOST_LINES - weight(entry)
-        parts[-1].append((name, entry))
-    if len(parts) == 1:
-        return [Panel(title, tuple(rows))]
-    many = [f"part {at} of {len(parts)}" for at in range(1, len(parts) + 1)]
-    return [
-        Panel(f"{title}, {which}" if title else which, tuple(part))
-        for which, part in zip(many, parts, strict=True)
-    ]
-
-
 def _some_open(
     panels: Sequence[Panel],
-    draw: Callable[[Panel], Chart],
+    draw: Callable[[Panel], Iterable[Chart]],
     doubted: Callable[[Panel], bool] = lambda _: False,
-) -> tuple[Block, ...]:
+) -> Iterator[Block]:
     """The charts of these panels: open all where they are few; else the one with the highest
     requests/s and, up to OPEN, those that are doubted. The others are folded."""
     if len(panels) <= OPEN:
-        return tuple(map(draw, panels))
+        yield from [Charts(partial(_drawn, panels, draw))] if panels else []
+        return
     fastest = max(panels, key=lambda panel: panel.peak)
     opened = [fastest, *(one for one in panels if doubted(one) and one is not fastest)][:OPEN]
     rest = [panel for panel in panels if panel not in opened]
     also = " and one with unsteady windows" if len(opened) > 1 else ""
-    text = f"Open: the highest requests/s{also}; the other cells are folded below."
+    yield Prose((f"Open: the highest requests/s{also}; the others are folded below.",), "quiet")
+    yield Charts(partial(_drawn, [panel for panel in panels if panel in opened], draw))
     title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
-    shown = (draw(panel) for panel in panels if panel in opened)
-    return (Prose((text,), "quiet"), *shown, Folded(title, tuple(map(draw, rest))))
+    yield Folded(title, (Charts(partial(_drawn, rest, draw)),))
+
+
+def _drawn(panels: Sequence[Panel], draw: Callable[[Panel], Iterable[Chart]]) -> Iterator[Chart]:
+    return chain.from_iterable(map(draw, panels))
 
 
 # -------------------------------------------------------------------------------- throughput
@@ -159,14 +142,14 @@ def ends_of(spread: Spread) -> Ends | None:
     return Ends(max(0.0, spread.mean - half), spread.mean + half, over)
 
 
-def throughput(page: Page, names: Names) -> Section | None:
-    """Requests/s by cell; None where nothing was measured."""
+def throughput(page: Page, names: Names) -> Iterator[Block]:
+    """Requests/s by cell."""
     panels = by_row(measured(page), names)
-    drawn = tuple(_throughput(panel, names) for panel in panels)
-    return Section("throughput", "Throughput by cell", drawn) if panels else None
+    if panels:
+        yield Charts(partial(_drawn, panels, partial(_throughput, names)))
 
 
-def _throughput(panel: Panel, names: Names) -> Chart:
+def _throughput(names: Names, panel: Panel) -> Iterator[Chart]:
     points, over = [], set()
     for name, entry in panel.rows:
         spread, variant = entry.line.spreads[MAIN], entry.line.variant
@@ -175,15 +158,9 @@ def _throughput(panel: Panel, names: Names) -> Chart:
         low, high = (ends.low, ends.high) if ends else (None, None)
         label = name.removesuffix(f", {variant}")  # which is the colour
         points.append(charts.Point(label, variant, spread.mean, low, high))
-    most = max(points, key=lambda point: point.value)
-    least = min(points, key=lambda point: point.value)
-    words = (
-        f"requests/s of {len(points)} rows: the most {number(most.value)} ({most.label}, "
-        f"{most.group}), the fewest {number(least.value)} ({least.label}, {least.group})"
-    )
     legend = f" In short: {names.legend}." if names.legend else ""
     caption = f"{_interval_words(over)}{legend}"
-    return charts.intervals(panel.of("Requests/s"), points, UNIT, words, caption)
+    yield charts.intervals(panel.of("Requests/s"), points, "requests/s", caption=caption)
 
 
 def _interval_words(over: set[str]) -> str:
@@ -201,45 +178,39 @@ def _interval_words(over: set[str]) -> str:
 # -------------------------------------------------------------------------- latency, windows
 
 
-def latencies(page: Page, names: Names) -> Section | None:
+def latencies(page: Page, names: Names) -> Iterator[Block]:
     """Percentile curves by cell, the histograms of all launches merged as the figures of the table
-    are; None where no histogram holds two values or more."""
-    every = {one.line.keys: latency_curve(one.line.trials) for one in measured(page)}
-    panels = by_cell([one for one in measured(page) if every[one.line.keys]], names)
-
-    def draw(panel: Panel) -> Chart:
-        curves = {name: every[entry.line.keys] for name, entry in panel.rows}
-        several = any(len(entry.line.trials) > 1 for _, entry in panel.rows)
-        caption = (
-            "From the moment a request was due until its response was complete"
-            f"{'; histograms of all launches, merged' if several else ''}. A curve ends where a "
-            "single response lies beyond it."
-        )
-        words = "; ".join(curve_words(name, points) for name, points in curves.items())
-        return charts.percentile_curves(panel.of("Latency"), curves, words, caption)
-
-    blocks = _some_open(panels, draw)
-    return Section("latency", "Latency by percentile", blocks) if panels else None
+    are, of rows with two values or more."""
+    known = [one for one in measured(page) if LATENCY in one.line.distributions]
+    several = [one for one in known if one.line.distributions[LATENCY].count > 1]
+    return _some_open(by_cell(several, names), _curves)
 
 
-def windows(page: Page, names: Names) -> Section | None:
-    """Requests/s over time by cell, a line for each launch; None where no trial has several
-    windows."""
-    lines = {one.line.keys: len(by_launch("", one.line.trials)) for one in measured(page)}
-    panels = by_cell(
-        [one for one in measured(page) if lines[one.line.keys]],
-        names,
-        weight=lambda one: lines[one.line.keys],
+def _curves(panel: Panel) -> Iterator[Chart]:
+    every = {name: latency_curve(entry.line.trials) for name, entry in panel.rows}
+    merged = any(len(entry.line.trials) > 1 for _, entry in panel.rows)
+    caption = (
+        "From the moment a request was due until its response was complete"
+        f"{'; histograms of all launches, merged' if merged else ''}. A curve ends where a single "
+        "response lies beyond it."
     )
-    blocks = _some_open(panels, _over_time, _unsteady)
-    return Section("windows", "Windows over time", blocks) if panels else None
+    curves = {name: points for name, points in every.items() if points}
+    return percentile_charts(panel.of("Latency"), curves, "Latency by percentile.", caption)
+
+
+def windows(page: Page, names: Names) -> Iterator[Block]:
+    """Requests/s over time by cell, a line for each launch, of rows with several windows."""
+    lines = {one.line.keys: len(by_launch("", one.line.trials)) for one in measured(page)}
+    some = [one for one in measured(page) if lines[one.line.keys]]
+    panels = by_cell(some, names, weight=lambda one: lines[one.line.keys])
+    return _some_open(panels, _over_time, _unsteady)
 
 
 def _unsteady(panel: Panel) -> bool:
     return any(one.code == "unsteady-windows" for _, entry in panel.rows for one in entry.warnings)
 
 
-def _over_time(panel: Panel) -> Chart:
+def _over_time(panel: Panel) -> Iterator[Chart]:
     series = {
         key: points
         for name, entry in panel.rows
@@ -248,29 +219,19 @@ def _over_time(panel: Panel) -> Chart:
     lengths = sorted({trial.window_s for _, one in panel.rows for trial in one.line.trials})
     shown = " or ".join(f"{length:g} s" for length in lengths)
     caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
-    words = "; ".join(span_words(name, points) for name, points in series.items())
-    return charts.over_time(panel.of("Requests/s"), series, UNIT, words, caption)
+    words = "Requests/s of each window."
+    return course_charts(panel.of("Requests/s"), series, "requests/s", words, caption)
 
 
 # --------------------------------------------------------------------------------------- CPU
 
 
-def cpu_charts(page: Page, names: Names) -> tuple[Block, ...]:
-    """CPU by process, stacked, by cell, with what limited each row; empty if none was sampled."""
+def cpu_charts(page: Page, names: Names) -> Iterator[Block]:
+    """CPU by process, stacked, by cell, with what limited each row."""
     panels = by_cell([one for one in measured(page) if mean_by_role(one.line.trials)], names)
     return _some_open(panels, _stacked)
 
 
-def _stacked(panel: Panel) -> Chart:
-    rows = [
-        (name, [trial.usage for trial in entry.line.trials], limit_note(entry.limited))
-        for name, entry in panel.rows
-    ]
-    shares = cpu_shares(rows)
-    several = any(len(usages) > 1 for _, usages, _ in rows)
-    caption = (
-        f"100 % is one core; all processes of a role{', means over launches' if several else ''}. "
-        f"The rest: roles below {SHOWN_PERCENT:g} % in every row, and all but the "
-        f"{MOST_LINES - 1} largest."
-    )
-    return charts.stacked(panel.of("CPU"), shares, "% of a core", busiest_words(shares), caption)
+def _stacked(panel: Panel) -> Iterator[Chart]:
+    rows = [(name, entry.line.trials, entry.limited) for name, entry in panel.rows]
+    return cpu_of_rows(panel.of("CPU"), rows)

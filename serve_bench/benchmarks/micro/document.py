@@ -39,6 +39,7 @@ from serve_bench.benchmarks.parts.pieces import (
     count,
     milliseconds,
     rate,
+    section,
     share,
     whole_run,
 )
@@ -94,15 +95,16 @@ def document(result: Result, options: ReportOptions) -> Document:
     page = page_of(result, published=options.published, where=options.where)
     names = names_of(page)
     own = result.run.command == OWN
+    cpu = "CPU by process, and what limited each row"
     sections = (
         Section("results", "Results", tuple(_results(page, names)), "headline"),
-        _usage(page, names),
-        throughput(page, names),
-        latencies(page, names),
-        windows(page, names),
-        _cpu(page, names),
-        _details(page, names),
-        profiles(page, names),
+        *section("usage", "CPU by process", _usage(page, names), "table"),
+        *section("throughput", "Throughput by cell", throughput(page, names)),
+        *section("latency", "Latency by percentile", latencies(page, names)),
+        *section("windows", "Windows over time", windows(page, names)),
+        *section("cpu", cpu, _cpu(page, names)),
+        *section("details", "Every figure", _details(page, names)),
+        *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     )
     app = _app(result) if own else ()
@@ -114,7 +116,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         machine=about_run.machine(result.run),
         findings=sentences(findings(page, names)),
         doubts=tuple(_whole_run(page)),
-        sections=tuple(one for one in sections if one is not None),
+        sections=sections,
         where=options.where,
         argv=result.run.argv,
         records=() if options.where is None else (options.where,),
@@ -371,19 +373,18 @@ def failures(page: Page) -> Iterator[Folded]:
 # --------------------------------------------------------------------------------------- CPU
 
 
-def _usage(page: Page, names: Names) -> Section | None:
+def _usage(page: Page, names: Names) -> Iterator[Block]:
     """CPU by process at the highest throughput of each variant."""
     sampled = [one for one in measured(page) if mean_by_role(one.line.trials)]
     of_each = [_best([one for one in sampled if one.line.variant == v.name]) for v in page.variants]
     best = [one for one in of_each if one is not None]
     if not best:
-        return None
+        return
     of_which = "; ".join(names.whole(one) for one in best)
     caption = f"At the highest throughput ({of_which}), % of a core (the busiest)"
     alone = len(best) == 1
     columns = [("CPU" if alone else one.line.variant, one.line.trials) for one in best]
-    table = usage_table(caption, columns, memory=alone, least=CPU_PERCENT)
-    return Section("usage", "CPU by process", (table,), "table")
+    yield usage_table(caption, columns, memory=alone, least=CPU_PERCENT)
 
 
 def _best(entries: Sequence[Entry]) -> Entry | None:
@@ -391,13 +392,14 @@ def _best(entries: Sequence[Entry]) -> Entry | None:
     return max(entries, key=lambda one: one.rate.mean if one.rate else 0.0, default=None)
 
 
-def _cpu(page: Page, names: Names) -> Section | None:
+def _cpu(page: Page, names: Names) -> Iterator[Block]:
     """What limited how many rows, CPU by process of each cell, what each verdict rests on."""
     hints = tuple(note for note in page.notes if note.startswith(HINT))
     texts = (*filter(None, (causes(page),)), *hints)
-    prose = (Prose(texts),) if texts else ()
-    blocks = (*prose, *cpu_charts(page, names), *cpu_tables(page), *evidence(page, names))
-    return Section("cpu", "CPU by process, and what limited each row", blocks) if blocks else None
+    yield from [Prose(texts)] if texts else []
+    yield from cpu_charts(page, names)
+    yield from cpu_tables(page)
+    yield from evidence(page, names)
 
 
 def cpu_tables(page: Page) -> tuple[Block, ...]:
@@ -433,11 +435,11 @@ def evidence(page: Page, names: Names) -> tuple[Block, ...]:
 # ----------------------------------------------------------------------------------- details
 
 
-def _details(page: Page, names: Names) -> Section | None:
+def _details(page: Page, names: Names) -> Iterator[Block]:
     """Every metric of every row, its requests, and Serve's own metrics."""
     entries = [entry for entry in page.entries if entry.line.trials]
     if not entries:
-        return None
+        return
     inside = tuple(
         Code(
             f"{names.whole(entry)}, launch {trial.launch}\n"
@@ -447,10 +449,10 @@ def _details(page: Page, names: Names) -> Section | None:
         for trial in entry.line.trials
         if trial.serve_metrics and trial.serve_metrics.get("status") != "absent"
     )
-    every = Folded("Every metric of each row", (metrics_table(entries, names),))
-    requests = Folded("Requests of each row", (_requests(entries, names),))
-    serve = (Folded("Serve's own metrics around each trial", inside),) if inside else ()
-    return Section("details", "Every figure", (every, requests, *serve))
+    yield Folded("Every metric of each row", (metrics_table(entries, names),))
+    yield Folded("Requests of each row", (_requests(entries, names),))
+    if inside:
+        yield Folded("Serve's own metrics around each trial", inside)
 
 
 def metrics_table(entries: Sequence[Entry], names: Names) -> Table:
@@ -504,14 +506,12 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
 # ---------------------------------------------------------------------------------- profiles
 
 
-def profiles(page: Page, names: Names) -> Section | None:
-    """The flamegraphs of the profiled rows, the first row's open; None where none was profiled."""
-    blocks: list[Block] = []
-    for entry in page.entries:
-        pictures = tuple(_pictures(entry, names))
-        if pictures:
-            blocks += [Folded(names.whole(entry), pictures)] if blocks else pictures
-    return Section("profiles", "Flamegraphs", tuple(blocks)) if blocks else None
+def profiles(page: Page, names: Names) -> Iterator[Block]:
+    """The flamegraphs of the profiled rows, the first row's open."""
+    every = [(entry, tuple(_pictures(entry, names))) for entry in page.entries]
+    shown = [(entry, pictures) for entry, pictures in every if pictures]
+    for at, (entry, pictures) in enumerate(shown):
+        yield from [Folded(names.whole(entry), pictures)] if at else pictures
 
 
 def _pictures(entry: Entry, names: Names) -> Iterator[Picture]:

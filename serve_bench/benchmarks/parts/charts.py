@@ -1,7 +1,8 @@
 """Makers of charts: what each kind draws, in the order in which charts are mostly made.
 
-The data types stand in core/charts.py; report/vega.py draws them. All raise ValueError for what has
-no place in the chart.
+The data types stand in core/charts.py; report/vega.py draws them. `words` are for whoever cannot
+see a chart; without any, they name its figures. All raise ValueError for what has no place in the
+chart.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from serve_bench.benchmarks.parts.texts import bounded_number, number
 from serve_bench.core.charts import BarPart as BarPart
 from serve_bench.core.charts import Bars, Chart, Dots, Lines, Ratios
 from serve_bench.core.charts import LinePoint as LinePoint
@@ -21,11 +23,20 @@ Pairs = Sequence[tuple[float, float]]
 
 AT_LEAST: Final = "Arrow: at least so much, since some requests had no answer."
 
+MOST_NAMED: Final = 12
+"""Points of one chart whose figures are all named; of more, the highest and the lowest."""
+
 
 def intervals(
-    title: str, points: Sequence[Point], unit: str, words: str, caption: str = ""
+    title: str, points: Sequence[Point], unit: str, words: str = "", caption: str = ""
 ) -> Chart:
     """Dots with their intervals."""
+    if points and not words:
+        ends = [pick(points, key=lambda one: one.value) for pick in (max, min)]
+        shown = points if len(points) <= MOST_NAMED else ends
+        some = "" if shown is points else ": the highest, the lowest"
+        texts = (f"{one.label}, {one.group}: {number(one.value)} {unit}" for one in shown)
+        words = f"{title} of {len(points)} rows{some}. {'; '.join(texts)}."
     return Chart(title, Dots(points, unit), words, caption)
 
 
@@ -69,7 +80,7 @@ def ladder(
     series: Mapping[str, Sequence[LinePoint]],
     x_name: str,
     unit: str,
-    words: str,
+    words: str = "",
     marks: Sequence[Mark] = (),
     log_x: bool = True,
     log_y: bool = False,
@@ -78,6 +89,15 @@ def ladder(
 ) -> Chart:
     """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
     `around`: the ends of a band behind the lines."""
+    ends = [
+        f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
+        f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}, at most "
+        f"{bounded_number(top.value)} at {top.x:g}"
+        for name, steps in series.items()
+        if steps and not words
+        for top in (max(steps, key=lambda one: one.value),)
+    ]
+    words = words or f"{title}, {unit} over {x_name}. {'; '.join(ends)}."
     lines = Lines(series, x_name, unit, "log" if log_x else "linear", log_y, marks, around)
     bounds = any(isinstance(step.value, LowerBound) for line in series.values() for step in line)
     return Chart(title, lines, words, f"{caption} {AT_LEAST}".strip() if bounds else caption)

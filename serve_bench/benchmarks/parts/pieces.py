@@ -24,6 +24,7 @@ from serve_bench.core.document import (
     Cell,
     Chart,
     Column,
+    Detail,
     Facts,
     Finding,
     Folded,
@@ -124,11 +125,13 @@ def table_of(
     return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
 
 
-def section(name: str, title: str, blocks: Iterable[Block]) -> Iterator[Section]:
+def section(
+    name: str, title: str, blocks: Iterable[Block], detail: Detail = "further"
+) -> Iterator[Section]:
     """The section; none where it would be empty."""
     every = tuple(blocks)
     if every:
-        yield Section(name, title, every)
+        yield Section(name, title, every, detail)
 
 
 # ---------------------------------------------------------------------------------- doubts
@@ -292,14 +295,21 @@ def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float,
     return {key: values for key, values in found.items() if len(values) > 1}
 
 
-def in_parts(series: Mapping[str, T]) -> Iterator[tuple[str, dict[str, T]]]:
-    """The series in charts of as many lines as are told apart, with what their titles say of it."""
-    names = list(series)
-    count = -(-len(names) // MOST_LINES)
-    for at in range(count):
-        part = f", part {at + 1} of {count}" if count > 1 else ""
-        own = names[at * MOST_LINES : (at + 1) * MOST_LINES]
-        yield part, {name: series[name] for name in own}
+def in_parts(
+    series: Mapping[str, T], weight: Callable[[T], int] = lambda _: 1
+) -> Iterator[tuple[str, dict[str, T]]]:
+    """The series in charts of as many lines as are told apart, with what their titles say of it.
+    `weight`: the lines of one."""
+    parts: list[dict[str, T]] = []
+    room = 0
+    for name, one in series.items():
+        room -= weight(one)
+        if room < 0 or not parts:
+            parts.append({})
+            room = MOST_LINES - weight(one)
+        parts[-1][name] = one
+    for at, part in enumerate(parts, 1):
+        yield f", part {at} of {len(parts)}" if len(parts) > 1 else "", part
 
 
 def percentile_charts(
@@ -333,6 +343,18 @@ def cpu_charts(
     """CPU by process of rows given as (label, usages, note); none where none was sampled."""
     if parts := cpu_shares(rows):
         yield charts.stacked(title, parts, "% of a core", busiest_words(parts), caption)
+
+
+def cpu_of_rows(
+    title: str, rows: Sequence[tuple[str, Sequence[Trial], Verdict | None]]
+) -> Iterator[Chart]:
+    """The same of rows given as (label, trials, what limited them)."""
+    caption = (
+        "100 % is one core; all processes of a role together, mean over launches. The rest: roles "
+        f"below {SHOWN_PERCENT:g} % in every row, and all but the {MOST_LINES - 1} largest."
+    )
+    usages = [(label, [one.usage for one in own], limit_note(limit)) for label, own, limit in rows]
+    return cpu_charts(title, usages, caption)
 
 
 def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.ladder.charts import (
     Curve,
-    cpu_chart,
     curves_of,
     knee_curves,
     latency_charts,
@@ -33,6 +32,7 @@ from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     Fields,
     count,
+    cpu_of_rows,
     distinct,
     doubted,
     errors,
@@ -606,7 +606,7 @@ def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:
     for name, _, rows in sampled:
         title = "CPU by process" if len(settings) == 1 else f"CPU by process: {name}"
         bars = [(row.line.row.label, row.line.trials, row.limited) for row in rows]
-        yield Charts(partial(cpu_chart, title, bars))
+        yield Charts(partial(cpu_of_rows, title, bars))
     if every := [(one, row) for _, one, rows in sampled for row in rows]:
         caption = "CPU of service, client and host"
         table = table_of(caption, USE, every, group=lambda one: one[0].name)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import NS_PER_MS, course_charts, over_windows
-from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, Interval, RankerLine
 from serve_bench.core.document import Chart
 from serve_bench.core.result import Trial
@@ -52,19 +51,8 @@ def _over_rows(
 ) -> Iterator[Chart]:
     if not series:
         return
-    words = (
-        f"{name}: {', '.join(f'{number(one.value, 3)} at {one.x:g}' for one in steps)}"
-        for name, steps in series.items()
-    )
-    yield charts.ladder(
-        title,
-        series,
-        x_name="rows a batch",
-        unit=unit,
-        words=f"{title}, {unit} over rows a batch. {'; '.join(words)}.",
-        log_y=unit == "ms",
-        caption=caption,
-    )
+    log_y = unit == "ms"
+    yield charts.ladder(title, series, "rows a batch", unit, log_y=log_y, caption=caption)
 
 
 def ratio_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
@@ -76,14 +64,9 @@ def ratio_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
         if ratio is not None
     ]
     if points:
-        words = "; ".join(f"{one.label}, {one.group}: {one.value:.2f}" for one in points)
-        yield charts.intervals(
-            "Time of plain over time of tuned",
-            points,
-            unit="plain / tuned",
-            words=f"Ratios of time, above 1 tuned is faster. {words}.",
-            caption="Above 1 tuned is faster. Bars: the interval that holds the median of rounds.",
-        )
+        caption = "Above 1 tuned is faster. Bars: the interval that holds the median of rounds."
+        title = "Time of plain over time of tuned"
+        yield charts.intervals(title, points, "plain / tuned", caption=caption)
 
 
 def round_charts(trials: Sequence[Trial]) -> Iterator[Chart]:
