@@ -1,7 +1,7 @@
 """The load engine: sends requests to a URL from worker processes and accounts for each of them.
 
-It knows HTTP and sockets, and nothing of Ray. A worker imports this package too, so the driver's
-names are loaded only when they are asked for.
+It knows HTTP and sockets, and nothing of Ray. Workers import this package too and must start fast,
+so the driver is imported on first use.
 """
 
 from __future__ import annotations

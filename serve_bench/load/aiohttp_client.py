@@ -1,6 +1,6 @@
 """The aiohttp client: a ClientSession for each connection, as in the published benchmark.
 
-Rule: the session is used as any user of aiohttp would use it, and watched through `Wire`.
+Rule: the session is used as any user of aiohttp would use it, and observed through `Wire`.
 A closed loop is one task for each connection; in an open loop those tasks wait for due requests.
 """
 
@@ -43,9 +43,9 @@ perf = time.perf_counter_ns
 
 
 # --------------------------------------------------------------------------------------------------
-# What aiohttp does not tell: bytes on the wire, how a connection ended, what an error means.
+# What aiohttp does not report: bytes on the wire, how a connection ended, what an error means.
 #
-# Rule: aiohttp is watched here, not steered.
+# Rule: this part observes aiohttp and controls nothing.
 
 
 class Wire:
@@ -68,8 +68,8 @@ class Wire:
         self.error: BaseException | None = None
 
     def surplus(self) -> bool:
-        """Whether more came than the one whole response that was taken; its connection is then
-        closed, and bytes that come before the next request end it too."""
+        """Whether more arrived than the one whole response. Then the connection is closed; bytes
+        that arrive before the next request close it too."""
         self.awaited = False
         more = self.messages > 1 or (self.handler is not None and self.handler.within())
         if more and self.handler is not None:
@@ -90,14 +90,14 @@ class NotedHandler(ResponseHandler):
         super().connection_made(transport)
 
     def within(self) -> bool:
-        """Whether the parser is behind the beginning of a message. aiohttp would drop what that is
-        of with its next request; between messages empty lines mean nothing (RFC 9112, 2.2)."""
+        """Whether the parser is inside a message, which aiohttp would drop with its next request.
+        Between messages empty lines mean nothing (RFC 9112, 2.2)."""
         parser: Any = self._parser
         if parser is None or not self.is_connected():
             return False
         try:
             messages, _, _ = parser.feed_data(b"\r\n\r\n")
-        except HttpProcessingError:  # what is there already is no whole, sound message
+        except HttpProcessingError:  # the bytes so far are no valid message
             return True
         return bool(messages)
 
@@ -125,7 +125,7 @@ class NotedHandler(ResponseHandler):
 
 
 class FixedResolver(AbstractResolver):
-    """Gives the address that the parent has found to answer."""
+    """Resolves every host to the address that the parent has chosen."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -216,7 +216,7 @@ class AiohttpEngine(Engine):
                 ssl=self._tls if self._tls is not None else True,
                 **keep,
             )
-        # No public way leads to the bytes on the wire. Tests hold this against aiohttp's changes.
+        # No public way leads to the bytes on the wire. Tests notice when aiohttp changes this.
         connector._factory = functools.partial(  # type: ignore[assignment]
             NotedHandler, self._loop, wire
         )
@@ -253,13 +253,13 @@ class AiohttpEngine(Engine):
     # -- one request --------------------------------------------------------------------------
 
     def _begin(self, client: SessionClient, due: int) -> None:
-        """A request is begun the moment a client is given it, before its task runs."""
+        """A request begins when a client gets it, before the task of that runs."""
         client.busy = True
         client.due = due
         self.tally.begun(due)
 
     async def _request(self, client: SessionClient, due: int, sent_at: int) -> None:
-        """Send a request that has been begun, and account for how it ended."""
+        """Send a request that has begun, and count how it ended."""
         tally, wire = self.tally, client.wire
         turn = self._draw()
         attempts = 0
@@ -321,8 +321,8 @@ class AiohttpEngine(Engine):
         self._loop.run_until_complete(self._run(start))
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """As in `Engine`; the drain waits for every response, however long `drain_ns` is: a task
-        that is called off would take its connection with it. The request time-out bounds it."""
+        """As in `Engine`, but the drain waits for every response, whatever `drain_ns` is: a
+        cancelled task would close its connection. The request time-out is the bound."""
         begun = perf()
         self._drain_ns, self._drain_until = NEVER // 2, NEVER
         self._over.clear()
@@ -367,7 +367,7 @@ class AiohttpEngine(Engine):
     async def _serve(self, client: SessionClient, due: int | None) -> None:
         """Open loop: requests as they are due, each with its own due time.
 
-        `due` is that of a request begun already.
+        `due`: of a request that has begun already.
         """
         while True:
             if due is None and self._backlog:  # in the drain too
@@ -388,7 +388,7 @@ class AiohttpEngine(Engine):
         self._pump()
 
     def _pump(self) -> None:
-        """Begin every request that is due, and see to being called for the next."""
+        """Begin every request that is due, and arrange the call for the next one."""
         clock = self._clock
         assert clock is not None
         now = perf()

@@ -1,8 +1,8 @@
 """One connection of the raw client, and what opening connections needs: addresses, sockets, TLS,
 descriptors, ports, a poller.
 
-Rule: a connection acts when it is told to and decides nothing; when to connect, send or give up
-is the engine's affair (`raw.py`). All sockets of a load are non-blocking.
+Rule: a connection decides nothing. The engine (`raw.py`) decides when to connect, send or give up.
+All sockets of a load are non-blocking.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPARE_FDS = 32
 
 @dataclass(frozen=True)
 class Address:
-    """Where to connect: an address family and what `socket.connect` takes."""
+    """Where to connect: an address family and the argument of `socket.connect`."""
 
     family: int
     sockaddr: Any
@@ -90,7 +90,7 @@ def tls_context(request: Request) -> ssl.SSLContext:
 
 
 def lacking_descriptors(connections: int) -> str | None:
-    """One line that names the hard limit of open files when it is too low, else None."""
+    """One line about the hard limit of open files if that is too low, else None."""
     need = connections + SPARE_FDS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard) or max(soft, hard) >= need:
@@ -106,9 +106,9 @@ EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def lacking_ports(connections: int) -> str | None:
-    """One line when this system has fewer ports than so many connections to one address need.
+    """One line if this system has too few local ports for these connections to one address.
 
-    Each needs a port of its own (not on a unix socket). None too where the ports are not known.
+    Each connection needs a port (not on a unix socket). None if there are enough, or not known.
     """
     if not EPHEMERAL_PORTS.exists():
         return None
@@ -123,9 +123,9 @@ def lacking_ports(connections: int) -> str | None:
 
 
 def allow_descriptors(connections: int) -> str | None:
-    """Raise the soft limit of open files when it is too low for so many connections.
+    """Raise the soft limit of open files if it is too low for these connections.
 
-    Returns one line that names the limit when the hard one is too low as well, else None.
+    Returns one line about the hard limit if that is too low as well, else None.
     """
     lacking = lacking_descriptors(connections)
     need = connections + SPARE_FDS
@@ -145,7 +145,7 @@ READ, WRITE = 0x001, 0x004
 
 
 class Poller(Protocol):
-    """What the clients need; `select.epoll` has exactly this."""
+    """The methods that the clients need; `select.epoll` has them."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def modify(self, fd: int, eventmask: int, /) -> None: ...
@@ -193,8 +193,8 @@ def make_poller() -> Poller:
 
 
 CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
-"""States. The first four have no usable socket. FAST and BUSY wait for a response; FAST means that
-the plain request of a closed loop was sent and nothing unusual has happened since."""
+"""States. The first four have no usable socket. FAST and BUSY wait for a response. FAST: the plain
+request of a closed loop was sent, and nothing unusual has happened since."""
 
 READ_SIZE = 65536
 
@@ -207,8 +207,8 @@ class Connection:
 
     `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
     connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
-    `number`: among those of all workers. `left`: how many requests it may still be given.
-    `ended_well`: how many were completed on it, kept where the rates of connections are asked for.
+    `number`: among the connections of all workers. `left`: how many requests it may still begin.
+    `ended_well`: its completed requests, counted only if the load has `connection_rates`.
     """
 
     address: Address
@@ -237,7 +237,7 @@ class Connection:
         return self.waiting or self.state >= FAST
 
     def open(self, now: int) -> None:
-        """Begin to connect; the poller says when it is done. Raises OSError."""
+        """Begin to connect; the poller reports the end. Raises OSError."""
         sock = self.sock = socket.socket(self.address.family, socket.SOCK_STREAM)
         sock.setblocking(False)
         if self.address.family != socket.AF_UNIX:
@@ -305,7 +305,7 @@ class Connection:
             self.poller.modify(self.fd, READ)
 
     def receive(self) -> bytes | None:
-        """What has come; b"" at the end, None when nothing is there. Raises OSError."""
+        """The bytes that have arrived; b"" at the end, None without any. Raises OSError."""
         assert self.sock is not None
         try:
             data = self.sock.recv(READ_SIZE)
@@ -320,7 +320,7 @@ class Connection:
         return data
 
     def _buffered(self) -> bytes:
-        """What TLS has decrypted already: the poller cannot see it."""
+        """Bytes that TLS has decrypted already; the poller does not report them."""
         import ssl
 
         assert isinstance(self.sock, ssl.SSLSocket)
@@ -330,7 +330,7 @@ class Connection:
         return more
 
     def receive_stamped(self) -> tuple[bytes, int | None]:
-        """What has come, and how long ago (ns) the kernel received it. Raises OSError."""
+        """The bytes that have arrived, and their age (ns) in the kernel. Raises OSError."""
         assert self.sock is not None
         data, ancillary, _, _ = self.sock.recvmsg(READ_SIZE, 64)
         if not ancillary or len(ancillary[0][2]) != _timespec.size:
@@ -350,26 +350,25 @@ class Connection:
 
 
 def would_block(error: OSError) -> bool:
-    """Whether a non-blocking call found nothing to do. TLS has exceptions of its own for it."""
+    """Whether the error means that a non-blocking call would wait. TLS has its own exceptions."""
     if isinstance(error, BlockingIOError):
         return True
     return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def is_tls_eof(error: OSError) -> bool:
-    """Whether the other side ended a TLS connection, with or without saying so."""
+    """Whether the other side ended a TLS connection, with or without a close message."""
     return type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError")
 
 
 # --------------------------------------------------------------------------------------------------
 # The rate of single connections: how many requests one completed in an interval of 100 ms.
 #
-# wrk tells such rates of its threads ("Thread Stats, Req/Sec"), and published benchmarks of Serve
-# are tables of them. Rule: time is passed in, and the counts are the connections' own
-# (`ended_well`, which both paths of the raw client keep up while rates are asked for).
+# wrk prints such rates of its threads ("Thread Stats, Req/Sec"), and published benchmarks of Serve
+# are tables of them. Rule: time is passed in, and the counts are `Connection.ended_well`.
 
 INTERVAL_NS = 100_000_000
-"""As long as wrk's. A look that comes late makes its interval longer, and the rate counts that."""
+"""As long as wrk's. A late call of `look` makes its interval longer, and the rate uses that."""
 
 
 class ConnectionRates:
@@ -392,7 +391,7 @@ class ConnectionRates:
         self._due = now + INTERVAL_NS
 
     def look(self, now: int) -> None:
-        """End the interval, if it is over. Costs nothing before it is."""
+        """End the interval if it is over."""
         if not self._due or now < self._due:
             return
         counts = [conn.ended_well for conn in self._connections]
@@ -404,5 +403,5 @@ class ConnectionRates:
             self._due += INTERVAL_NS
 
     def end(self) -> None:
-        """The measured part is over: what has begun of an interval is left out."""
+        """The measured part is over: an unfinished interval does not count."""
         self._due = 0

@@ -1,7 +1,7 @@
 """Drives a load from the parent's side: workers, phases, progress, and the merged result.
 
-Rule: the parent sends no request. It names two instants on the common clock (the first request,
-the first window), looks at shared counters, and adds up what the workers report.
+Rule: the parent sends no request. It sets two instants on the common clock (the first request, the
+first window), reads shared counters, and adds up the reports of the workers.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ perf = time.perf_counter_ns
 # When a warm-up may end. Pure: counts in, yes or no out.
 
 SAMPLE_S = 0.05
-"""The parent notes the count of completed requests so often during the warm-up."""
+"""Interval at which the parent samples the completed requests during the warm-up."""
 
 HALF_SAMPLES = 4
 """Fewest samples in each of the two halves that are compared."""
 
 TOLERANCE = 0.05
-"""Two halves whose rates differ by no more than this share of their mean are alike."""
+"""Two halves are alike if their rates differ by no more than this share of their mean."""
 
 
 def is_steady(completed: Sequence[int]) -> bool:
@@ -67,8 +67,8 @@ def is_steady(completed: Sequence[int]) -> bool:
     The later half of the warm-up so far (at least 8 samples) is cut into two equal parts. The
     rate is steady when the parts' mean rates differ by no more than 5 %, or by no more than
     two standard errors of that difference, estimated from the scatter of the samples within the
-    parts. So a noisy server is not warmed up for ever, while a rate that still climbs is
-    caught: on a straight ramp the parts differ by more than twice their standard error.
+    parts. So the warm-up of a noisy server ends, while a rate that still climbs is detected: on a
+    straight ramp the parts differ by more than twice their standard error.
     A load in which nothing completes is not steady.
     """
     rates = [after - before for before, after in pairwise(completed)]
@@ -85,7 +85,7 @@ def is_steady(completed: Sequence[int]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The live view of a load: what the parent reads from shared memory and passes on to its caller.
+# The live view of a load: the parent reads shared memory and calls back.
 
 INTERVAL_NS = 250_000_000
 """Four times a second. Reading the histograms costs the parent 0.6 ms with one worker."""
@@ -93,10 +93,10 @@ INTERVAL_NS = 250_000_000
 
 @dataclass
 class Watch:
-    """Calls `on_progress` when it is time to, and not at all when there is none.
+    """Calls `on_progress`, if there is one, four times a second.
 
-    `warmup_s`: the least. `measure_ns`, `end_ns`, `drained_ns`: the first window's start, the last
-    one's end, the latest end of the drain, once they are known (perf_counter_ns).
+    `warmup_s`: the shortest warm-up. `measure_ns`, `end_ns`, `drained_ns`: the first window's
+    start, the last one's end, the latest end of the drain, 0 until known (perf_counter_ns).
     """
 
     shared: Shared
@@ -112,7 +112,7 @@ class Watch:
     _base: tuple[int, int] = (0, 0)
 
     def look(self, phase: Phase) -> None:
-        """Report how the load stands, if a quarter of a second has passed."""
+        """Report the state of the load if a quarter of a second has passed."""
         now = perf()
         if self.on_progress is None or now - self._last < INTERVAL_NS:
             return
@@ -161,10 +161,10 @@ class Watch:
 # One load.
 
 START_AHEAD_NS = 5_000_000
-"""The first request is named so long before it, so that every worker can be there."""
+"""The parent sets the start this long ahead, so that every worker is ready for it."""
 
 CALL_OFF_S = 1.0
-"""How long an interrupted load waits for what its workers have measured. A drain ends at once."""
+"""How long an interrupted load waits for the reports of its workers. It has no drain."""
 
 
 def drive_load(
@@ -178,18 +178,18 @@ def drive_load(
 ) -> LoadResult:
     """Run a load and return what it measured.
 
-    `on_progress` is called about four times a second. `mark` is put into the environment of every
-    worker. `log` takes in each request (client raw; SpecError for another), also when interrupted.
-    A load of so many requests (`count`, `each`) has no warm-up; its window ends with the last
-    response, or by time when that is over first: what was not done then was cut.
-    `may_measure`: asked about 20 times a second once the warm-up is done (with a count: once all
-    connections are open); while it says no, the warm-up goes on, beyond its maximum too. So loads
-    on several hosts begin to measure together, whatever their clocks say.
-    A KeyboardInterrupt that `on_progress` or `may_measure` raises counts as Ctrl-C. May be called
-    in any thread.
-    Raises LoadError when the target cannot be reached at all or no worker is left, and
-    LoadInterrupted, with the result so far, on Ctrl-C while measuring. A worker that dies is
-    in `LoadResult.failures`. Whatever is raised, all workers have ended before it leaves here.
+    `on_progress` is called about four times a second. `mark` goes into the environment of every
+    worker. `log` gets each request (client raw; SpecError for another), also when interrupted.
+    A load with a number of requests (`count`, `each`) has no warm-up. Its window ends with the last
+    response, or at its full time: then the rest of the requests is cut.
+    `may_measure` is called about 20 times a second once the warm-up is done (with a count: once all
+    connections are open). While it returns False the warm-up goes on, beyond its maximum too. So
+    loads on several hosts begin to measure together without a common clock.
+    A KeyboardInterrupt from `on_progress` or `may_measure` counts as Ctrl-C. May be called in any
+    thread.
+    Raises LoadError when the target cannot be reached or no worker is left, and LoadInterrupted,
+    with the result so far, on Ctrl-C while measuring. A worker that dies is in
+    `LoadResult.failures`. All workers have ended before it returns or raises.
     """
     if load.client in ("wrk", "ab"):
         raise SpecError(f"client {load.client} is an external program: use load.external")
@@ -227,7 +227,7 @@ class _Drive:
         """Connect, warm up, measure, drain, merge."""
         notes = self.crew.connect(lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
-        if self.load.total is not None:  # no warm-up: its connections are open, its start waits
+        if self.load.total is not None:  # no warm-up: the connections wait for the start
             while self.crew.alive and not self._may_measure():
                 self.crew.listen(SAMPLE_S)
                 self.watch.look("warmup")
@@ -272,12 +272,12 @@ class _Drive:
         return result
 
     def _reports(self) -> dict[int, dict[str, Any]]:
-        """What the workers that are done have measured, by their number."""
+        """The reports of the workers that are done, by their number."""
         done = ((worker.index, worker.report) for worker in self.crew.workers)
         return {index: report for index, report in done if report is not None}
 
     def _called_off(self) -> bool:
-        """Ask the workers for what they have; whether all had begun to measure, and answered."""
+        """Request the reports so far; True if workers had begun to measure, and reported."""
         self.shared.words[ABORT] = 1
         deadline = perf() + int(CALL_OFF_S * 1e9)
         while any(worker.report is None for worker in self.crew.alive) and perf() < deadline:
@@ -289,7 +289,7 @@ class _Drive:
         return self.may_measure is None or self.may_measure()
 
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
-        """Wait until the rate is steady and `may_measure` says yes; returns the warm-up and the
+        """Wait until the rate is steady and `may_measure` returns True. Returns the warm-up and the
         first window's start."""
         counts, warm, steady, enough = [0], False, False, False
         sample = int(SAMPLE_S * 1e9)
@@ -314,7 +314,7 @@ class _Drive:
         return Warmup((measure - start) / 1e9, steady, 0, enough), measure
 
     def _at_once(self) -> float:
-        """Requests that are served at one time: of an open loop those in flight."""
+        """Concurrent requests: the connections, or those in flight of an open loop."""
         if not self.load.open_loop:
             return self.load.connections
         shared = self.shared
@@ -333,8 +333,8 @@ class _Drive:
 # --------------------------------------------------------------------------------------------------
 # Two targets in turn, in slices of time: the least noisy way to compare them.
 #
-# Rule: one worker holds the connections of both, so that both are treated alike; which slice comes
-# first is drawn for each pair. The rates are compared in analysis/statistics.py.
+# Rule: one worker holds the connections of both, so that both are treated alike. The order within
+# each pair of slices is random. The rates are compared in analysis/comparison.py.
 
 
 def drive_slices(
@@ -355,7 +355,7 @@ def drive_slices(
             raise SpecError("slices need a closed loop of the raw or aiohttp client, and no count")
     if (first.client, first.connections) != (second.client, second.connections):
         raise SpecError("slices need the same client and number of connections on both sides")
-    # No windows: the slices take their place. The timing only carries what a worker needs to know.
+    # Slices take the place of windows. The timing has only what a worker needs to know.
     timing = Timing(warmup_min_s=0.0, warmup_max_s=0.0, windows=1, drain_s=plan.drain_s)
     shared = Shared.create(2)
     try:
@@ -380,8 +380,8 @@ def drive_slices(
 def _await_slices(
     loads: tuple[Load, Load], seconds: float, shared: Shared, crew: Crew, watch: Watch
 ) -> None:
-    """Wait for the worker's report. Each slice may take its drain on top: it may go on while it
-    makes progress, and a request lasts no longer than its time-out."""
+    """Wait for the worker's report. Drains come on top of the slices, so the deadline moves as long
+    as requests complete, and a request lasts no longer than its time-out."""
     longest_s = max(load.timeout_s for load in loads)
     completed = 0
 
@@ -415,9 +415,9 @@ def _sliced_result(
 # --------------------------------------------------------------------------------------------------
 # Two targets in turn, in windows: for loads that cannot be sliced.
 #
-# An open loop has no slices, and a slice of requests that take seconds would be as long as a
-# window. Each window is a load of its own, with its own connections and a short warm-up, so that
-# only one target is ever loaded. The result has the form of that of slices, a window for a slice.
+# An open loop has no slices, and a slice of requests that take seconds is as long as a window. Each
+# window is a load of its own, with its own connections and a short warm-up, so that only one target
+# is ever loaded. The result has the form of slices, with a window for a slice.
 
 
 def drive_windows(
@@ -459,11 +459,11 @@ def as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
 
 
 def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
-    """The results of one load that was driven several times, as one that lasted as long as all."""
+    """The results of one load that ran several times, as one result of their total duration."""
     return replace(
         combine(load, results),
-        warmup=results[0].warmup,  # each window has one of its own, all alike
+        warmup=results[0].warmup,  # each window has one, all alike
         windows=tuple(count for one in results for count in one.windows),
         duration_s=sum(one.duration_s for one in results),
-        mean_in_flight=None,  # the sum over windows that came one after the other is none
+        mean_in_flight=None,  # the windows came one after the other: their sum is no mean
     )

@@ -1,8 +1,8 @@
 """The raw client's connections and what becomes of the requests on them.
 
-Rule: this is the course of a request, but for the short path of the plain closed loop: given to a
-connection, sent, answered or failed, tried again, followed by the next. The functions at the end
-react to events on sockets; waiting for those is `raw.RawEngine`'s affair.
+Rule: this is the course of a request, but for the short path of the plain closed loop: assigned to
+a connection, sent, answered or failed, tried again, followed by the next. The functions at the end
+react to events on sockets; `raw.RawEngine` waits for the events.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Exchanges(Engine):
         return [conn.due for conn in self.connections if conn.in_flight], list(self._backlog)
 
     def _measuring(self, which: str) -> None:
-        """Measuring begins or ends. What is in flight then belongs to no window: the short path,
-        which counts all that it sees for the windows, must not see its end."""
+        """Measuring begins or ends. Requests in flight then belong to no window. The short path
+        counts every end for the windows, so these requests must leave it."""
         if which == "begin":
             for conn in self.connections:
                 if conn.state == FAST:
@@ -132,7 +132,7 @@ class Exchanges(Engine):
         self._open(conn, now)
 
     def _open(self, conn: Connection, now: int) -> None:
-        """Begin to connect, after closing what was there."""
+        """Close the old socket, and begin to connect."""
         if conn.sock is not None:
             self._by_fd.pop(conn.fd, None)
             conn.close()
@@ -177,7 +177,7 @@ class Exchanges(Engine):
         self._given_up(conn, "connect", now, None)
 
     def _resume(self, conn: Connection, now: int) -> None:
-        """A pause is over: connect again, for the request at hand or for a new one."""
+        """A pause is over: connect again, for the waiting request or a new one."""
         if not conn.waiting:
             if self._backlog:
                 self._assign_oldest(conn)
@@ -218,7 +218,7 @@ class Exchanges(Engine):
             self._failed(conn, connection_class(error), now)
 
     def _next(self, conn: Connection, now: int) -> None:
-        """An open connection is free: give it something to do."""
+        """An open connection is free: assign the next request to it."""
         conn.state = IDLE
         if self._backlog:
             self._assign_oldest(conn)
@@ -230,7 +230,7 @@ class Exchanges(Engine):
             self._send(conn, now)
 
     def _renew(self, conn: Connection, now: int) -> None:
-        """The connection cannot be used again: open another in its place, if it is needed."""
+        """The connection cannot be used again: open another in its place if one is needed."""
         if not self.load.open_loop and conn.left and self.tally.may_send():
             self._assign(conn, now)
         elif self._backlog:
@@ -262,7 +262,7 @@ class Exchanges(Engine):
         self._go_on(conn, now, reusable)
 
     def _go_on(self, conn: Connection, now: int, reusable: bool) -> None:
-        """A request has ended: the next one, on this connection or on one in its place."""
+        """A request has ended: begin the next, on this connection or on its replacement."""
         if reusable:
             self._next(conn, now)
         else:
@@ -277,7 +277,7 @@ class Exchanges(Engine):
         status: int | None = None,
         reusable: bool = False,
     ) -> None:
-        """The request in flight failed; together with its connection unless that is reusable."""
+        """The request in flight failed, and its connection with it unless that is reusable."""
         if conn.attempts < self.load.retries and not self._over:
             conn.attempts += 1
             self.tally.retried += 1
@@ -297,8 +297,8 @@ class Exchanges(Engine):
         if self._notes is not None:
             self._note(conn, self._notes, now, status or 0, failure)
 
-    # -- events: what they mean for a request (answered, broken, timed out). The plain answers of a
-    # -- closed loop do not come here (`RawEngine._loop`).
+    # -- events: what they mean for a request (answered, broken, timed out). `RawEngine._loop` deals
+    # -- with the plain answers of a closed loop itself.
 
     def _handle(
         self,
@@ -309,7 +309,7 @@ class Exchanges(Engine):
         error: Exception | None,
         now: int,
     ) -> None:
-        """An event that the short path does not end: nothing read yet, read and fed, or raised."""
+        """An event outside the short path: nothing read yet, read and parsed, or an error."""
         if data is not None:
             self.tally.bytes += len(data)
         if conn is None or (data is None and error is None):
@@ -320,7 +320,7 @@ class Exchanges(Engine):
             self._fed(conn, data, now)
 
     def _dispatch(self, fd: int, mask: int) -> None:
-        """Something happened on a descriptor that the loop does not handle itself."""
+        """An event on a descriptor that the loop does not handle itself."""
         conn = self._by_fd.get(fd)
         if conn is None:
             if fd in self._watched:
@@ -356,10 +356,10 @@ class Exchanges(Engine):
             self._lost(conn, "malformed", now)
 
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
-        """The framer has taken these bytes (none: the connection ended)."""
+        """The framer has parsed these bytes (none: the connection ended)."""
         framer = conn.framer
         if conn.state < FAST:
-            self._lost(conn, "reset", now)  # nothing was asked: its end, or bytes nobody wants
+            self._lost(conn, "reset", now)  # idle: the end, or bytes without a request
         elif framer.done or (not data and framer.eof()):
             self._complete(conn, now)
         elif not data:
@@ -382,10 +382,10 @@ class Exchanges(Engine):
         if would_block(error):
             return 0
         self._failed(conn, connection_class(error), now)
-        return len(self.requests[0])  # nothing is left to send: the connection is another one
+        return len(self.requests[0])  # nothing is left to send: the connection was replaced
 
     def _sent_partly(self, conn: Connection, sent: int) -> None:
-        """The short path could not send the whole request: the poller says when to go on."""
+        """The short path could not send the whole request: the poller reports when to go on."""
         conn.sent_at = conn.due
         conn.state = BUSY
         conn.pending = memoryview(conn.request)[sent:]
@@ -404,8 +404,8 @@ class Exchanges(Engine):
     def _scan(self, now: int) -> None:
         """Look for time-outs and for pauses that are over.
 
-        Never while a batch of events is being handled: a connection opened here may be given the
-        number of a descriptor that the batch still names.
+        Not while a batch of events is handled: a connection opened here may get the number of a
+        descriptor that the batch still has.
         """
         self._next_scan = now + self._scan_ns
         for conn in self.connections:

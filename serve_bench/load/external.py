@@ -1,8 +1,8 @@
-"""wrk and ab, run as they are and read: a cross-check of our own clients.
+"""wrk and ab as clients: a cross-check of our own.
 
-Rule: the real program does the measuring and this module only parses what it prints, so `parse_wrk`
-and `parse_ab` are pure and every unit form those programs print is known to them. What they do not
-tell (status codes in wrk, body checks in both) is None here, never guessed.
+Rule: the program measures, and this module parses its output. `parse_wrk` and `parse_ab` are pure
+and know every unit that the programs print. What they do not print (status codes in wrk, body
+checks in both) is None here, never guessed.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ SIZE_UNITS: Mapping[str, float] = {
 """wrk's units (its units.c): times in us, ms, s, m, h; counts by 1000; sizes by 1024."""
 
 EXTRA_S = 30.0
-"""How much longer than asked the program may run, beyond a request's time-out."""
+"""How much longer than requested the program may run, beyond a request's time-out."""
 
 LOOK_S = 0.2
-"""How often the program checks whether the load is called off."""
+"""Interval of calls of `called_off`."""
 
 CALL_OFF_S = 5.0
-"""How long a program that was called off may take to print what it has."""
+"""How long an interrupted program may take to print its result."""
 
 
 @dataclass(frozen=True)
 class ExternalResult:
-    """What the other program measured. Times in ns; None where it does not tell.
+    """The result of the program. Times in ns; None: not printed.
 
     `percentiles_ns`: share (0 to 1) -> latency. `errors`: its own classes, by its own names.
     `thread_rate_mean`, `thread_rate_max`: requests/s of one thread in intervals of 100 ms (wrk),
-    of all threads and intervals; None where wrk had no whole interval.
+    of all threads and intervals; None if wrk had no whole interval.
     """
 
     program: str
@@ -93,7 +93,7 @@ class ExternalResult:
 
 
 class ExternalError(Exception):
-    """The program is not there, or what it printed cannot be read. One line."""
+    """The program is missing, or its output cannot be read. One line."""
 
 
 def scaled(text: str, units: Mapping[str, float]) -> float:
@@ -180,7 +180,7 @@ def parse_ab(text: str, argv: tuple[str, ...] = (), version: str = "") -> Extern
 
 
 def program_path(program: str) -> str:
-    """Where the program is. Raises ExternalError when it is not on PATH."""
+    """The path of the program. Raises ExternalError when it is not on PATH."""
     path = shutil.which(program)
     if path is None:
         raise ExternalError(f"{program} is not on PATH")
@@ -239,9 +239,9 @@ def drive_external(
 ) -> ExternalResult:
     """Run the program that `load.client` names and return its result.
 
-    `place`: a folder for its files, a body among them, that goes with the run however that ends.
-    `called_off` is called about 5 times a second; once it is true, wrk is told to end, and prints
-    what it has by then. The program ends with the thread that drives it, however that ends (Linux).
+    `place`: a folder for its files (such as the body) that is removed with the run. `called_off` is
+    called about 5 times a second; once it returns True, wrk is interrupted and prints what it has.
+    On Linux the program ends with the thread that drives it, however that ends.
     Raises ExternalError when it is not on PATH or fails, LoadError when it cannot reach the target.
     """
     program = load.client
@@ -310,7 +310,7 @@ def _argv(load: Load, timing: Timing, folder: str) -> list[str]:
 
 
 def program_version(program: str) -> str:
-    """The version the program says it has; empty when it does not say."""
+    """The version that the program prints; empty if it prints none."""
     flag = "-v" if program == "wrk" else "-V"
     ran = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
     match = re.search(r"(?:wrk|Version)\s+(\S+)", ran.stdout + ran.stderr)

@@ -1,7 +1,7 @@
-"""How a failure is named: the class of a failed request, and the target that cannot be reached.
+"""The errors of a load, and the class of a failed request.
 
-Rule: every exception that a socket or a parser may raise gets one class of `ERROR_CLASSES`
-here and nowhere else, so that both clients agree.
+Rule: every exception of a socket or a parser gets one class of `ERROR_CLASSES` here and nowhere
+else, so that both clients agree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LoadError(Exception):
 
 
 class LoadInterrupted(KeyboardInterrupt):
-    """Ctrl-C while measuring: `result` is what had been measured by then.
+    """Ctrl-C while measuring. `result`: what was measured until then.
 
     Its `windows` are the whole ones; its rate and histograms cover `duration_s`, to the interrupt.
     """
@@ -47,7 +47,7 @@ class LoadInterrupted(KeyboardInterrupt):
 
 
 class BrokenAccount(AssertionError):
-    """The engine's own accounting does not add up: a defect of the engine, never of the target."""
+    """The accounting of the engine does not balance: a defect of the engine, not of the target."""
 
 
 def connection_class(error: OSError) -> str:

@@ -1,8 +1,8 @@
 """HTTP/1.1 without I/O: the bytes of a request, and where a response ends.
 
-Rule: bytes in, facts out; no socket, no clock. llhttp (httptools) frames every response. What it
-leaves to its caller is done here: responses that end with the connection, HEAD, informational
-responses (1xx), and a second response that nobody asked for.
+Rule: no socket and no clock. llhttp (httptools) frames every response. This module does what llhttp
+leaves to its caller: responses that end with the connection, HEAD, informational responses (1xx),
+and surplus responses.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ WAITING = 0
 PLAIN = 1
 """A whole response: status 200, the connection stays open, the body as expected."""
 OTHER = 2
-"""A whole response of any other kind: see `status`, `keep_alive` and `body_ok`."""
+"""Another whole response: see `status`, `keep_alive` and `body_ok`."""
 SURPLUS = 3
-"""A whole response with bytes behind it that begin, or are, another."""
+"""A whole response, followed by bytes that begin another, or are one."""
 
 MAX_HEAD = 1 << 20
-"""Bytes of the longest head that both clients read: of an unfinished response so many are kept, to
-tell at its end what its head said, and aiohttp takes lines of this length (8,190 by itself)."""
+"""Bytes of the longest head that both clients read. This many bytes of an unfinished response are
+kept, to read its head again at the end; aiohttp gets this limit for lines (its default: 8,190)."""
 
 
 def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[str, str]:
     """The headers that are sent beside those of the body, defaults first.
 
-    A header that is `named` replaces a default of the same name. Host has the port only when it is
-    not the scheme's own.
+    A header in `named` replaces a default of the same name. Host has the port only if the URL does.
     """
     port = urlsplit(request.url).port
     host = f"[{request.host}]" if ":" in request.host else request.host
@@ -50,7 +49,7 @@ def request_headers(request: Request, named: Headers, keepalive: bool) -> dict[s
 
 
 def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
-    """The whole request as bytes, once for each of its turns."""
+    """The bytes of the whole request, for each of its turns."""
     out = []
     made: dict[Headers, list[str]] = {}
     for url, body, named in request.turns:
@@ -74,12 +73,12 @@ def request_bytes(request: Request, keepalive: bool = True) -> list[bytes]:
 class ResponseFramer:
     """Frames the responses of one connection.
 
-    Call `parser.feed_data(data)`; then `done` says what is there. With WAITING, call
-    `keep(data)`, so that `eof()` can judge; with anything else, `reset()` before the next request.
-    `feed_data` is llhttp's own and may raise HttpParserError or HttpParserUpgrade.
+    Call `parser.feed_data(data)`, then read `done`. With WAITING, call `keep(data)`, which `eof()`
+    needs; with anything else, `reset()` before the next request. `feed_data` is llhttp's own and
+    may raise HttpParserError or HttpParserUpgrade.
 
-    `on_message_begin` costs 50 ns of about 7 us a request, and is the only sign of bytes behind a
-    response that are no whole one: left alone, the parser would take the next one for their end.
+    `on_message_begin` costs 50 ns of about 7 us a request. Only it detects an incomplete response
+    behind a whole one; without it, the next response would be parsed as its rest.
 
     Methods of the parser are looked up at each call, not kept: a bound method kept for each of
     1,000 connections is one more object that is out of the cache when its turn comes. Without
@@ -100,7 +99,7 @@ class ResponseFramer:
         return lenient(HttpResponseParser(self))
 
     def reset(self) -> None:
-        """Forget the response that has been dealt with; the connection goes on."""
+        """Forget the response; the connection goes on."""
         self.done = WAITING
         self.status = 200
         self.keep_alive = True
@@ -110,12 +109,12 @@ class ResponseFramer:
         self._room = MAX_HEAD
 
     def on_message_begin(self) -> None:
-        """llhttp's callback: another response begins behind one that has not been dealt with."""
+        """llhttp's callback: another response begins before `reset`."""
         if self.done:
             self.done = SURPLUS
 
     def on_message_complete(self) -> None:
-        """llhttp's callback. Keep-alive may be asked only in here."""
+        """llhttp's callback. llhttp knows keep-alive only in here."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
         if status == 200 and keep_alive and self.done == WAITING:
             self.done = PLAIN
@@ -130,23 +129,23 @@ class ResponseFramer:
         self.done = SURPLUS if self.done else OTHER
 
     def keep(self, data: bytes) -> None:
-        """Note bytes that did not complete the response."""
+        """Keep bytes that did not complete the response."""
         self.started = True
         if self._room > 0:
             self._head.append(data)
             self._room -= len(data)
 
     def upgraded(self) -> None:
-        """Take note that the server switched protocols: a response of status 101 to us."""
+        """The server switched protocols: count it as a response of status 101."""
         if not self.done:
             self._complete(101, False)
         self.keep_alive = False
 
     def eof(self) -> bool:
-        """The connection ended. True if that completes the response: then `done` is OTHER.
+        """The connection ended. True if that completes the response; then `done` is OTHER.
 
-        A response ends with the connection when it has neither a length nor chunks (RFC 9112,
-        6.3). False means that it was cut off, or, with `started` unset, never began.
+        A response without a length and without chunks ends with the connection (RFC 9112, 6.3).
+        False: it was cut off, or, with `started` unset, never began.
         """
         if self.done or not self.started:
             return bool(self.done)
@@ -206,7 +205,7 @@ class CheckedFramer(ResponseFramer):
             self._body = part
 
     def on_message_complete(self) -> None:
-        """As in the plain framer, and PLAIN only when the body is the expected one."""
+        """As in the plain framer, but PLAIN only with the expected body."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
         if status == 200 and keep_alive and self.done == WAITING and self._body == self.expected:
             self.done = PLAIN
@@ -233,7 +232,7 @@ class HeadFramer(ResponseFramer):
 
 
 class _HeadParser(HttpResponseParser):
-    """llhttp cannot be told of HEAD; it is given each head with the length set to 0 instead."""
+    """llhttp has no option for HEAD; it gets each head with the length set to 0 instead."""
 
     def __init__(self, framer: ResponseFramer) -> None:
         super().__init__(framer)
@@ -265,8 +264,8 @@ _Parser = TypeVar("_Parser", bound=HttpResponseParser)
 
 
 def lenient(parser: _Parser) -> _Parser:
-    """The parser with what aiohttp lets pass too: folded headers (RFC 9112, 5.2) and control
-    characters in them, lines that end with LF alone, spaces behind the size of a chunk."""
+    """The parser, made as lenient as that of aiohttp: it accepts folded headers (RFC 9112, 5.2) and
+    control characters in them, lines that end with LF alone, spaces behind the size of a chunk."""
     parser.set_dangerous_leniencies(
         lenient_headers=True,
         lenient_optional_cr_before_lf=True,
@@ -276,7 +275,7 @@ def lenient(parser: _Parser) -> _Parser:
 
 
 def make_framer(request: Request) -> ResponseFramer:
-    """The framer that fits a request."""
+    """The framer for the responses to a request."""
     if request.method == "HEAD":
         return HeadFramer()
     if request.expect_body is not None:
@@ -285,14 +284,14 @@ def make_framer(request: Request) -> ResponseFramer:
 
 
 def status_allowed(status: int, request: Request) -> bool:
-    """Whether this status is what the request expects."""
+    """Whether the request expects this status."""
     if request.expect_status:
         return status in request.expect_status
     return 200 <= status < 300
 
 
 def judge(framer: ResponseFramer, request: Request) -> str | None:
-    """The class of failure of the whole response in a framer; None when it is as expected."""
+    """The class of failure of the whole response in a framer; None if it is as expected."""
     if framer.done == SURPLUS:
         return "malformed"
     plain = framer.done == PLAIN
@@ -303,7 +302,7 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
 
 
 def response_class(request: Request, status: int, body_ok: bool) -> str | None:
-    """The class of failure of a response with this status; None when it is as expected."""
+    """The class of failure of a response with this status; None if it is as expected."""
     if not status_allowed(status, request):
         return "rejected" if status == 503 else "status"
     return None if body_ok else "body"

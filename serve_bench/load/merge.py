@@ -1,8 +1,8 @@
-"""The workers' reports and histograms, and the results of nodes, added up to one result.
+"""Adds up the workers' reports and histograms, and the results of nodes, to one result.
 
-Rule: only adds and checks. A result whose accounting does not balance raises BrokenAccount:
-it is a defect of the engine and must not be printed as a measurement. Whether the client was the
-bottleneck is judged here too, and nowhere else in the engine.
+Rule: it only adds and checks. A result that does not balance raises BrokenAccount: it is a defect
+of the engine and must not be printed as a measurement. The verdict on the client is made here too,
+and nowhere else in the engine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def result_of(
     report: dict[str, Any],
     histograms: Mapping[str, Histogram],
 ) -> LoadResult:
-    """The result of one worker from the report of its tally. It has no verdict on the client yet.
+    """The result of one worker from the report of its tally, without a verdict on the client.
 
     Raises BrokenAccount.
     """
@@ -76,7 +76,7 @@ def result_of(
 
 
 def _by_count(load: Load, windows: Sequence[int]) -> bool:
-    """Whether the last response closed the one window there is, not time."""
+    """Whether the last response closed the only window."""
     return load.total is not None and len(windows) == 1
 
 
@@ -94,8 +94,8 @@ def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> C
 
 
 def _check(result: LoadResult) -> None:
-    """Raises BrokenAccount unless every account balances and every request of the windows has its
-    one time."""
+    """Raises BrokenAccount unless every account balances and every request of the windows has
+    exactly one time."""
     measured = result.measured
     for counts in (measured, result.total, result.in_windows or measured):
         if not counts.balanced:
@@ -118,7 +118,7 @@ def merge(
     shared: Shared,
     reports: Mapping[int, dict[str, Any]],
 ) -> LoadResult:
-    """The result of the workers of one node: their number -> what each reported."""
+    """The result of the workers of one node. `reports`: by the number of the worker."""
     sides = {index: one["reports"][0] | {"worker": one["worker"]} for index, one in reports.items()}
     if not any(side["aborted"] for side in sides.values()):
         lengths = {len(side["windows"]) for side in sides.values()}
@@ -132,12 +132,11 @@ def merge(
 
 
 def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
-    """The results of one load that several nodes drove, each its share. Raises BrokenAccount.
+    """The results of one load that several nodes shared. Raises BrokenAccount.
 
-    The windows of all nodes began together, so they are summed by index, up to the shortest: a node
-    that was interrupted may have fewer. `duration_s` is that of the longest; `started_at_ns` is the
-    first node's, since clocks of nodes cannot be compared. The client set the figures when it did
-    on any node.
+    The windows of all nodes began together, so they are summed by index, up to the shortest: an
+    interrupted node may have fewer. `duration_s` is the longest; `started_at_ns` is the first
+    node's, since clocks of nodes cannot be compared. The client is the limit if it is on any node.
     Raises ValueError without results, or with windows of different lengths in a load by time.
     """
     if not results:
@@ -218,7 +217,7 @@ def _summed(every: Sequence[Counts]) -> Counts:
 
 
 def highest(rates: Iterable[float | None]) -> float | None:
-    """The highest of the known; None where none is known."""
+    """The highest known rate; None without any."""
     return max((rate for rate in rates if rate is not None), default=None)
 
 
@@ -227,7 +226,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
-    """One line for each worker that was lost: the figures lack its share of the load."""
+    """One line for each lost worker: its share of the load is in no figure."""
     return tuple(
         f"{lost.who} was lost ({lost.reason}): its {lost.completed:,} completed "
         "requests are in no figure"
@@ -236,30 +235,30 @@ def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Is the client the bottleneck? All thresholds stand here, with their reasons.
+# Is the client the bottleneck? With all thresholds and their reasons.
 
 NON_IDLE_LIMIT = 0.85
-"""A thread that ran or waited for a CPU for more of the time had no slack left. CPU time alone
-misses it: with two hogs on its core a saturated client shows 0.33 of a core (measured)."""
+"""Above this share of time running or waiting for a CPU, a thread has no slack left. CPU time alone
+misses that: with two hogs on its core a saturated client shows 0.33 of a core (measured)."""
 
 ADDED_SHARE = 0.10
-"""The client adds to the latency what responses lie in the kernel before it reads them, and what it
-sends late. It is a limit when that is more than this share of the whole latency: of the sums over
-all requests, so that a tail that the server made weighs as much as it took. With one connection
-there is nothing to wait behind in the kernel, so that does not count there."""
+"""The client adds to the latency: responses wait in the kernel until it reads them, and requests
+are sent late. It is a limit when that is more than this share of the latency, both summed over all
+requests, so that a tail of the server counts in full. With one connection no response waits behind
+another in the kernel, so that part does not count."""
 
 ADDED_P50_NS = 200_000
 ADDED_P99_SHARE = 0.01
-"""What is added is no limit while its median is less than the first and its p99 less than this
-share of the latency's p99, however short the latency: a timer is late by 50 us on an idle host."""
+"""The added time is no limit while its median is below the first and its p99 below this share of
+the latency's p99, however short the latency: a timer is late by 50 us on an idle host."""
 
 RUN_QUEUE_LIMIT = 0.05
-"""For a spinning client, which is never idle: waiting for a CPU so much of the time delays its
-sends; its non-idle share says nothing."""
+"""For a spinning client, which is never idle: above this share of time waiting for a CPU its sends
+are late. Its non-idle share means nothing."""
 
 
 def added_share(added: Histogram, latency: Histogram) -> float | None:
-    """Which share of the latency the client added, in the mean; None where that is no limit."""
+    """The share of the mean latency that the client added; None if that is no limit."""
     (p50, p99), whole = added.percentiles((0.5, 0.99)), latency.percentile(0.99)
     if p50 is None or p99 is None or not whole or not latency.mean:
         return None
@@ -270,8 +269,8 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 
 
 def judged(result: LoadResult) -> LoadResult:
-    """The result with the verdict on its client: each request without an answer counts as long as
-    it was waited for, and those that had to wait for a free connection were not sent late."""
+    """The result with the verdict on its client. A request without an answer counts with the time
+    it was waited for; one that waited for a free connection was not sent late."""
     return replace(
         result,
         verdict=client_verdict(
@@ -286,11 +285,11 @@ def judged(result: LoadResult) -> LoadResult:
 def client_verdict(
     workers: Sequence[WorkerReport], pickup: Histogram, latency: Histogram, lag: Histogram
 ) -> ClientVerdict:
-    """Whether the client set the figures, and why.
+    """Whether the client limited the figures, and why.
 
-    `latency`: of all requests, each without an answer as long as it was waited for: what the client
-    adds is no limit beside a server that answers no more. `lag`: how late requests were sent,
-    without those that had to wait for a free connection, which is the server's doing.
+    `latency`: of all requests, with the waiting time of those without an answer, since the client
+    is no limit beside a server that answers no more. `lag`: how late requests were sent, without
+    those that waited for a free connection, which is due to the server.
     """
     reasons = []
     spinning = any(worker.timer == "spin" for worker in workers)

@@ -1,5 +1,5 @@
-"""The course of a load in one worker by the clock: which request is sent next, when it is due in an
-open loop, how that is waited for, and when the load is over. Both clients build on `Engine`."""
+"""The timing of a load in one worker: which request is next, when it is due in an open loop, how to
+wait for that, and when the load is over. Both clients build on `Engine`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from serve_bench.load.tally import NEVER, Tally
 # --------------------------------------------------------------------------------------------------
 # A worker's share of a load, and which of the load's requests it sends next: in turn, or drawn.
 #
-# Rule: what follows depends on the load, its seed and the worker's number alone, so a load can be
-# repeated. What the requests are is `Request.turns`.
+# Rule: the order depends on the load, its seed and the worker's number alone, so a load can be
+# repeated. `Request.turns` has the requests.
 
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """Worker `worker` of `workers`: its connections, how far they may grow, its part of a count.
+    """Worker `worker` of `workers`: its connections, their limit, its part of a count.
 
-    `each`: of each connection so many requests, and no more. `first`: the number of its first
-    connection, when those of all workers are counted through from 0.
+    `each`: the requests of each connection. `first`: the number of its first connection among those
+    of all workers, from 0.
     """
 
     worker: int
@@ -47,10 +47,10 @@ _R = TypeVar("_R")
 
 
 def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callable[[], _R]:
-    """A function that gives the next of `requests`, which stand for `load.request.turns`.
+    """A function that returns the next of `requests`, one for each of `load.request.turns`.
 
-    Workers that cycle through paths or headers begin as far from one another as they can: one that
-    follows close behind another would find in the server's caches what that one has just asked for.
+    Workers that cycle through paths or headers begin as far apart as possible: one close behind
+    another would hit the server's caches.
     """
     if load.request.draw == "random":
         draw = random.Random(f"{load.seed}/body/{share.worker}").choice
@@ -63,11 +63,11 @@ def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callabl
 # --------------------------------------------------------------------------------------------------
 # When the next request of an open loop is due. Pure: numbers in, numbers out.
 #
-# Rule: due times are counted from the start of the load and depend on nothing that happens in it.
-# That keeps coordinated omission out: a stalled server does not make requests due later.
+# Rule: due times count from the start of the load and depend on no event of it. That avoids
+# coordinated omission: a stalled server does not make requests due later.
 #
-# Both kinds of arrivals come from one idea. Let N(t) be the expected number of requests up to time
-# t: the integral of the rate. A constant pace sends at N(t) = 0, 1, 2 ...; a Poisson process of
+# Both kinds of arrivals have one formula. Let N(t) be the expected number of requests up to time t,
+# the integral of the rate. A constant pace sends at N(t) = 0, 1, 2 ...; a Poisson process of
 # that (changing) rate sends at N(t) = sums of exponential steps of mean 1.
 
 
@@ -119,7 +119,7 @@ def segments(stages: Sequence[Stage], ramp: bool = False) -> list[Segment]:
 
 
 def _steps(arrivals: Arrivals, seed: int, worker: int, workers: int) -> Iterator[float]:
-    """The values of N at which one of several workers sends, for ever."""
+    """The values of N at which one of several workers sends, without end."""
     if arrivals == "constant":
         n = float(worker)
         while True:
@@ -142,15 +142,15 @@ def due_times(
 ) -> Iterator[int]:
     """When this worker's requests are due, in ns since the start; ends with the last stage.
 
-    The workers share the rate: constant arrivals are dealt out in turn, and a Poisson process is
-    the sum of independent ones of a smaller rate. The same seed gives the same times.
+    The workers share the rate: constant arrivals go to them in turn, and a Poisson process is the
+    sum of independent ones of a smaller rate. The same seed gives the same times.
     """
     steps = _steps(arrivals, seed, worker, workers)
     n = next(steps)
     for segment in segments(stages, ramp):
         limit = segment.expected + segment.gain
         if segment.slope == 0:
-            # The usual case, kept cheap: it runs once for each request.
+            # The usual case, and cheap: it runs once for each request.
             begin, expected, ns = segment.begin * 1e9, segment.expected, 1e9 / segment.rate
             while n < limit:
                 yield int(begin + (n - expected) * ns)
@@ -162,15 +162,14 @@ def due_times(
 
 
 # --------------------------------------------------------------------------------------------------
-# The due times of one worker's open loop on the clock: the warm-up's, then the measured ones.
+# The due times of one worker's open loop on the clock: first of the warm-up, then of the windows.
 #
-# Rule: the pace is `pacing`'s; here it is only placed on the clock. The schedule starts anew at the
-# first window's start, so stages are stages of the measured part; the warm-up runs at the
-# first stage's rate. No due time is skipped, however late it is noticed.
+# Rule: the schedule starts anew at the first window's start, so stages are stages of the measured
+# part; the warm-up runs at the first stage's rate. No due time is skipped, however late.
 
 
 class ArrivalClock:
-    """`due` is the next due time (perf_counter_ns), NEVER after the last one."""
+    """`due`: the next due time (perf_counter_ns), NEVER after the last one."""
 
     def __init__(self, load: Load, start: int, share: WorkerShare, measure: int = 0) -> None:
         self._load = load
@@ -187,7 +186,7 @@ class ArrivalClock:
         return due_times(stages, load.arrivals, load.ramp, seed, share.worker, share.workers)
 
     def measure_from(self, measure: int) -> None:
-        """The first window starts at `measure`; from then on the schedule says what is due."""
+        """The first window starts at `measure`, and the schedule with it."""
         if not self._measure:
             self._measure = measure
             self._settle()
@@ -202,7 +201,7 @@ class ArrivalClock:
         if self._measure and self.due >= self._measure:
             self._warm = False
             self._base = self._measure
-            # Another seed than the warm-up's: the same draws twice would be an odd coincidence.
+            # Not the seed of the warm-up: else the same draws would come twice.
             self._times = self._schedule(self._load.schedule, self._load.seed + 1)
             self.due = self._base + next(self._times)
 
@@ -210,7 +209,7 @@ class ArrivalClock:
 # --------------------------------------------------------------------------------------------------
 # How an open loop waits for the next due time: timerfd, spinning, or the poller's own timeout.
 #
-# Rule: a timer says how long the poller may sleep, and wakes it by a descriptor if it has one.
+# Rule: a timer limits the sleep of the poller, and wakes it by a descriptor if it has one.
 # Measured send lag at 10 k/s, p50/p99: timerfd 27/42 us, spinning 0.6/0.8 us; epoll's timeout
 # alone has steps of a millisecond, so it is only the fallback (and the result names it).
 
@@ -224,7 +223,7 @@ PR_SET_TIMERSLACK = 29
 
 
 class Timer:
-    """The poller's own timeout, rounded down to where it is sure not to be late by its step."""
+    """The poller's own timeout, rounded down by its step so that it is never late."""
 
     name = "poll"
     fd = -1
@@ -241,7 +240,7 @@ class Timer:
 
 
 class SpinTimer(Timer):
-    """Never sleeps: the least lag, at the price of a whole core."""
+    """Never sleeps: the shortest lag, at the cost of a whole core."""
 
     name = "spin"
 
@@ -281,14 +280,14 @@ class TimerFd(Timer):
         try:
             os.read(self.fd, 8)
         except BlockingIOError:
-            return  # re-armed since the poller saw it
+            return  # armed again since the poller reported it
 
     def close(self) -> None:
         os.close(self.fd)
 
 
 def make_timer(spin: bool) -> Timer:
-    """The best timer this system has, or spinning when it is asked for."""
+    """The best timer of this system, or SpinTimer with `spin`."""
     if spin:
         return SpinTimer()
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
@@ -299,8 +298,8 @@ def make_timer(spin: bool) -> Timer:
 class Engine(ABC):
     """A client of one worker: `connect`, then `run` or any number of `run_slice`, then `close`.
 
-    `tally` is given to it before. `connecting`: when `connect` began with the first connection and
-    was done with the last (perf_counter_ns).
+    Set `tally` before `connect`. `connecting`: when `connect` began the first connection and
+    finished the last (perf_counter_ns).
     """
 
     tally: Tally
@@ -320,7 +319,7 @@ class Engine(ABC):
 
     @abstractmethod
     def watch(self, fd: int, call: Callable[[], None]) -> None:
-        """Call `call` when the descriptor is readable: somebody else's affair."""
+        """Call `call` whenever the descriptor is readable."""
 
     @abstractmethod
     def open_requests(self) -> tuple[list[int], list[int]]:
@@ -347,7 +346,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _launch_due(self, now: int) -> None:
-        """Begin what is due by `now`, but nothing of the part that begins at the tally's edge."""
+        """Begin what is due by `now`, but not at or after the tally's edge."""
 
     @abstractmethod
     def _busy(self) -> bool:
@@ -358,9 +357,9 @@ class Engine(ABC):
             self._clock = ArrivalClock(self.load, start, self.share, self.tally.measure_known)
 
     def _advance(self, now: int) -> bool:
-        """Do what is due by the clock; returns whether the load is over, its drain too."""
+        """Do what is due by the clock. True once the load and its drain are over."""
         tally, clock = self.tally, self._clock
-        # What was due before an edge belongs before it, however late we are: one edge at a time.
+        # Requests due before an edge count before it, however late: one edge at a time.
         while clock is not None and 0 < tally.edge <= now:
             if tally.measure_known:
                 clock.measure_from(tally.measure_known)

@@ -1,8 +1,7 @@
 """The raw client: one epoll loop over all connections of a worker, for closed and open loops.
 
-Rule: what happens for every request of a plain closed loop is written out in `_loop`, as short as
-it can be; everything else is in `Exchanges`. Only a connection
-in state FAST takes the short path. Accounting is `Tally`'s, framing `http1`'s.
+Rule: `_loop` has the steps of every request of a plain closed loop inline, as short as possible;
+`Exchanges` has everything else. Only a connection in state FAST takes the short path.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ CONNECT_BATCH = 256
 """Connections being opened at one time before the start: above, listen queues overflow."""
 
 COUNT_MARGIN = 20_000
-"""With a count, requests of the short path are checked one by one when fewer than this are left.
-Between two calls of `advance` (10 ms) no Python client sends 20,000. Elsewhere each is checked."""
+"""With a count, the short path checks each request once fewer than this are left: no Python client
+sends 20,000 between two calls of `advance` (10 ms). The other paths always check."""
 
 MAX_EVENTS = 64
-"""Events taken from the kernel at once. What they name is touched twice, when the kernel tells
-them and when they are handled: 64 still are in the cache then (2-3 % less CPU at c=1000 than
-with 512; no difference at c=100)."""
+"""Events taken from the kernel at once. Their connections are touched twice, by the kernel and by
+the handler: those of 64 events are still in the cache then (2-3 % less CPU at c=1000 than with
+512; no difference at c=100)."""
 
 MOST_AT_ONCE = 1000
 """Requests begun before the sockets are looked at again, when an open loop is behind."""
@@ -94,7 +93,7 @@ class RawEngine(Exchanges):
         self.note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
-        """As in `Engine`; what the drain did not wait for ends in a later slice."""
+        """As in `Engine`; requests that outlast the drain end in a later slice."""
         begun = perf()
         self._running = True
         self._over = False
@@ -105,7 +104,7 @@ class RawEngine(Exchanges):
         return begun
 
     def _fill(self) -> None:
-        """Give every idle connection something to do."""
+        """Assign a request to every idle connection."""
         for conn in self.connections:
             if conn.state == IDLE:
                 self._next(conn, perf())
@@ -117,7 +116,7 @@ class RawEngine(Exchanges):
         self.poller.close()
 
     def _turn(self, now: int) -> int:
-        """Do what is due by the clock; returns when to do so again, 0 for at every event."""
+        """Do what is due by the clock. Returns when to call again; 0: at every event."""
         tally = self.tally
         if self._rates is not None:
             self._rates.look(now)
@@ -135,7 +134,7 @@ class RawEngine(Exchanges):
         return self._flying > 0
 
     def _pump(self, most: int = MOST_AT_ONCE) -> float:
-        """Begin what is due, at most so many; returns how long the poller may sleep (s)."""
+        """Begin what is due, at most `most`; returns how long the poller may sleep (s)."""
         clock, tally = self._clock, self.tally
         assert clock is not None
         if not tally.refill:
@@ -145,26 +144,26 @@ class RawEngine(Exchanges):
             if clock.due > now:
                 return self.timer.sleep_s(clock.due, now)
             if clock.due >= tally.edge:
-                return 0.0  # due in the part that begins at the edge: `_turn` comes first
+                return 0.0  # due in the part after the edge: `_turn` comes first
             left = tally.left_to_send
             if left is not None and left <= len(self._backlog):
                 return IDLE_S
             self._launch(clock.due, now)
             clock.step()
             now = perf()
-        return 0.0  # more is due; first see what has been answered
+        return 0.0  # more is due; first look at the sockets
 
     def _send_due(self) -> None:
-        """Pump before the next event is handled, if a request is due and a connection is free.
+        """Pump before the next event if a request is due and a connection is free.
 
-        Without a free one it must wait: an event of this batch may be the answer that frees one.
+        Without a free one it waits: an event of this batch may free one.
         """
         clock = self._clock
         if self._free and clock is not None and clock.due <= perf() and clock.due < self.tally.edge:
             self._pump()
 
     def _launch(self, due: int, now: int) -> None:
-        """Send the request due then, or open a connection for it, or let it wait for one."""
+        """Send the request, or open a connection for it, or queue it."""
         if self._free:
             conn = self._free.pop()
             self._assign(conn, due)
@@ -177,8 +176,8 @@ class RawEngine(Exchanges):
     def _loop(self) -> None:
         """Handle events until the load is over.
 
-        Longer than a function should be, and with locals for attributes: each call and each
-        attribute here is paid for every request (30 to 100 ns of about 7 us).
+        It is long, and has locals for attributes, since each call and each attribute costs every
+        request 30 to 100 ns of about 7 us.
         """
         tally, by_fd, poll = self.tally, self._by_fd, self.poller.poll
         turn, pump, stamped = self._turn, self._pump, self._stamped

@@ -1,8 +1,7 @@
-"""The log of a load's single requests: noted in the workers' memory, read by the parent at the end.
+"""The log of the single requests of a load: in the workers' memory, read by the parent at the end.
 
-Rule: while the load runs nothing is written anywhere. A worker's notes go through a file without a
-name, whose descriptor the parent handed down, so nothing is left when the processes are gone. What
-becomes of the rows (a file, a table) is the caller's affair.
+Rule: nothing is written while the load runs. A worker hands over its notes in a file without a
+name, whose descriptor it has from the parent, so nothing is left when the processes have ended.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class LoggedRequest(NamedTuple):
 
 
 class Notes:
-    """What a worker notes, 23 bytes a request; in plain arrays, which make no garbage."""
+    """The notes of a worker, 23 bytes a request, in plain arrays, which make no garbage."""
 
     __slots__ = ("_class", "_client", "_columns", "_due", "_end", "_status")
 
@@ -55,7 +54,7 @@ class Notes:
         self._client, self._due, self._end, self._status, self._class = appends
 
     def add(self, client: int, due: int, end: int, status: int, error_class: str | None) -> None:
-        """A request has ended, for good: retries of it are the same request."""
+        """A request has ended for good: a retry is the same request."""
         self._client(client)
         self._due(due)
         self._end(end)
@@ -63,11 +62,11 @@ class Notes:
         self._class(NUMBER_OF[error_class])
 
     def add_cut(self, client: int, due: int) -> None:
-        """A request is in flight, and the measured part is over."""
+        """The measured part is over with this request in flight."""
         self.add(client, due, NEVER, 0, CUT)
 
     def write(self, fd: int) -> int:
-        """Hand all to the parent; returns how many requests they are."""
+        """Write all notes for the parent; returns the number of requests."""
         with open(fd, "wb", closefd=False) as file:
             for column in self._columns:
                 column.tofile(file)
@@ -75,12 +74,11 @@ class Notes:
 
 
 class RequestLog:
-    """Each request of the measured part of one load; given to `drive_load`, read when it is over.
+    """Each request of the measured part of one load: an argument of `drive_load`, to read after it.
 
-    The rows are those that the result's `measured` account counts: requests of the windows that
-    completed or failed, in the drain too, and those that had not ended when it was over (`cut`).
-    Requests of the warm-up are not in it, nor are those of a worker that was lost. A log given to
-    another load begins anew.
+    The rows are those of the result's `measured` account: requests of the windows that completed or
+    failed, in the drain too, and those that never ended (`cut`). Requests of the warm-up and of a
+    lost worker are not in it. Another load starts the log anew.
     """
 
     def __init__(self) -> None:
@@ -95,8 +93,8 @@ class RequestLog:
         return list(self._fds)
 
     def take(self, written: Mapping[int, int], begin_ns: int) -> None:
-        """Read what workers wrote: worker -> number of requests. `begin_ns`: the first window's
-        start (perf_counter). Raises BrokenAccount when a file does not hold just them."""
+        """Read the notes. `written`: worker -> number of requests. `begin_ns`: the first window's
+        start (perf_counter). Raises BrokenAccount if a file has another length."""
         self._begin_ns = begin_ns
         for worker, count in sorted(written.items()):
             fd = self._fds[worker]
@@ -109,7 +107,7 @@ class RequestLog:
                     column.fromfile(file, count)
 
     def close(self) -> None:
-        """Close the files; what was taken stays."""
+        """Close the files; the rows stay."""
         for fd in self._fds:
             os.close(fd)
         self._fds = []

@@ -1,8 +1,8 @@
-"""A worker's account of one target, and the memory it is kept in, which the parent reads.
+"""A worker's account of one target, in memory that it shares with the parent.
 
 Rule: each word of the memory has one writer. The parent writes the control words; a worker writes
 its own boards. A board is the account of one target in one worker. The file behind the memory has
-no name (memfd, else an unlinked temporary file), so nothing is left when the processes are gone.
+no name (memfd, else an unlinked temporary file), so nothing is left when the processes have ended.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ requests that have not ended."""
 LIVE_WORDS = 8
 
 KINDS = ("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored")
-"""Histograms of a board. `equal` holds the values that are latency and service time alike, so that
-the closed loop records one value a request; the parent adds it to both."""
+"""Histograms of a board. `equal` has values that are both latency and service time, so that the
+closed loop records one value a request; the parent adds them to both."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
-"""Each histogram exists twice: of the requests of the windows, and of all others."""
+"""Each histogram exists twice: for the requests of the windows, and for all others."""
 
 HISTOGRAM_WORDS = 1 + SLOTS
 """The exact maximum, then the slots."""
@@ -43,8 +43,8 @@ BOARD_WORDS = LIVE_WORDS + len(PARTS) * len(KINDS) * HISTOGRAM_WORDS
 
 
 class Shared:
-    """The memory as 64-bit words, behind a file descriptor: the parent's own (`create`), or the
-    one that it handed down to a worker."""
+    """The memory as 64-bit words, behind a file descriptor: new (`create`), or inherited from the
+    parent."""
 
     def __init__(self, fd: int, boards: int) -> None:
         self.fd = fd
@@ -53,7 +53,7 @@ class Shared:
 
     @classmethod
     def create(cls, boards: int) -> Shared:
-        """New memory, all zero, with room for so many boards."""
+        """New memory, all zero, with room for these boards."""
         fd = anonymous_file()
         os.ftruncate(fd, 8 * (CONTROL_WORDS + boards * BOARD_WORDS))
         return cls(fd, boards)
@@ -102,32 +102,32 @@ def anonymous_file() -> int:
 # Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that
 # an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
 # time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
-# sent then in a closed loop, whenever they end. So nobody is left out because he waited too long.
-# Both clients count through this class; only the raw client's inner loop keeps counters of its own,
-# and brings them here (`add_plain`) before each `advance`.
+# sent then in a closed loop, whenever they end. So no request is left out for taking too long. Both
+# clients count with this class; only the raw client's inner loop has counters of its own, and adds
+# them here (`add_plain`) before each `advance`.
 
 TICK_NS = 10_000_000
-"""How often live counters are brought up to date and the control words are read."""
+"""Interval at which live counters are updated and the control words are read."""
 
 SEEN_NS = 10 * TICK_NS
-"""A load that is shorter was seen too seldom for a mean of what was in flight."""
+"""A shorter load has too few samples for a mean of requests in flight."""
 
 REST, MEASURED = PARTS
 
 NEVER = 1 << 62
-"""An instant that does not come."""
+"""An instant that never comes."""
 
 LATE_NS = 250_000_000
-"""A drain lasts so long beyond the time-out: time-outs are looked for every 0.1 s, and a request
-sent at the very end must meet its own."""
+"""A drain lasts this long beyond the time-out: time-outs are checked every 0.1 s, and a request
+that is sent at the very end must reach its own."""
 
 PUBLISH_AHEAD_NS = 50_000_000
-"""The parent names the first window's start at least so long before it. It must exceed TICK_NS:
-then every worker has read it before any event at or after it is counted."""
+"""The parent sets the first window's start at least this long ahead. It must exceed TICK_NS: then
+every worker has read it before it counts any event at or after it."""
 
 
 class Cohort:
-    """What became of the requests that were due, or sent in a closed loop, within the windows."""
+    """The ends of the requests that were due, or sent in a closed loop, within the windows."""
 
     __slots__ = ("codes", "completed", "failed", "sent", "waited")
 
@@ -140,10 +140,10 @@ class Cohort:
 class Tally:
     """Counters, histograms and windows of one board.
 
-    `edge` is the next instant at which `advance` must be called. `refill` says whether new
-    requests may still fall due. `finished` is set when only the drain is left. `open_requests`
-    returns the due times of the requests in flight, and of those that are due and not sent yet.
-    `on_measure` are called with `begin` and `end` when measuring begins and ends.
+    `edge`: the next instant at which `advance` must be called. `refill`: new requests may still
+    fall due. `finished`: only the drain is left. `open_requests` returns the due times of the
+    requests in flight, and of those that are due and not sent yet. Each of `on_measure` is called
+    with `begin` and `end` when measuring begins and ends.
     """
 
     def __init__(
@@ -181,12 +181,12 @@ class Tally:
         self.on_measure: list[Callable[[str], None]] = []
         self._flown_ns = 0  # requests in flight times ns, over the windows so far
         self._flown_until = NEVER
-        self.connection_rate_max: float | None = None  # the raw client sets it, where it is asked
+        self.connection_rate_max: float | None = None  # the raw client sets it on request
 
     # -- time ---------------------------------------------------------------------------------
 
     def advance(self, now: int) -> None:
-        """Do all that was due by `now`: begin measuring, close windows, publish counters."""
+        """Do all that is due by `now`: begin measuring, close windows, publish counters."""
         if now < self.edge:
             return
         if self._control[ABORT] and not self.aborted:
@@ -211,7 +211,7 @@ class Tally:
             self.edge = min(self.edge, self._window_end)
 
     def _abort(self, now: int) -> None:
-        """The parent calls the load off: what was measured so far stands, without a drain."""
+        """The parent ends the load early: it keeps what was measured so far, without a drain."""
         self.aborted = True
         if self.measure_ns and not self.finished:
             self.end_ns = now
@@ -221,9 +221,9 @@ class Tally:
 
     def _begin(self, measure: int) -> None:
         self.measure_ns = self._cohort_from = self._flown_until = measure
-        # What was begun after that instant and before this call is due in the windows already: an
-        # event may take a later time than the edge was looked at with (TLS), and the parent may
-        # name the instant late. Those of them that have ended too were counted as of the warm-up.
+        # Requests that began between that instant and this call belong to the windows: an event may
+        # have a later time than the last check of the edge (TLS), and the parent may set the
+        # instant late. Those of them that have ended already were counted in the warm-up.
         in_flight, _ = self._open_requests()
         self.cohort.sent = sum(due >= measure for due in in_flight)
         self._window_end = measure + self._window_ns
@@ -234,13 +234,13 @@ class Tally:
             call("begin")
 
     def open_slice(self, now: int, length_ns: int) -> None:
-        """New requests may be sent for so long; then the tally holds until the next slice."""
+        """New requests may be sent for `length_ns`; then none until the next slice."""
         self._hold_at = now + length_ns
         self.refill = not self.aborted
         self.edge = now
 
     def begin_slices(self, now: int) -> None:
-        """What comes now is measured, in slices instead of windows."""
+        """Begin measuring, in slices instead of windows."""
         self._begin(now)
         self._window_end = NEVER
 
@@ -259,11 +259,11 @@ class Tally:
 
     @property
     def measure_known(self) -> int:
-        """The first window's start as the parent has named it; 0 before."""
+        """The first window's start as set by the parent; 0 before."""
         return int(self._control[MEASURE])
 
     def end_by_count(self) -> None:
-        """The wanted number of requests has ended: that closes the one window there is."""
+        """The last request of the count has ended, which closes the only window."""
         if not self.finished and self.measure_ns:
             self.windows = [self.completed - self.snapshots["begin"]["completed"]]
             self.end_ns = self.last_ns
@@ -278,7 +278,7 @@ class Tally:
         self._use(REST)
 
     def _use(self, part: str) -> None:
-        """Record into this part's histograms from now on. `slots` is for the inner loop."""
+        """Record into this part's histograms from now on. The inner loop uses `slots`."""
         self.hist = self._parts[part]
         self.slots = self._slots[part]
 
@@ -306,7 +306,7 @@ class Tally:
 
     @property
     def count_done(self) -> bool:
-        """Whether a load with a count has seen the end of every request."""
+        """Whether every request of a load with a count has ended."""
         return self._count is not None and self._ended >= self._count
 
     def begun(self, due: int) -> None:
@@ -316,16 +316,16 @@ class Tally:
             self.cohort.sent += 1
 
     def in_cohort(self, due: int) -> bool:
-        """Whether a request that was due then is one of the windows'."""
+        """Whether a request that was due then belongs to the windows."""
         return due >= self._cohort_from
 
     def had_waited(self, due: int) -> None:
-        """A request gets the free connection that it had to wait for (open loop)."""
+        """A request gets the connection that it waited for (open loop)."""
         if due >= self._cohort_from:
             self.cohort.waited += 1
 
     def record(self, kind: str, value: int) -> None:
-        """Count a value (ns) in a histogram of the current part: that of the present time."""
+        """Count a value (ns) in a histogram of the current part."""
         _count(self.hist[kind], value)
 
     def record_of(self, due: int, kind: str, value: int) -> None:
@@ -348,9 +348,9 @@ class Tally:
             _count(part["service_time"], now - sent)
 
     def failure(self, error_class: str, due: int, now: int, status: int | None = None) -> None:
-        """A request failed, for good. `status` is given when a whole response came.
+        """A request failed for good. `status`: of a whole response.
 
-        One that was given up for its time is known to take at least so long: it is censored.
+        A request with a time-out takes at least that long: it is censored.
         """
         self.failed[error_class] += 1
         self.last_ns = now
@@ -364,9 +364,9 @@ class Tally:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1
 
     def add_plain(self, n: int, size: int, longest: int) -> None:
-        """Bring in `n` requests sent and `n` completed with status 200, recorded elsewhere.
+        """Add `n` requests, sent and completed with status 200, whose latencies are recorded.
 
-        Once measuring has begun all of them are the cohort's.
+        Once measuring has begun all of them belong to the cohort.
         """
         self.sent += n
         self.completed += n
@@ -383,7 +383,7 @@ class Tally:
     # -- report -------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """All counters as they are, with what is in flight and what waits to be sent."""
+        """All counters, with the requests in flight and those that wait to be sent."""
         in_flight, unsent = self._open_requests()
         return {
             "sent": self.sent,
@@ -397,7 +397,7 @@ class Tally:
         }
 
     def _close_cohort(self) -> dict[str, Any]:
-        """The drain is over: what has not ended is known to take at least until now."""
+        """The drain is over: requests without an end take at least until now."""
         cohort = self.cohort
         in_flight, unsent = (
             [due for due in dues if due >= self._cohort_from] for dues in self._open_requests()
@@ -415,7 +415,7 @@ class Tally:
         }
 
     def report(self) -> dict[str, Any]:
-        """The account for the parent. Raises BrokenAccount when it does not add up."""
+        """The account for the parent. Raises BrokenAccount if it does not balance."""
         self.snapshots["final"] = self.snapshot()
         cohort = self._close_cohort()
         for name, at in (*self.snapshots.items(), ("cohort", cohort)):
@@ -439,8 +439,8 @@ class Tally:
         }
 
     def _mean_in_flight(self) -> float | None:
-        """Over the windows, as seen every 10 ms; None where slices took their place, and where it
-        was seen too seldom: one look at the start, or at the end, finds nothing in flight."""
+        """Requests in flight, the mean over the windows from samples every 10 ms. None of slices,
+        and with too few samples: one at the start or the end has nothing in flight."""
         lasted = self._flown_until - self.measure_ns
         in_slices = self._window_end == NEVER
         return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted

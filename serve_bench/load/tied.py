@@ -1,9 +1,9 @@
-"""Becomes another program that ends with its parent: `python -m serve_bench.load.tied PROGRAM ...`.
+"""Executes a program that ends with its parent: `python -m serve_bench.load.tied PID PROGRAM ...`.
 
-wrk and ab read nothing from stdin, so its end cannot tell them to stop as it tells a load worker.
-Linux sends SIGKILL to a process that asked for it when the thread that started it ends, and a
-program keeps that through exec. Elsewhere it is the program without that. SIGINT, by which these
-programs are told to end, reaches them too where the parent has it blocked: threads of Ray do.
+wrk and ab do not read stdin, so they do not notice its end as a load worker does. On Linux a
+process may request SIGKILL for the end of the thread that started it (PR_SET_PDEATHSIG), and keeps
+that through exec. Other systems lack it. SIGINT, which ends these programs early, is unblocked:
+threads of Ray block it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     parent, argv = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before it could be asked for
+        if os.getppid() != parent:  # the parent died before the request
             sys.exit(3)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,8 +1,8 @@
 """A load worker: a child process that opens its connections, waits for the common start, and loads.
 
-Run as `python -m serve_bench.load.worker`. One JSON line in (the orders), JSON lines out:
-`ready`, then `done`, or `unreachable`. The end of stdin means stop, so that no worker outlives
-its parent, however that died. Imports are few: a worker starts in about 0.1 s and stays small.
+Run as `python -m serve_bench.load.worker`. One JSON line in (the orders), JSON lines out: `ready`,
+then `done`, or `unreachable`. The end of stdin means stop, so that no worker outlives its parent.
+Imports are few: a worker starts in about 0.1 s and stays small.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
 
 GRACE_NS = 300_000
-"""Sleep until so long before the start, then spin: sleeping alone is late by up to 0.1 ms."""
+"""Sleep until this long before the start, then spin: sleeping alone is late by up to 0.1 ms."""
 
 STDIN = 0
 
@@ -40,7 +40,7 @@ perf = time.perf_counter_ns
 def make_engine(
     load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
 ) -> Engine:
-    """The client that the load names. `notes` are kept by the raw client alone."""
+    """The client of the load. Only the raw client keeps `notes`."""
     if load.client == "aiohttp":
         from serve_bench.load.aiohttp_client import AiohttpEngine
 
@@ -53,12 +53,11 @@ def make_engine(
 # --------------------------------------------------------------------------------------------------
 # Slices: two targets held open at once and loaded in turn.
 #
-# Rule: only one side is ever loaded. A slice ends with its last response, before the next one
-# begins.
+# Rule: only one side is loaded at a time. A slice ends with its last response, before the next.
 
 
 def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slice]:
-    """Warm both sides up from `start` on, then run the measured pairs; returns their slices."""
+    """Warm both sides up from `start` on, then run the measured pairs; returns the slices."""
     draw = random.Random(f"{plan.seed}/slices")
     drain_s = max(one.load.timeout_s for one in engines) if plan.drain_s is None else plan.drain_s
     length_ns, drain_ns = int(plan.slice_s * 1e9), int(drain_s * 1e9) + LATE_NS
@@ -108,7 +107,7 @@ SCHEDSTAT = "/proc/thread-self/schedstat"
 
 @dataclass(frozen=True)
 class Usage:
-    """What the calling thread and process had used at an instant (ns)."""
+    """Clocks of the calling thread and process at an instant (ns)."""
 
     wall_ns: int
     cpu_ns: int
@@ -117,7 +116,7 @@ class Usage:
 
 
 def usage_now() -> Usage:
-    """Read the clocks of this thread. The last two are None where there is no schedstat."""
+    """Read the clocks. `run_ns` and `wait_ns` are None without schedstat."""
     run_ns = wait_ns = None
     if os.path.exists(SCHEDSTAT):
         with open(SCHEDSTAT, encoding="ascii") as file:
@@ -128,8 +127,8 @@ def usage_now() -> Usage:
 def max_rss_mb() -> float:
     """The highest resident memory of this process so far, in MB (10^6 bytes).
 
-    Not ru_maxrss where /proc has it: that one is at least the parent's, whose memory the child has
-    for a moment before exec.
+    Not ru_maxrss if /proc has it: that is at least the parent's, whose memory the child has before
+    exec.
     """
     if os.path.exists("/proc/self/status"):
         with open("/proc/self/status", encoding="ascii") as file:
@@ -141,7 +140,7 @@ def max_rss_mb() -> float:
 
 
 def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | None]:
-    """CPU seconds between two readings; non-idle and run-queue wait as shares of the wall time."""
+    """CPU seconds between two readings, and the shares of time not idle and waiting for a CPU."""
     if begin is None or end is None:
         return {"cpu_s": 0.0, "non_idle": None, "run_queue_wait": None}
     non_idle = wait = None
@@ -156,7 +155,7 @@ def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | No
 
 
 def stop_if_alone() -> None:
-    """Stdin became readable: nothing more is ever sent, so this is its end. Stop at once."""
+    """Stdin became readable. The parent sends nothing more, so this is its end: stop at once."""
     if not os.read(STDIN, 4096):
         os._exit(3)
 
@@ -168,7 +167,7 @@ def send(**message: Any) -> None:
 
 
 def wait_for_start(shared: Shared) -> int:
-    """Sleep until the parent names the start, then until that instant. 0: called off."""
+    """Sleep until the parent sets the start, then until that instant. 0: the load is cancelled."""
     while not (start := shared.words[START]):
         if shared.words[ABORT]:
             return 0
@@ -254,8 +253,8 @@ def prepare(
 
 def main() -> None:
     """Read the orders and carry them out; a target out of reach is reported, not raised."""
-    # What ends the parent in order is the parent's to handle, also where it meets the whole group:
-    # it asks for what was measured, and the end of stdin is the end of this.
+    # The parent handles these signals, also when the whole group gets them: it requests the report,
+    # and the end of stdin ends the worker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     orders = json.loads(sys.stdin.readline())

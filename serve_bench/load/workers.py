@@ -1,7 +1,7 @@
-"""The worker processes as the parent sees them: how many, with which share of a load; start them,
+"""The worker processes on the parent's side: how many, with which share of a load; start them,
 listen, stop them, and notice when one dies.
 
-Rule: a death is a value (`WorkerFailure`), never a hang; and no worker outlives its parent.
+Rule: a dead worker is a value (`WorkerFailure`), never a hang; and no worker outlives its parent.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from serve_bench.load.pacing import WorkerShare
 from serve_bench.load.tally import Shared
 
 # --------------------------------------------------------------------------------------------------
-# How many worker processes a load needs, how many cores there are for them, and who does what.
+# How many worker processes a load needs, how many cores there are, and the shares of the workers.
 
 RAW_RATE_PER_WORKER = 25_000.0
-"""Requests/s of an open loop that one raw worker sends on time: above, the send lag grows
-(measured: 54 % of a core at 10 k/s with timerfd, 60 k/s the most)."""
+"""Requests/s of an open loop that one raw worker sends on time; above, the send lag grows
+(measured: 54 % of a core at 10 k/s with timerfd, at most 60 k/s)."""
 
 
 def cpu_quota_cores(root: Path = Path("/")) -> float | None:
     """The CPU quota of this process's cgroup in cores, version 2 or 1; None without a limit.
 
-    In version 2 every cgroup above counts too: the tightest limit holds.
+    In version 2 the lowest limit of all cgroups above holds.
     """
     limits = []
     for text in cgroup_files(root, "", "cpu.max"):  # "200000 100000" or "max 100000"
@@ -55,10 +55,10 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
 
 
 def cgroup_files(root: Path, controller: str, name: str) -> list[str]:
-    """The texts of a file in this process's cgroup and those above it, the own one first.
+    """The texts of a file in this process's cgroup and those above it, its own first.
 
-    `controller` is empty for version 2. Inside a container the own path may not be visible: then
-    the mount's top is the container's own cgroup.
+    `controller` is empty for version 2. Inside a container its own path may not be visible; then
+    the top of the mount is the container's cgroup.
     """
     own = "/"
     for line in (small_file(root / "proc/self/cgroup") or "").splitlines():
@@ -88,11 +88,11 @@ def usable_cores() -> int:
 
 
 def enough_processes(load: Load, cores: int) -> int:
-    """How many workers a load gets when it does not say.
+    """The number of workers: that of the load, or else by its client.
 
-    raw: one is as fast as wrk, so one, or more for an open loop of a high rate. aiohttp: a worker
-    for each connection. Both: never more than half the cores (the server needs the rest), nor
-    more than there are connections, and at least one.
+    raw: one, which is as fast as wrk, or more for an open loop of a high rate. aiohttp: a worker
+    for each connection. At least one, at most half the cores (the server needs the rest), and at
+    most the number of connections.
     """
     if load.processes is not None:
         return load.processes
@@ -114,8 +114,7 @@ def divide(total: int, workers: int) -> list[int]:
 def shares(load: Load, workers: int) -> list[WorkerShare]:
     """The shares of all workers.
 
-    A count is divided evenly. With `each`, a worker's count follows from its connections, which
-    need not be as many as another's.
+    A count is divided evenly. With `each`, a worker's count follows from its connections.
     """
     connections = divide(load.connections, workers)
     limits = divide(load.connection_limit, workers)
@@ -131,10 +130,10 @@ def shares(load: Load, workers: int) -> list[WorkerShare]:
 
 
 STUCK_S = 10.0
-"""How long after its last deadline a worker may stay silent before it counts as failed."""
+"""How long a worker may be silent after its last deadline before it counts as failed."""
 
 STOP_S = 2.0
-"""How long a worker may take to end after its stdin is closed, before it is killed."""
+"""How long a worker may take to end after its stdin closes; then it is killed."""
 
 
 @dataclass
@@ -151,11 +150,11 @@ class Worker:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """What it measured, once it is done."""
+        """Its report, once it is done."""
         return self.messages.get("done")
 
     def failure(self, completed: int) -> WorkerFailure:
-        """Why there is no report of it."""
+        """Why it sent no report."""
         code = self.process.poll()
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
@@ -167,8 +166,8 @@ class Worker:
 
 
 class Crew:
-    """All workers of a load, each with the connections to all `loads` (one, or the two of a sliced
-    load). Use as a context manager: leaving it ends every worker.
+    """All workers of a load, each with connections for all `loads` (one, or the two of a sliced
+    load). A context manager that ends every worker.
 
     `log_fds`: a file for each worker's log of its requests. Raises LoadError when no address of a
     target takes a connection.
@@ -203,7 +202,7 @@ class Crew:
             for k, share in enumerate(shares):
                 log_fd = log_fds[k] if log_fds else None
                 self._start({**orders, "share": asdict(share), "log_fd": log_fd}, env)
-        except BaseException:  # Ctrl-C too: those that have started must not stay
+        except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
 
@@ -226,7 +225,7 @@ class Crew:
             process.stdin.write(json.dumps(orders).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            return  # it died already: `listen` will see that
+            return  # it died already: `listen` notices that
 
     def __enter__(self) -> Crew:
         return self
@@ -240,7 +239,7 @@ class Crew:
         return [worker for worker in self.workers if not worker.ended]
 
     def listen(self, timeout_s: float) -> None:
-        """Take in the workers' messages of `timeout_s`; returns at once when one has come."""
+        """Wait up to `timeout_s` for messages of the workers; returns once one has arrived."""
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
@@ -263,8 +262,8 @@ class Crew:
     def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
         """Listen until every living worker has sent this message.
 
-        `look` is called meanwhile, and may return that so many seconds are left at least. A worker
-        that is silent STUCK_S beyond the time left is killed.
+        `look` is called meanwhile, and may return the least number of seconds left. A worker that
+        is silent for STUCK_S beyond the time left is killed.
         """
         deadline = time.monotonic() + left_s + STUCK_S
         while pending := [one for one in self.alive if event not in one.messages]:
@@ -279,7 +278,7 @@ class Crew:
                 deadline += STUCK_S
 
     def connect(self, look: Callable[[], None]) -> tuple[str, ...]:
-        """Wait until every worker has opened its connections; returns notes on those that are not.
+        """Wait until every worker has opened its connections; returns notes on missing ones.
 
         Raises LoadError when a target took no connection at all, or no worker is left.
         """
@@ -308,19 +307,19 @@ class Crew:
 
     @property
     def connecting_s(self) -> float:
-        """From the first connect that any worker began to the last connection that was open."""
+        """Seconds from the first connect of any worker to the last open connection."""
         spans = [one["connecting"] for one in self._ready()]
         ns: int = max(end for _, end in spans) - min(begin for begin, _ in spans)
         return ns / 1e9
 
     def all_lost(self, failures: Sequence[WorkerFailure]) -> LoadError:
-        """No worker is left to measure anything."""
+        """The error when no worker is left."""
         request = self._loads[0].request
         reasons = "; ".join(f"worker {one.pid}: {one.reason}" for one in failures)
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")
 
     def stop(self) -> None:
-        """End every worker: close its stdin, then kill what has not ended by then."""
+        """End every worker: close its stdin, and kill it after STOP_S."""
         for worker in self.workers:
             if worker.process.stdin is not None:
                 try:

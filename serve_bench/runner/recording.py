@@ -166,8 +166,8 @@ def record_all(
     mark: Mapping[str, str],
 ) -> Recordings[Profile]:
     """Records Python processes at once. Raw stacks are kept beside `place`, with the suffix of raw;
-    the caller draws a flamegraph from them. `mark` goes into the environment of each py-spy, so
-    that `clean` finds it if this process is killed."""
+    the caller draws a flamegraph from them. `mark` goes into the environment of each py-spy, by
+    which it is found and ended if this process is killed."""
     several = len(processes) > 1
     raw = wish.format in DERIVED
     recordings = []
