@@ -25,9 +25,9 @@ Checker = Callable[[], Check]
 
 
 def diagnose(
-    place: Place, tell: Callable[[str], None] = lambda text: None
+    place: Place, announce: Callable[[str], None] = lambda text: None
 ) -> tuple[CheckGroup, ...]:
-    """Looks at all there is. `tell` is called with what takes seconds, before it begins.
+    """Looks at all there is. `announce` is called with what takes seconds, before it begins.
 
     Raises BadInput when `place.python` is no interpreter.
     """
@@ -50,7 +50,7 @@ def diagnose(
     room = _room(place, before, after)  # before torch takes some of it
     heavy = [name for name in ("ray", "torch") if python.versions[name] is not None]
     if heavy:
-        tell(f"asking {' and '.join(heavy)}, which takes seconds")
+        announce(f"asking {' and '.join(heavy)}, which takes seconds")
     with ThreadPoolExecutor(2) as pool:
         serve = pool.submit(tool_checks.why_not_loaded, place) if "ray" in heavy else None
         torch = pool.submit(tool_checks.ask_torch, place.python) if "torch" in heavy else None

@@ -523,8 +523,8 @@ class WatchCrew(NodeCrew):
         body = {"method": method, "bodies": bodies, "timeout_s": ANSWER_S}
         answers = self._ask("each", body, ANSWER_S + ASK_S)["nodes"]
         known = [(node, answers[node.node_id]) for node in nodes]
-        given = [(node, one["answer"]) for node, one in known if "answer" in one]
-        return given, self._problems(answers, nodes)
+        results = [(node, one["answer"]) for node, one in known if "answer" in one]
+        return results, self._problems(answers, nodes)
 
     def _problems(
         self, answers: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node]

@@ -114,15 +114,15 @@ def serve_target(
 def _folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
     """Where apps are looked for, as `ServeTarget.deploy` says it."""
     config = request.config
-    given = [Path(os.getcwd()), config.rootpath]
+    folders = [Path(os.getcwd()), config.rootpath]
     if config.inipath is not None:
-        given += [config.inipath.parent / folder for folder in config.getini("pythonpath")]
-    given += [
+        folders += [config.inipath.parent / folder for folder in config.getini("pythonpath")]
+    folders += [
         item.path.parent
         for item in request.session.items
         if "serve_target" in getattr(item, "fixturenames", ())
     ]
-    return tuple(dict.fromkeys(folder.resolve() for folder in given))
+    return tuple(dict.fromkeys(folder.resolve() for folder in folders))
 
 
 class _Untimed:
@@ -149,20 +149,20 @@ class _Timed:
         from serve_bench.pytest_plugin.counted_rounds import LoadClock
 
         marker = item.get_closest_marker("benchmark")
-        said = {} if marker is None else dict(marker.kwargs)
-        if "timer" in said:
+        options = {} if marker is None else dict(marker.kwargs)
+        if "timer" in options:
             raise pytest.UsageError(
                 f"{item.nodeid}: serve_benchmark has a clock of its own: leave out timer"
             )
-        timed = pytest.mark.benchmark(**said, timer=LoadClock().load_time)
-        item.add_marker(timed, append=False)
+        own_clock = pytest.mark.benchmark(**options, timer=LoadClock().load_time)
+        item.add_marker(own_clock, append=False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """What failed is not stored: an assertion may fail once the rounds are done."""
-        measured = getattr(item, "funcargs", {}).get("serve_benchmark")
-        if measured is not None and call.excinfo is not None:
-            measured.drop()
+        benchmark = getattr(item, "funcargs", {}).get("serve_benchmark")
+        if benchmark is not None and call.excinfo is not None:
+            benchmark.drop()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_compare_machine_info(self, compared_benchmark: dict[str, Any]) -> None:

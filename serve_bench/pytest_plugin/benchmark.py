@@ -21,12 +21,12 @@ from serve_bench.observing.host import fingerprint
 from serve_bench.pytest_plugin.counted_rounds import (
     CountedRounds,
     LoadClock,
-    Measured,
+    RoundFigures,
     RoundsTarget,
-    measured,
+    figures_of,
     unlike,
 )
-from serve_bench.pytest_plugin.target import ServeTarget, asked_of, one_line
+from serve_bench.pytest_plugin.target import ServeTarget, one_line, request_of
 
 WHERE: Final = "serve_benchmark"
 
@@ -73,7 +73,7 @@ class ServeBenchmark:
         errors_allowed: bool = False,
         timeout_s: float = 30.0,
         round_timeout_s: float = 120.0,
-    ) -> Measured:
+    ) -> RoundFigures:
         """Loads `target`, an app (`module:app`, `file.py:app`) or a URL, and returns the figures.
 
         `load`: `raw:8` (connections of the raw client) or `8` (aiohttp clients). A round is of
@@ -87,23 +87,23 @@ class ServeBenchmark:
             self._once(rounds, warmup_s)
             if not 0 < round_timeout_s < MOST_S:
                 raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
-            asked = asked_of(route, method, headers, body, expect_status)
-            made = _load(load, asked, requests, timeout_s)
-            url = self._url(target, asked, route, options)
-            made = replace(made, request=replace(made.request, url=url))
+            request = request_of(route, method, headers, body, expect_status)
+            http_load = _load(load, request, requests, timeout_s)
+            url = self._url(target, request, route, options)
+            http_load = replace(http_load, request=replace(http_load.request, url=url))
             counted = CountedRounds(
-                made, self._clock(), self._target.cluster.mark, round_timeout_s, errors_allowed
+                http_load, self._clock(), self._target.cluster.mark, round_timeout_s, errors_allowed
             )
             host = fingerprint()
             try:
-                found = self._drive(counted, rounds, warmup_s, self._served(url, target), host)
+                figures = self._drive(counted, rounds, warmup_s, self._subject(url, target), host)
             except BaseException:  # Ctrl-C too: a part of the rounds must not be stored
                 self._benchmark.has_error = True
                 raise
-        self._benchmark.extra_info.update(found.to_json())
-        self._lines = found.lines()
+        self._benchmark.extra_info.update(figures.to_json())
+        self._lines = figures.lines()
         self._reports.append((self._node.nodeid, self._lines))
-        return found
+        return figures
 
     def drop(self) -> None:
         """The test failed: pytest-benchmark stores nothing of a fixture with an error."""
@@ -121,18 +121,18 @@ class ServeBenchmark:
         self._called = True
 
     def _url(
-        self, target: str, asked: Asked, route: str | None, options: Mapping[str, Option] | None
+        self, target: str, request: Asked, route: str | None, options: Mapping[str, Option] | None
     ) -> str:
         if "://" not in target:
-            return self._target.cluster.deploy(target, options or {}, asked) + asked.route
+            return self._target.cluster.deploy(target, options or {}, request) + request.route
         if options:
             raise BadInput(f"{WHERE}: options are for an app, not for a URL")
         path = target.split("://", 1)[1].partition("/")[2]
         if route is not None and path:
             raise BadInput(f"{WHERE}: route: {target} has a path already; give one of the two")
-        return target.rstrip("/") + asked.route if not path else target
+        return target.rstrip("/") + request.route if not path else target
 
-    def _served(self, url: str, target: str) -> RoundsTarget:
+    def _subject(self, url: str, target: str) -> RoundsTarget:
         cluster = self._target.cluster
         if cluster.url is None or not url.startswith(cluster.url + "/"):
             return RoundsTarget(target)
@@ -152,25 +152,25 @@ class ServeBenchmark:
         counted: CountedRounds,
         rounds: int,
         warmup_s: float,
-        served: RoundsTarget,
+        subject: RoundsTarget,
         host: dict[str, Any],
-    ) -> Measured:
+    ) -> RoundFigures:
         timed = self._benchmark.enabled
         if timed and warmup_s:
             counted.warm_up(warmup_s)
         self._benchmark.pedantic(counted.round, rounds=rounds)
-        for one in self._target.cluster.casualties() if served.variant is not None else ():
+        for one in self._target.cluster.casualties() if subject.variant is not None else ():
             raise RunFailed(f"{one} during the rounds: the figures are of a broken cluster")
         results = counted.results[: rounds if timed else 1]  # a profiled one may come behind
-        found = measured(counted.load, results, counted.warmup, served, host)
+        figures = figures_of(counted.load, results, counted.warmup, subject, host)
         for stored in self._stored:
-            other = unlike(found.to_json(), stored)
+            other = unlike(figures.to_json(), stored)
             if other:
                 raise RunFailed(
                     f"the stored rounds are not like these ({'; '.join(other)}): "
                     "store new ones before you compare"
                 )
-        return found
+        return figures
 
 
 def _check_kinds(
@@ -188,9 +188,9 @@ def _check_kinds(
             raise BadInput(f"{WHERE}: {name}: {value!r} is not allowed; it takes {words}")
 
 
-def _load(text: str, asked: Asked, requests: int, timeout_s: float) -> Load:
+def _load(text: str, request: Asked, requests: int, timeout_s: float) -> Load:
     row = parse_row(text, "small", f"{WHERE}: load")
     client: Any = row.client  # parse_row knows raw and aiohttp alone
     return Load(
-        asked.request(NOWHERE), client, row.connections, count=requests, timeout_s=timeout_s
+        request.request(NOWHERE), client, row.connections, count=requests, timeout_s=timeout_s
     )

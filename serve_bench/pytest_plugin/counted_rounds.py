@@ -42,7 +42,7 @@ class RoundsTarget:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RoundFigures:
     """The figures over all rounds. Latencies in milliseconds; None where nothing was answered.
 
     `requests`: of a round. `requests_per_s`: completed requests over the time of all rounds.
@@ -89,12 +89,12 @@ class Measured:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, for `extra_info`; the rounds' times are pytest-benchmark's own affair."""
-        told = asdict(self) | {
+        content = asdict(self) | {
             "rounds": self.rounds,
             "client_reasons": list(self.client_reasons),
         }
-        del told["round_s"]
-        return told
+        del content["round_s"]
+        return content
 
     def lines(self) -> list[str]:
         """A few lines for a terminal: what was measured, of what, and what casts doubt on it."""
@@ -112,27 +112,27 @@ class Measured:
 
     def doubts(self) -> list[str]:
         """What casts doubt on the figures, one line each."""
-        found = []
+        doubts = []
         if self.client_bound:
             why = "; ".join(self.client_reasons) or "no reason given"
-            found.append(f"the client was the limit: {why}")
+            doubts.append(f"the client was the limit: {why}")
         if self.judged is False:
-            found.append(
+            doubts.append(
                 f"the warm-up of {self.warmup_s:.1f} s had too few requests to tell whether "
                 "the rate had settled"
             )
         elif self.steady is False:
-            found.append(f"the rate had not settled after {self.warmup_s:.1f} s of warm-up")
-        return found
+            doubts.append(f"the rate had not settled after {self.warmup_s:.1f} s of warm-up")
+        return doubts
 
 
-def measured(
+def figures_of(
     load: Load,
     results: Sequence[LoadResult],
     warmup: Warmup | None,
-    served: RoundsTarget,
+    subject: RoundsTarget,
     host: Mapping[str, Any],
-) -> Measured:
+) -> RoundFigures:
     """The figures over the rounds of a load (at least one)."""
     latency, censored = Histogram(), Histogram()
     errors: dict[str, int] = {}
@@ -151,7 +151,7 @@ def measured(
         LowerBound((value or 0) / 1e6) if lower else _in_ms(value) for value, lower in shares
     )
     request = load.request
-    return Measured(
+    return RoundFigures(
         requests=load.count or 0,
         round_s=tuple(one.duration_s for one in results),
         requests_per_s=completed / total_s if total_s > 0 else 0.0,
@@ -171,11 +171,11 @@ def measured(
         warmup_s=warmup.seconds if warmup is not None else 0.0,
         steady=None if warmup is None else warmup.steady,
         judged=None if warmup is None else warmup.judged,
-        target=served.target,
-        variant=served.variant,
-        ray=served.ray,
-        replicas=served.replicas,
-        options=served.options,
+        target=subject.target,
+        variant=subject.variant,
+        ray=subject.ray,
+        replicas=subject.replicas,
+        options=subject.options,
         host=host,
     )
 

@@ -79,7 +79,7 @@ class KeptCluster:
             return []
         return self._serving.casualties() if self._serving.alive() else ["the cluster ended"]
 
-    def deploy(self, target: str, options: Mapping[str, Option], asked: Asked) -> str:
+    def deploy(self, target: str, options: Mapping[str, Option], request: Asked) -> str:
         """Has this app in force, over the one before, and returns the address.
 
         Nothing is done where it is in force. Raises BadInput before anything is started, and
@@ -87,10 +87,10 @@ class KeptCluster:
         """
         if self._failure is not None:
             raise self._failure
-        place = found(target, self.folders)
+        place = resolved_target(target, self.folders)
         if self.url is not None and (place, dict(options)) == (self.target, dict(self.options)):
             return self.url
-        app = replace(self._app(place), asked=asked)
+        app = replace(self._app(place), asked=request)
         wished = [(name, [value]) for name, value in options.items()]
         where = f"{WHERE}: options"
         cell = {k: v[0] for k, v in read_options(app, wished, where).items()}
@@ -180,7 +180,7 @@ class KeptCluster:
         return left
 
 
-def found(target: str, folders: Sequence[Path]) -> str:
+def resolved_target(target: str, folders: Sequence[Path]) -> str:
     """`path/file.py:app` with the path of the one file that is meant, a relative one being looked
     for in the folders; `module:app` as it is. Raises BadInput."""
     module, _, name = target.rpartition(":")
@@ -212,17 +212,17 @@ def one_line() -> Iterator[None]:
         return
     except SpecError as error:
         field, space, rest = str(error).partition(" ")
-        said = f"serve_benchmark: {ARGUMENTS.get(field, field)}{space}{rest}"
+        message = f"serve_benchmark: {ARGUMENTS.get(field, field)}{space}{rest}"
     except BadInput as error:
-        said = str(error)
+        message = str(error)
     except RunFailed as error:
         log = getattr(error, "log", None)
-        said = "\n  ".join([str(error), *error.detail, *([f"log: {log}"] if log else [])])
+        message = "\n  ".join([str(error), *error.detail, *([f"log: {log}"] if log else [])])
     # As pytest.fail does; but that would show what was raised first, too.
-    raise pytest.fail.Exception(said, pytrace=False) from None
+    raise pytest.fail.Exception(message, pytrace=False) from None
 
 
-def asked_of(
+def request_of(
     route: str | None,
     method: str | None,
     headers: Mapping[str, str] | None,
@@ -233,7 +233,7 @@ def asked_of(
     _check_kinds(route, method, headers, expect_status)
     if route is not None and not route.startswith("/"):
         raise BadInput(f"route: {route!r} is not allowed; it takes a path that begins with /")
-    given = list((headers or {}).items())
+    pairs = list((headers or {}).items())
     if body is None:
         content = b""
     elif isinstance(body, bytes | str):
@@ -243,10 +243,10 @@ def asked_of(
             content = json.dumps(body).encode()
         except (TypeError, ValueError) as error:
             raise BadInput(f"body: no JSON can be made of it: {error}") from None
-        if "content-type" not in [name.lower() for name, _ in given]:
-            given.append(("content-type", "application/json"))
+        if "content-type" not in [name.lower() for name, _ in pairs]:
+            pairs.append(("content-type", "application/json"))
     verb = method or ("GET" if body is None else "POST")
-    return Asked(route or "/", verb, tuple(given), content, tuple(expect_status))
+    return Asked(route or "/", verb, tuple(pairs), content, tuple(expect_status))
 
 
 def _check_kinds(route: object, method: object, headers: object, expect_status: object) -> None:
@@ -287,8 +287,8 @@ class ServeTarget:
         `pythonpath`, and beside the test files that use these fixtures.
         """
         with one_line():
-            asked = asked_of(route, method, headers, body)
-            return self._cluster.deploy(target, options or {}, asked)
+            request = request_of(route, method, headers, body)
+            return self._cluster.deploy(target, options or {}, request)
 
     @property
     def variant(self) -> str:

@@ -1,8 +1,8 @@
-"""What is needed to start a cluster: its ports, and the environment that its processes get.
+"""What is needed to start a cluster: its ports, and the environment of its processes.
 
-Rule: each launch has marks, ports and paths of its own, and nothing of Ray's from the shell, so
-that two clusters do not meet and `default` is the default. Nothing is started here, but to ask an
-interpreter which Ray it has.
+Rule: each launch has marks, ports and paths of its own, and no RAY_* name of the shell. So two
+clusters do not meet, and `default` is the default. Nothing is started here, but to ask an
+interpreter for its Ray.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def attaching_environment(path: Path) -> dict[str, str]:
 
 
 def ignored_environment() -> list[str]:
-    """RAY_* names of the shell that a launch leaves out, to be told once."""
+    """RAY_* names of the shell that a launch leaves out."""
     return sorted(name for name in os.environ if name.startswith("RAY_"))
 
 

@@ -1,8 +1,8 @@
-"""A cluster of one variant, up and proven: drives the child process of cluster/.
+"""A cluster of one variant, started and proven: drives the child process of cluster/.
 
-`Serving` starts the child, deploys cells on it, gathers the proof of what is engaged, and ends the
-whole launch by its mark. Rule: nothing here imports ray; what must be asked inside Serve is asked
-by the child.
+`Serving` starts the child, deploys cells on it, gathers the proof (who owns the HTTP port, flags and
+versions in force, processes), and ends the whole launch by its mark. Rule: nothing here imports ray;
+the child asks what must be asked inside Serve.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ OWNER_TIMEOUT_S = 10.0
 FATAL_ROLES = ("raylet", "gcs")
 VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
 
-#: Words in lines of Ray's log that tell nothing about a failure.
+#: Words of lines in Ray's log that do not explain a failure.
 _CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
 _DETAIL_LINES = 12
 
 _SERVING = Path(__file__).resolve().parent
 
 NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
-"""Said of a launch whose interpreter was found to be of no use before."""
+"""The failure of a launch whose interpreter could not import Ray in an earlier launch."""
 
 
 class LaunchFailed(RunFailed):

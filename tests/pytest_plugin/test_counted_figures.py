@@ -9,16 +9,24 @@ import pytest
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
-from serve_bench.pytest_plugin.counted_rounds import ALIKE, Measured, RoundsTarget, measured, unlike
+from serve_bench.pytest_plugin.counted_rounds import (
+    ALIKE,
+    RoundFigures,
+    RoundsTarget,
+    figures_of,
+    unlike,
+)
 from tests.rounds import round_of
 
 LOAD = Load(Request("http://127.0.0.1:8000/best?user=3"), connections=8, count=100)
 OWN = RoundsTarget("app.py:app", "default", "2.60.0", {"Shop": 1}, {})
 
 
-def figures(*rounds: object, served: RoundsTarget = OWN, warmup: Warmup | None = None) -> Measured:
+def figures(
+    *rounds: object, served: RoundsTarget = OWN, warmup: Warmup | None = None
+) -> RoundFigures:
     results = [round_of(LOAD, one) if isinstance(one, float) else one for one in rounds]
-    return measured(LOAD, results, warmup, served, {"id": "abc"})  # type: ignore[arg-type]
+    return figures_of(LOAD, results, warmup, served, {"id": "abc"})  # type: ignore[arg-type]
 
 
 def test_the_rate_is_over_all_rounds_and_not_a_mean_of_rates() -> None:

@@ -19,7 +19,7 @@ from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import target as kept_cluster
-from serve_bench.pytest_plugin.target import KeptCluster, found
+from serve_bench.pytest_plugin.target import KeptCluster, resolved_target
 from serve_bench.serving import strays
 from serve_bench.serving import strays as marked
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -239,12 +239,12 @@ def test_a_file_is_looked_for_in_the_folders_and_must_be_one(tmp_path: Path) -> 
         (tmp_path / folder / "both.py").write_text("")
     (tmp_path / "b" / "one.py").write_text("")
     folders = (tmp_path / "a", tmp_path / "b")
-    assert found("one.py:app", folders) == f"{tmp_path}/b/one.py:app"
-    assert found("../b/one.py:app", folders) == f"{tmp_path}/b/one.py:app"
-    assert found("pkg.one:app", folders) == "pkg.one:app"
-    assert found(f"{tmp_path}/a/both.py:app", folders) == f"{tmp_path}/a/both.py:app"
+    assert resolved_target("one.py:app", folders) == f"{tmp_path}/b/one.py:app"
+    assert resolved_target("../b/one.py:app", folders) == f"{tmp_path}/b/one.py:app"
+    assert resolved_target("pkg.one:app", folders) == "pkg.one:app"
+    assert resolved_target(f"{tmp_path}/a/both.py:app", folders) == f"{tmp_path}/a/both.py:app"
     with pytest.raises(BadInput, match=r"both.py may be .*/a/both.py and .*/b/both.py: say which"):
-        found("both.py:app", folders)
+        resolved_target("both.py:app", folders)
 
 
 def test_the_variant_is_that_of_the_launch(cluster: KeptCluster, stage: Stage) -> None:

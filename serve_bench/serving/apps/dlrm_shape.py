@@ -55,17 +55,17 @@ class Shape:
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> Shape:
         """From the fields among `args`; layers as a list or as text such as "256,64"."""
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in fields(cls):
             if field.name not in args:
                 continue
             value = args[field.name]
             if field.name in ("bottom", "top"):
                 parts = value.split(",") if isinstance(value, str) else value
-                given[field.name] = tuple(int(part) for part in parts)
+                values[field.name] = tuple(int(part) for part in parts)
             else:
-                given[field.name] = int(value)
-        return cls(**given)
+                values[field.name] = int(value)
+        return cls(**values)
 
     @property
     def columns(self) -> int:
@@ -169,7 +169,7 @@ class Slot:
 
 
 class GraphCache:
-    """The slots in use, the least recently used given up beyond `most`.
+    """The slots in use, the least recently used values up beyond `most`.
 
     `make_run(rows, input, output)` gives the function that computes output from input; it is called
     once for a slot. Rows beyond those of a batch hold what an earlier batch left there (zeros at
@@ -197,8 +197,8 @@ class GraphCache:
             return kept
         while len(self._slots) >= self._most:
             self._slots.popitem(last=False)
-        made = self._slots[size] = self._capture(size)
-        return made
+        slot = self._slots[size] = self._capture(size)
+        return slot
 
     def prepare(self, rows: int) -> None:
         """Captures every size up to that of so many rows, so that no request waits for it."""

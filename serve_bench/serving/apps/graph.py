@@ -45,9 +45,9 @@ def _input(request: Request | int) -> int:
     return int(request.query_params.get("input", 0)) if isinstance(request, Request) else request
 
 
-def _deployed(made: type, name: str, args: Mapping[str, Any]) -> Any:
+def _deployed(cls: type, name: str, args: Mapping[str, Any]) -> Any:
     return serve.deployment(
-        made,
+        cls,
         name=name,
         num_replicas=int(args.get("num_replicas", 1)),
         max_ongoing_requests=int(args.get("max_ongoing_requests", 100)),

@@ -37,8 +37,8 @@ def ask(actor: Any, question: Callable[[Any], Any]) -> Any:
 def ask_replicas(
     app: str, deployment: str, own: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the replicas of a deployment use, by pid; and why others could not tell. `own`: of an
-    app of the user's, which has no settings in the form of ours."""
+    """The settings of a deployment's replicas, by pid; and why others gave none. `own`: of a user's
+    app, which does not report settings itself."""
     import ray
 
     question = _own_settings if own else _replica_settings
@@ -116,7 +116,7 @@ def log_level(_: Any) -> str:
 
 
 def ask_module(replica: Any) -> str | None:
-    """The module of what a replica runs; None where it cannot tell."""
+    """The module of the class that a replica runs; None where it gives no answer."""
     import ray
 
     try:
@@ -126,7 +126,7 @@ def ask_module(replica: Any) -> str | None:
 
 
 def deployers(app: str) -> list[str]:
-    """The jobs of Ray that deployed an application; none where this Serve does not tell."""
+    """The jobs of Ray that deployed an application; none where this Serve does not know."""
     import ray
 
     for name, actor in serve_actors():
@@ -140,8 +140,8 @@ def deployers(app: str) -> list[str]:
 
 
 def controller() -> dict[str, Any]:
-    """What the controller tells of its last 100 control loops: a field is None where this Serve
-    does not tell it."""
+    """Figures of the controller's last 100 control loops. None where this Serve has no such
+    figure."""
     health = serve_client().get_serve_details().get("controller_health_metrics") or {}
     loop = health.get("loop_duration_s") or {}
     return {
@@ -208,20 +208,20 @@ def _replica_settings(replica: Any) -> dict[str, Any]:
 
 
 def _own_settings(replica: Any) -> dict[str, Any]:
-    """Runs inside a replica of the user's app: its pid, and what it was given, by option."""
+    """Runs inside a replica of the user's app: its pid, and what it was resources, by option."""
     import ray
 
     config = getattr(replica, "_replica_impl", replica)._deployment_config
     context: Any = ray.get_runtime_context()  # without types
-    given = context.get_assigned_resources()
+    resources = context.get_assigned_resources()
     user = config.user_config if isinstance(config.user_config, dict) else {}
     scalars = {k: v for k, v in user.items() if isinstance(v, (int, float, str, bool))}
     return {
         "pid": os.getpid(),
         "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
         "max_queued_requests": getattr(config, "max_queued_requests", None),
-        "ray_actor_options.num_cpus": given.get("CPU", 0.0),
-        "ray_actor_options.num_gpus": given.get("GPU", 0.0),
+        "ray_actor_options.num_cpus": resources.get("CPU", 0.0),
+        "ray_actor_options.num_gpus": resources.get("GPU", 0.0),
         **{f"user_config.{name}": value for name, value in scalars.items()},
     }
 
@@ -263,7 +263,7 @@ LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>
 
 
 class Refused(Exception):
-    """The order cannot be carried out: one line, and the lines that explain it."""
+    """A command cannot be carried out: one line, and the lines that explain it."""
 
     def __init__(self, message: str, detail: list[str] | None = None) -> None:
         super().__init__(message)

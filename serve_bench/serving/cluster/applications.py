@@ -31,14 +31,14 @@ from actors import (
 )
 
 POLL_S = 0.1
-TOLD_EVERY_S = 1.0
+SAY_EVERY_S = 1.0
 REMOVE_TIMEOUT_S = 120.0
 REPLICA = "SERVE_REPLICA::"
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 
 class Applications:
-    """The applications of ours on one Serve. `say` is told how many replicas there are."""
+    """Our applications on one Serve. `say` gets the progress: how many replicas run."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -128,7 +128,7 @@ class Applications:
             if not open_:
                 return
             now = time.monotonic()
-            if running != reported and now - reported_at > TOLD_EVERY_S:
+            if running != reported and now - reported_at > SAY_EVERY_S:
                 self._say(f"{running} of {total} replicas")
                 reported, reported_at = running, now
             if now > deadline:
@@ -199,9 +199,9 @@ def _running(app: Any, deployment: str) -> int:
 # --------------------------------------------------------------------------------------------------
 # The HTTP proxies of all nodes, and whether each of them answers for an application.
 #
-# Rule: a node counts by what its proxy does, not by what Serve says. Proxies of one host may share
-# one address (Serve binds with SO_REUSEPORT, and the kernel deals connections out among them): that
-# is reported, and no such proxy is taken for one that can be asked alone.
+# Rule: a node counts by what its proxy answers, not by what Serve says. Proxies of one host may
+# share one address: Serve binds with SO_REUSEPORT, and the kernel deals connections out among them.
+# That is reported, and such a proxy is not taken for one that can be asked alone.
 
 ASK_TIMEOUT_S = 10.0
 POLL_TIMEOUT_S = 5.0
@@ -408,7 +408,7 @@ def _get(host: str, port: int, path: str) -> tuple[int | None, str]:
 # Serve whose router has no thread of its own is bound to the loop that it was first used in. A
 # wrong answer is a failure of class "body", and no failure is a sample.
 
-#: Lines about failures that are told.
+#: Lines about failures that are kept.
 EXAMPLES = 5
 
 #: What Serve and Ray raise, by the name of the class, and the class of failure that it is.

@@ -1,7 +1,7 @@
-"""Deploys the app, or changes it in place, and waits until what was asked is true.
+"""Deploys an app, or changes it in place, and waits until the requested settings are in force.
 
-Rule: nothing is taken from Serve's word alone: the app is up when its route answers, and changed
-when every replica says that it uses what was asked.
+Rule: Serve's status alone does not count. The app is up when its route answers, and changed when
+every replica reports the requested settings.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ PROOF_TIMEOUT_S = 15.0
 #: An app that gives the same wrong answer for so long will not give another.
 WRONG_ANSWER_S = 5.0
 
-#: What would make an own app answer otherwise, by the status that it answers with.
+#: Advice for an own app that answers with a status that is not accepted, by that status.
 _ADVICE = {
     404: ": the app has no such path, name one with --route",
     405: ": the path takes another --method",
     422: ": the path takes another query (--route) or --body",
 }
 
-#: What a path that takes websockets answers to a plain request: unknown, or upgrade required.
+#: Answers of a path of websockets to a plain request: unknown, or upgrade required.
 _NOT_HTTP = (404, 405, 426)
 
-#: Lines that the end of what a dead replica wrote is told with.
+#: Last lines of a dead replica's output that are reported.
 LAST_LINES = 10
 
-#: Paths of the app that are told.
+#: Paths of the app that are reported.
 MOST_PATHS = 8
 
 
@@ -63,7 +63,7 @@ class Deployer:
         self._app: dict[str, Any] | None = None
 
     def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Deploys, or changes in place what can be changed in place, and waits until it is true."""
+        """Deploys, or changes in place what can be, and waits until it is in force."""
         before = {replica["pid"] for replica in _replicas(spec)[0]} if self._app else set()
         system_level = spec.get("system_log_level")
         if system_level is not None:
@@ -241,7 +241,7 @@ def _wanted(status: int | None, statuses: list[int]) -> bool:
 
 
 def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Until every replica uses what was asked. Raises Refused with what it uses instead.
+    """Waits until every replica reports the requested settings. Raises Refused with those it has.
 
     A replica that is missing may have been killed: its successor has to start first.
     """
@@ -273,14 +273,14 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _other(check: dict[str, Any], name: str, verb: str, actual: Any, wanted: Any) -> str:
-    """An option that is not what was asked for; of what may be a secret no values."""
+    """An option with another value than requested; no values where they may be secret."""
     if name in check.get("hidden", ()):
         return f"{name}{verb}something else than was asked for"
     return f"{name}{verb}{actual!r}, asked for {wanted!r}"
 
 
 def _contradicted(spec: dict[str, Any]) -> list[str]:
-    """Options that replicas cannot tell, and of which Serve tells something else."""
+    """Options that replicas cannot report, and for which Serve reports another value."""
     if not any(check["told"] for check in spec["checks"]):
         return []
     app = serve_client().get_serve_details()["applications"].get(spec["name"], {})
@@ -298,7 +298,7 @@ def _contradicted(spec: dict[str, Any]) -> list[str]:
 
 
 def _replicas(spec: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the replicas of the checked deployments use; and why others could not tell."""
+    """The settings of the replicas of the checked deployments; and why others gave none."""
     settings: list[dict[str, Any]] = []
     silent: list[str] = []
     for check in spec["checks"]:

@@ -1,11 +1,10 @@
-"""A program by itself: imports an app of the user's and tells what it is made of, as one JSON line.
+"""A program: imports a user's app and describes its deployments, as one line of JSON.
 
-It is started by path under the interpreter of a variant, with the app's folder on the path, reads
-what is known of the app from stdin (`name`, `args` and `deployments` of a config file of Serve;
-`wishes`, options to be tried, as `[[deployment, {option: value}], ...]`, nested as Serve takes
-them), and starts nothing. With `file` on stdin it tells what that config file says. Rule: an error
-of the app is told as the app's: its kind, its text, and the line of the user's file that it came
-from.
+It is started by path under the interpreter of a variant, with the app's folder on the path. It
+starts nothing. On stdin it reads what is known of the app: `name`, `args` and `deployments` of a
+config file of Serve, and `wishes`, options to try, as `[[deployment, {option: value}], ...]` (nested
+as in Serve). With `file` on stdin it answers with the content of that config file. Rule: an error of
+the app is reported as the app's: its kind, its text, and the line of the user's file that raised it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-#: Options of a deployment that are no matter of a benchmark's cell.
+#: Options of a deployment that a cell cannot set.
 LEFT_OUT = ("name",)
 
 #: Options that are tables, by where a config has them and where a built deployment keeps them.
@@ -28,15 +27,15 @@ TABLES = ("ray_actor_options", "user_config", "autoscaling_config")
 
 
 class NoApp(Exception):
-    """What was named is no application; the message says what it is."""
+    """The target is no application; the message says what it is."""
 
 
 class NoConfig(Exception):
-    """What was named is no config file of Serve; the message says why."""
+    """The file is no config file of Serve; the message says why."""
 
 
 class BuilderFailed(Exception):
-    """The function that was named raised its cause."""
+    """The builder function raised: see the cause."""
 
 
 def hiding() -> str | None:
@@ -72,7 +71,7 @@ def application(target: str, args: dict[str, Any]) -> Any:
                 member = call_user_app_builder_with_args_if_necessary(member, args)
             else:
                 member = member({}) if takes else member()  # a builder, as Serve would call it
-        except Exception as error:  # whatever the app raises is its own to tell
+        except Exception as error:  # whatever the app raises is reported as its own
             raise BuilderFailed from error
     if hasattr(member, "_bound_deployment"):
         return member
@@ -144,7 +143,7 @@ def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[s
 
 
 def gpus() -> float | None:
-    """GPUs that Ray would find here; None where this Ray does not tell."""
+    """GPUs that Ray would find here; None where this Ray has no such function."""
     try:
         from ray._private.accelerators import get_accelerator_manager_for_resource
     except ImportError:
@@ -276,7 +275,7 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Tells what the app named by the first argument is."""
+    """Describes the app that the first argument names."""
     protocol = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the app prints is not the answer
     about = json.load(sys.stdin)
@@ -304,7 +303,7 @@ def main() -> None:
             answer["no_app"] = str(error)
         except BuilderFailed as error:
             answer |= error_facts(error.__cause__ or error) | {"builder": True}
-        except Exception as error:  # noqa: BLE001 - whatever the app raises is its own to tell
+        except Exception as error:  # noqa: BLE001 - whatever the app raises is reported as its own
             answer |= error_facts(error)
     protocol.write(json.dumps(answer) + "\n")
     protocol.flush()

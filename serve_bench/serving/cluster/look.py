@@ -1,9 +1,9 @@
-"""What the replicas wait in while a load is on: looked at from a thread inside each of them.
+"""What requests in the replicas wait in, sampled by a thread inside each replica.
 
-`begin` starts that thread in every replica, `end` takes what it saw between two moments. It sees
-requests in progress, the line of the app at which each waits and what it awaits there, threads of
-the app that work, and the queues of `serve.batch`. Rule: it runs beside a load that nobody
-measures; it reads what the interpreter shows (tasks, frames) and changes nothing of the app. As in
+`begin` starts that thread in every replica, `end` takes its samples between two moments. A sample
+holds the requests in progress, the line of the app at which each waits and what it awaits there,
+threads of the app that work, and the queues of `serve.batch`. Rule: it runs beside a load that is
+not measured; it reads tasks and frames of the interpreter and changes nothing of the app. As in
 actors.py, all of this travels into the replica by value.
 """
 
@@ -22,28 +22,28 @@ from typing import Any
 
 import actors
 
-#: Distance of two looks. One look at 100 requests takes 1 to 2 ms of the interpreter.
+#: Seconds between two samples. A sample of 100 requests takes 1 to 2 ms of the interpreter.
 PERIOD_S = 0.05
 
-#: More tasks than these are not followed; shares are of those that were.
+#: More tasks than these are not followed; shares are of those that are.
 MOST_TASKS = 400
 
 #: Places kept of a replica, those with most requests.
 MOST_PLACES = 8
 
-#: A look that nobody ends, ends itself.
+#: The thread ends by itself after these seconds.
 LONGEST_S = 60.0
 
 Place = tuple[str, str, str]  # what is awaited, the app's line "shop.py:31", its function
 
 
 def begin() -> None:
-    """Starts to look in every replica."""
+    """Starts the thread in every replica."""
     _ask_all(_begin)
 
 
 def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
-    """What every replica saw between two moments (time.time_ns), by deployment and pid."""
+    """The samples of every replica between two moments (time.time_ns), by deployment and pid."""
 
     def ended(replica: Any) -> dict[str, Any]:
         return _end(replica, from_ns, to_ns)
@@ -53,7 +53,7 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
 
 
 def _ask_all(question: Any) -> list[dict[str, Any]]:
-    """The answers of the replicas that can answer; one that ends meanwhile has none."""
+    """The answers of the replicas; one that ends meanwhile has none."""
     import ray
 
     references = [
@@ -91,7 +91,7 @@ def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
 
 
 class ReplicaLook(threading.Thread):
-    """The thread that looks, in one replica. `taken`: one look each, with its time."""
+    """The sampling thread of one replica. `taken`: its samples, each with its time."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(daemon=True, name="serve-bench look")
@@ -118,11 +118,11 @@ class ReplicaLook(threading.Thread):
                 del self._metrics.record_request_metrics
 
     def _note_thread(self) -> None:
-        """Runs in the loop of the app: by which thread it is known."""
+        """Runs in the loop of the app, and notes the loop's thread."""
         self._loop_ident = threading.get_ident()
 
     def _counted(self, former: Any) -> Any:
-        """Serve's own note of an answered request, kept here beside."""
+        """Wraps Serve's own note of an answered request, and keeps time and latency."""
 
         def record(*args: Any, **kwargs: Any) -> Any:
             latency_ms = kwargs.get("latency_ms", 0.0)
@@ -132,7 +132,7 @@ class ReplicaLook(threading.Thread):
         return record
 
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
-        """All looks between two moments added up."""
+        """The sum of all samples between two moments."""
         taken = [one for one in self.taken if from_ns <= one["at_ns"] <= to_ns]
         served = [ms for at, ms in self._served if from_ns <= at <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
@@ -188,7 +188,7 @@ class ReplicaLook(threading.Thread):
         }
 
     def _now(self) -> dict[str, Any]:
-        """One look."""
+        """One sample."""
         places: Counter[Place] = Counter()
         own: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
