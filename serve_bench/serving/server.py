@@ -1,8 +1,8 @@
 """A cluster of one variant, started and proven: drives the child process of cluster/.
 
-`Serving` starts the child, deploys cells on it, gathers the proof (who owns the HTTP port, flags and
-versions in force, processes), and ends the whole launch by its mark. Rule: nothing here imports ray;
-the child asks what must be asked inside Serve.
+`Serving` starts the child, deploys cells on it, gathers the proof (who owns the HTTP port, flags
+and versions in force, processes), and ends the whole launch by its mark. Rule: nothing here imports
+ray; the child asks what must be asked inside Serve.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
 starts nothing. On stdin it reads what is known of the app: `name`, `args` and `deployments` of a
-config file of Serve, and `wishes`, options to try, as `[[deployment, {option: value}], ...]` (nested
-as in Serve). With `file` on stdin it answers with the content of that config file. Rule: an error of
-the app is reported as the app's: its kind, its text, and the line of the user's file that raised it.
+config file of Serve, and `wishes`: options to try, as `[[deployment, {option: value}], ...]`,
+nested as in Serve. With `file` on stdin it answers with the content of that config file. Rule: an
+error of the app is reported as the app's: its kind, its text, and the line of the user's file that
+raised it.
 """
 
 from __future__ import annotations

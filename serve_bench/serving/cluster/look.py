@@ -104,7 +104,7 @@ class ReplicaLook(threading.Thread):
         self.taken: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        """ReplicaLooks until it is stopped."""
+        """Takes samples until it is stopped."""
         former = getattr(self._metrics, "record_request_metrics", None)
         if former is not None:
             self._metrics.record_request_metrics = self._counted(former)
