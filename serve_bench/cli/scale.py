@@ -106,8 +106,7 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
 def _run(workload: Workload, options: ScaleOptions) -> int:
     """Measures what the options ask for, or prints its plan. Returns the exit code."""
     from serve_bench.benchmarks.scale.needs import checked
-    from serve_bench.benchmarks.scale.request import ScaleSuite
-    from serve_bench.benchmarks.scale.suite import read_scale
+    from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
     from serve_bench.cli.flags import names
     from serve_bench.core.errors import BadInput
     from serve_bench.core.variants import parse_env

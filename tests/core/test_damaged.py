@@ -27,6 +27,7 @@ from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.show import render, render_comparing
+from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.codec import parse
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput
@@ -148,7 +149,8 @@ def resumed(result: Result, _: Result) -> str:
     kinds = {"rpc": RpcSuite, "scale": ScaleSuite, VERSUS: VersusSuite}
     kind: Any = kinds.get(result.run.command, Suite)
     assert differs(suite, suite) is None
-    return f"{named_by(suite, {})} {kind.from_json(suite)}"
+    with whole_suite():
+        return f"{named_by(suite, {})} {kind.from_json(suite)}"
 
 
 def page(result: Result, whole: Result) -> str:

@@ -6,15 +6,18 @@ that it has. Every error is one line that names the flag, or the file and key, a
 
 from __future__ import annotations
 
-import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
-from serve_bench.benchmarks.scale import Workload
+from serve_bench.benchmarks.parts.arguments import Arguments, rounds
+from serve_bench.benchmarks.scale import KEYS, Workload
+from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import HANDLE
+from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.suite import variants_of
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 
@@ -84,14 +87,10 @@ class ScaleSuite:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScaleSuite:
-        """The reverse, for going on with a stored run. Raises BadInput."""
-        try:
-            given = {one.name: data[one.name] for one in fields(cls)}
-            given["replicas"] = tuple(given["replicas"])
-            given["variants"] = tuple(VariantUsed(**one) for one in given["variants"])
-            return cls(**given)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+        """The reverse, for going on with a stored run. Raises KeyError or TypeError."""
+        values = {one.name: data[one.name] for one in fields(cls)}
+        variants = tuple(VariantUsed(**one) for one in data["variants"])
+        return cls(**{**values, "replicas": tuple(data["replicas"]), "variants": variants})
 
 
 # ------------------------------------------------------------------------------- applications
@@ -188,15 +187,14 @@ def rows_of(suite: ScaleSuite, nodes: int = 1) -> tuple[Row, ...]:
     """The rows of a size. The load of a node has `connections`; there may be several `nodes`."""
     if suite.workload not in GRAPHS:
         each = suite.connections
-        things = f"connection{'' if each == 1 else 's'}"
-        return (Row(f"{each} {things} a node", suite.client, each * nodes, nodes),)
-    count = suite.clients
-    things = f"{count} client{'' if count == 1 else 's'}"
+        label = f"{each} connection{'' if each == 1 else 's'} a node"
+        return (Row(label, suite.client, each * nodes, nodes),)
+    clients = f"{suite.clients} client{'' if suite.clients == 1 else 's'}"
     return tuple(
         Row(
-            f"{things}, {way}, {what}",
+            f"{clients}, {way}, {what}",
             HANDLE if way == "handle" else suite.client,
-            count,
+            suite.clients,
             requests_each=each,
         )
         for way in ("handle", "HTTP")
@@ -205,38 +203,29 @@ def rows_of(suite: ScaleSuite, nodes: int = 1) -> tuple[Row, ...]:
 
 
 def scale_plan(suite: ScaleSuite, done: Iterable[str] = ()) -> tuple[ScaleLaunch, ...]:
-    """The launches in order; trials whose keys are `done` are left out.
-
-    Variants alternate within a round, and each round but the first draws the order of its sizes: so
-    a drift of the machine meets them all alike.
-    """
-    finished, out = set(done), []
-    for round_ in range(1, suite.launches + 1):
-        sizes = list(suite.replicas)
-        if round_ > 1:
-            random.Random(suite.seed * 1000 + round_).shuffle(sizes)
+    """The launches in order; trials whose keys are `done` are left out. Variants alternate within a
+    round."""
+    finished, plan = set(done), []
+    for round_, sizes in rounds(suite.launches, suite.replicas, suite.seed):
         for variant in suite.variants:
-            cells = []
-            for replicas in sizes:
-                cell = cell_of(suite, replicas)
-                rows = tuple(
-                    one
-                    for one in _planned(suite, variant.name, round_, cell)
-                    if one.key not in finished
-                )
-                if rows:
-                    cells.append(ScaleCell(replicas, cell, rows))
+            every = (_cell(suite, variant.name, round_, replicas, finished) for replicas in sizes)
+            cells = tuple(one for one in every if one.rows)
             if cells:
-                out.append(ScaleLaunch(variant, round_, tuple(cells)))
-    return tuple(out)
+                plan.append(ScaleLaunch(variant, round_, cells))
+    return tuple(plan)
 
 
-def _planned(
-    suite: ScaleSuite, variant: str, round_: int, cell: JsonObject
-) -> Iterable[PlannedTrial]:
-    for row in rows_of(suite):
-        key = trial_key(variant, round_, cell, row.label.replace(",", ""))
-        yield PlannedTrial(key, round_, variant, cell, row)
+def _cell(
+    suite: ScaleSuite, variant: str, round_: int, replicas: int, finished: set[str]
+) -> ScaleCell:
+    cell = cell_of(suite, replicas)
+    planned = (
+        PlannedTrial(
+            trial_key(variant, round_, cell, row.label.replace(",", "")), round_, variant, cell, row
+        )
+        for row in rows_of(suite)
+    )
+    return ScaleCell(replicas, cell, tuple(one for one in planned if one.key not in finished))
 
 
 def on_nodes(planned: PlannedTrial, nodes: int) -> PlannedTrial:
@@ -261,6 +250,135 @@ def invalid_share(completed: int, failed: int) -> float | None:
 
     Where nothing was asked for, nothing was measured: that is invalid too.
     """
-    asked = completed + failed
-    share = failed / asked if asked else 1.0
+    requests = completed + failed
+    share = failed / requests if requests else 1.0
     return share if share > INVALID_SHARE or not completed else None
+
+
+# ------------------------------------------------------------------------------------ reading
+
+#: Upper ends of axes, which the registry has.
+_MOST: Final = {name: one.flag.most or 0.0 for name, one in axis_flags("scale").items()}
+
+_WHOLE: Final[Mapping[str, tuple[int, int]]] = {
+    "deployments": (1, MOST_SIZE),
+    "hops": (0, 100),
+    "fanout": (1, MOST_SIZE),
+    "length": (1, MOST_SIZE),
+    "max_batch_size": (1, int(_MOST["max_batch_size"])),
+    "max_concurrent_queries": (1, int(_MOST["max_concurrent_queries"])),
+    "connections": (1, MAX_CONNECTIONS),
+    "clients": (1, 10_000),
+    "requests": (1, 1_000_000),
+    "nodes": (1, 64),
+    "launches": (1, 1000),
+    "seed": (0, 2**31),
+}
+_FIELDS: Final = {"fanout": "size", "length": "size", "requests": "requests_each"}
+"""Fields of a ScaleSuite that have another name than their argument."""
+
+_TIME: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", re.ASCII)
+_UNITS: Final = {"ms": 1e-3, "m": 60.0, "h": 3600.0}
+
+
+def read_scale(
+    workload: Workload,
+    data: Mapping[str, Any],
+    file: str,
+    flags: Mapping[str, str],
+    *,
+    quick: bool = False,
+    variants: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    address: str | None = None,
+    sample: bool = True,
+) -> ScaleSuite:
+    """The suite of a workload. `flags`: those of KEYS that were given, as text. Raises BadInput."""
+    arguments = _of_file(workload, data, file, quick).under(Arguments.of_flags(flags))
+    replicas = arguments.each("replicas", lambda one: one.whole("replicas", 1, MOST_REPLICAS))
+    if len(replicas) > 1 and workload != "curve":
+        place = arguments.places["replicas"]
+        raise BadInput(f"{place}: takes one number; several are for scale curve")
+    used = variants_of(data, file, variants, env)
+    if address is not None:
+        if "nodes" in flags:
+            raise BadInput("--nodes: starts raylets here; it does not go with --address")
+        if variants or env:
+            raise BadInput(
+                "--variant and --env do not go with --address: a cluster that is there already has "
+                "its own flags"
+            )
+        arguments, used = arguments.with_text("nodes", "1"), (VariantUsed(AS_IT_IS),)
+    return ScaleSuite(
+        workload=workload,
+        variants=used,
+        replicas=replicas,
+        address=address,
+        sample=sample,
+        **_settings(arguments),
+    )
+
+
+def _settings(arguments: Arguments) -> dict[str, Any]:
+    """What there is one of: the fields of a ScaleSuite."""
+    values: dict[str, Any] = {
+        _FIELDS.get(name, name): arguments.whole(name, *bounds)
+        for name, bounds in _WHOLE.items()
+        if name in arguments.texts
+    }
+    if "batch_wait_timeout_s" in arguments.texts:
+        most_s = _MOST["batch_wait_timeout_s"]
+        values["batch_wait_timeout_s"] = arguments.real(
+            "batch_wait_timeout_s", 0.0, most_s, "seconds"
+        )
+    if "client" in arguments.texts:
+        values["client"] = arguments.word("client", "raw", "wrk")
+    duration_s = _seconds(arguments, "duration", 1.0, MAX_DURATION_S)
+    windows = max(1, round(duration_s))
+    if values.get("client") == "wrk" and duration_s != windows:
+        place = arguments.places["duration"]
+        raise BadInput(f"{place}: {arguments.texts['duration']}: wrk takes whole seconds")
+    return values | {
+        "windows": windows,
+        "window_s": duration_s / windows,
+        "warmup_s": _seconds(arguments, "warmup", 0.0, 3600.0),
+        "timeout_s": _seconds(arguments, "timeout", 0.001, MAX_TIMEOUT_S),
+    }
+
+
+def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool) -> Arguments:
+    """The table `scale` of a file, with its table `quick` over it where that is wanted."""
+    only_keys(data, ("name", "variant", "variants", "scale", "quick"), file)
+    table = data.get("scale")
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")
+    kind = table.get("workload")
+    if kind not in WORKLOADS:
+        raise BadInput(f"{file}: scale.workload: takes {', '.join(WORKLOADS)}")
+    if kind != workload:
+        raise BadInput(f"{file}: is a suite of serve-bench scale {kind}, not {workload}")
+    tables = {"scale": {name: one for name, one in table.items() if name != "workload"}}
+    if quick:
+        tables["quick"] = data.get("quick", {})
+    arguments = Arguments({}, {})
+    for title, content in tables.items():
+        place = f"{file}: {title}"
+        if not isinstance(content, Mapping):
+            raise BadInput(f"{place}: must be a table")
+        arguments = arguments.under(Arguments.of_table(content, KEYS[workload], place))
+        for name, value in content.items():
+            several = isinstance(value, list) and name != "replicas"
+            if value == [] or (several and len(value) > 1):
+                raise BadInput(f"{place}.{name}: takes one value")
+    arguments.require(KEYS[workload], f"{file}: scale")
+    return arguments
+
+
+def _seconds(arguments: Arguments, name: str, least: float, most: float) -> float:
+    """A time with its unit. Raises BadInput unless it lies within these seconds."""
+    parts = _TIME.fullmatch(arguments.text(name))
+    seconds = float(parts[1]) * _UNITS.get(parts[2], 1.0) if parts else -1.0
+    if not least <= seconds <= most:
+        takes = f"a time from {least:g} s to {most:,.0f} s, such as 500ms, 10s or 2m"
+        raise arguments.refusal(name, takes)
+    return seconds
