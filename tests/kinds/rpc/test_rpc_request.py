@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -41,7 +42,7 @@ def worlds_of(**flags: str) -> tuple[tuple[World, ...], str]:
     return suite.worlds, suite.x_axis
 
 
-def refusal(data: dict[str, Any] = SHIPPED, **flags: str) -> str:
+def refusal(data: Mapping[str, Any] = SHIPPED, /, **flags: str) -> str:
     """The line that refuses them."""
     with pytest.raises(BadInput) as refused:
         read_rpc(data, "f.toml", flags)

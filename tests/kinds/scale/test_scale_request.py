@@ -1,5 +1,7 @@
-"""What scale is asked for: files and flags, its applications, its rows and its plan. What the command
-refuses is in test_cli_scale.py."""
+"""What scale is asked for: files and flags, its applications, its rows and its plan.
+
+What the command refuses is in test_cli_scale.py.
+"""
 
 from __future__ import annotations
 
