@@ -34,7 +34,7 @@ from typing import Final, Literal
 from unittest import mock
 
 from serve_bench.cli import run
-from serve_bench.report.html.frame import Bundle
+from serve_bench.report.page import Bundle
 
 ROOT: Final = Path(__file__).parent.parent
 RUNS: Final = ROOT / "tests" / "formats"
@@ -293,7 +293,7 @@ def output_of(case: Case) -> Output:
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": str(case.width)}),
-        mock.patch("serve_bench.report.html.frame.bundle", lambda: STUB),
+        mock.patch("serve_bench.report.page.bundle", lambda: STUB),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

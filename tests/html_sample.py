@@ -22,7 +22,7 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.report.html.frame import Bundle
+from serve_bench.report.page import Bundle
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 

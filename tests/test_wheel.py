@@ -30,7 +30,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.wheel
-@pytest.mark.parametrize("name", ["scenarios", "profiles", "reference"])
+@pytest.mark.parametrize("name", ["scenarios", "profiles", "reference", "report/templates"])
 def test_data_is_shipped_whole(unpacked: Path, name: str) -> None:
     source = TOP / name if (TOP / name).is_dir() else TOP / "serve_bench" / name
     there = {file.name for file in source.rglob("*") if file.is_file()}
@@ -43,6 +43,8 @@ def test_data_is_shipped_whole(unpacked: Path, name: str) -> None:
 def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
     code = (
         "import serve_bench.store.files as s, serve_bench.benchmarks.parts.published as p\n"
+        "from serve_bench.report.page import environment\n"
+        "environment().get_template('page.html')\n"
         "print(s.shipped('scenarios'), s.shipped('profiles'), len(p.published_notes()), sep='|')"
     )
     done = subprocess.run(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from serve_bench.cli.show import Shown
     from serve_bench.core.document import Block, Document
     from serve_bench.core.result import Result
-    from serve_bench.report.html.blocks import Folder, Kept
+    from serve_bench.report.page import Folder, Kept
 
 
 class ReportCommandOptions(ReportOptions):
@@ -187,12 +187,10 @@ def write_page(
     """
     from serve_bench.benchmarks.registry import benchmark_of
     from serve_bench.core.document import ReportOptions
-    from serve_bench.report.html.blocks import LIMIT, bytes_said
-    from serve_bench.report.html.frame import bundle, html_text
+    from serve_bench.report.page import LIMIT, html_text, size_text
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
-    library = bundle()
     for _, result in runs:
         for warning in result.warnings:
             print(f"warning: {warning.message}", file=sys.stderr)
@@ -205,10 +203,10 @@ def write_page(
         _folder(home, sheet, base, place.name if place.is_file() else None)
         for home, sheet, (place, _) in zip(homes, sheets, runs, strict=True)
     ]
-    text = html_text(sheets, bundle=library, folders=folders)
+    text = html_text(sheets, folders=folders)
     size = len(text.encode())
     if size > LIMIT:
-        print(f"note: the page has {bytes_said(size)}: that much data to draw", file=sys.stderr)
+        print(f"note: the page has {size_text(size)}: that much data to draw", file=sys.stderr)
     if to is None:
         print(text, end="", flush=True)
     else:
@@ -228,9 +226,9 @@ def _home(place: Path) -> Path:
 def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
     """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
     from serve_bench.benchmarks.versus.document import comparison_document
-    from serve_bench.report.html.frame import bundle, html_text
+    from serve_bench.report.page import html_text
 
-    text = html_text([comparison_document(comparing, where)], bundle=bundle())
+    text = html_text([comparison_document(comparing, where)])
     if to is None:
         print(text, end="", flush=True)
     else:
@@ -240,7 +238,7 @@ def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | No
 def write_text(to: Path, text: str) -> None:
     """Writes a report, and says where. BadInput when it cannot be written."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.report.html.blocks import bytes_said
+    from serve_bench.report.page import size_text
     from serve_bench.store.files import why, write_whole
 
     content = text.encode("utf-8", "replace")
@@ -248,7 +246,7 @@ def write_text(to: Path, text: str) -> None:
         write_whole(to, content)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    print(f"wrote {to} ({bytes_said(len(content))})", file=sys.stderr)
+    print(f"wrote {to} ({size_text(len(content))})", file=sys.stderr)
 
 
 def place_of_page(output: str | None, usual: Path) -> Path | None:
@@ -279,7 +277,7 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
 def is_page(path: Path) -> bool:
     """Whether a file is a page that serve-bench made. BadInput where it cannot be read."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.report.html.frame import MADE_BY
+    from serve_bench.report.page import MADE_BY
     from serve_bench.store.files import why
 
     try:
@@ -291,7 +289,7 @@ def is_page(path: Path) -> bool:
 
 def _folder(home: Path, sheet: Document, base: Path, records: str | None) -> Folder:
     """What stands in the folder of a run; contents of what could find room alone."""
-    from serve_bench.report.html.blocks import Folder
+    from serve_bench.report.page import Folder
     from serve_bench.store import RECORDS_FILE
 
     blocks = (block for section in sheet.sections for block in section.blocks)
@@ -317,7 +315,7 @@ def _kept(home: Path, path: str, base: Path) -> Kept:
     elsewhere."""
     from urllib.parse import quote
 
-    from serve_bench.report.html.blocks import LIMIT, Kept
+    from serve_bench.report.page import LIMIT, Kept
 
     file = home / path
     href = quote(os.path.relpath(file, base))

@@ -80,12 +80,20 @@ class Text:
 Cell: TypeAlias = Number | Text | str
 
 
+def as_text(cell: Cell) -> Text:
+    """A cell as the words that it shows."""
+    match cell:
+        case str():
+            return Text(cell)
+        case Number():
+            return Text(cell.text, cell.tone)
+    return cell
+
+
 def cell_text(cell: Cell) -> str:
     """A cell in one line, with what stands below it in brackets."""
-    if isinstance(cell, str):
-        return cell
-    below = cell.below if isinstance(cell, Text) else ()
-    return f"{cell.text} ({', '.join(below)})" if below else cell.text
+    about = as_text(cell)
+    return f"{about.text} ({', '.join(about.below)})" if about.below else about.text
 
 
 @dataclass(frozen=True)

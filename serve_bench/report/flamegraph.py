@@ -1,24 +1,23 @@
 """Flamegraphs: one profile as an SVG or a page, two as a page that shows the difference.
 
 One file each, with no address in it: it works offline. Zoom by click, search by a pattern, totals
-on hover; light and dark as the reader's system has it. The script and the style are flamegraph.js
-and flamegraph.css beside this module. Rule: every text of a profile is escaped where it is written.
+on hover; light and dark as the reader's system has it. templates/flame.html lays out the page;
+flamegraph.js and flamegraph.css are the script and the style of SVG and page alike. Rule: every
+text of a profile is escaped.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from serve_bench.analysis.stacks import (
     IDLE,
     CallNode,
     FunctionChange,
-    FunctionShare,
     LayerRules,
     Stacks,
     by_function,
@@ -31,12 +30,13 @@ from serve_bench.analysis.stacks import (
     tree,
     without,
 )
+from serve_bench.report.page import environment, file_text
 
 # --------------------------------------------------------------------------------------------------
 # Tables of stacks for a terminal: top functions, layers, and what grew and shrank.
 #
-# Rule: idle stacks are counted, said, and left out of every share, so that a share is one of the
-# CPU that the process used; unless the profile was meant to show waiting.
+# Rule: idle stacks are counted, reported, and left out of every share, so that a share is one of
+# the CPU that the process used; unless the profile was meant to show waiting.
 
 TOP: Final = 15
 LEAST_POINTS: Final = 1.0
@@ -77,16 +77,15 @@ def profile_text(reading: Reading, rules: LayerRules) -> str:
     lines = [reading.about, "  layer                              %"]
     lines += [f"  {name:28} {share:7.1f}" for name, share in split.items()]
     lines += ["  function                                            self %  total %"]
-    lines += [_function(one) for one in top_functions(reading.counted, TOP)]
+    lines += [
+        f"  {_cut(one.name, 50):50} {one.self_percent:7.1f} {one.total_percent:8.1f}"
+        for one in top_functions(reading.counted, TOP)
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _function(one: FunctionShare) -> str:
-    return f"  {_cut(one.name, 50):50} {one.self_percent:7.1f} {one.total_percent:8.1f}"
-
-
 def _cut(text: str, width: int) -> str:
-    """Function and file are what tells; folders between package and file go first, then its end.
+    """A frame in `width` characters: folders between package and file go first, then its end.
 
     `Replica.handle (ray/serve/_private/replica.py)` becomes `Replica.handle (ray/.../replica.py)`.
     """
@@ -118,18 +117,16 @@ def difference_of(a: Reading, b: Reading, rules: LayerRules) -> ProfileDifferenc
         > noise_points(change.self_a, a.samples) + noise_points(change.self_b, b.samples)
     ]
     in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
-    names = sorted(in_a.keys() | in_b.keys(), key=lambda name: -_most(name, in_a, in_b))
+    shares = [
+        (name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in in_a.keys() | in_b.keys()
+    ]
     return ProfileDifference(
         a,
         b,
         tuple(change for change in sure if change.self_change > 0),
         tuple(change for change in sure if change.self_change < 0),
-        tuple((name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in names),
+        tuple(sorted(shares, key=lambda share: (-max(share[1:]), share[0]))),
     )
-
-
-def _most(name: str, in_a: Mapping[str, float], in_b: Mapping[str, float]) -> float:
-    return max(in_a.get(name, 0.0), in_b.get(name, 0.0))
 
 
 def difference_text(difference: ProfileDifference) -> str:
@@ -137,21 +134,17 @@ def difference_text(difference: ProfileDifference) -> str:
     lines = [f"A {difference.a.about}", f"B {difference.b.about}"]
     lines += ["  layer                              A %      B %   change"]
     lines += [f"  {name:28} {a:9.1f} {b:8.1f} {b - a:+8.1f}" for name, a, b in difference.layers]
-    for title, found in (("grew", difference.grew), ("shrank", difference.shrank)):
-        lines += _changed(title, found)
+    for title, some in (("grew", difference.grew), ("shrank", difference.shrank)):
+        if not some:
+            least = f"{LEAST_POINTS:g} point and the sampling error"
+            lines.append(f"{title}: no function by more than {least}")
+            continue
+        lines.append(f"  {f'{title} (self)':50}     A %      B %   change")
+        lines += [
+            f"  {_cut(one.name, 50):50} {one.self_a:7.1f} {one.self_b:8.1f} {one.self_change:+8.1f}"
+            for one in some[:TOP]
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _changed(title: str, found: Sequence[FunctionChange]) -> list[str]:
-    if not found:
-        return [f"{title}: no function by more than {LEAST_POINTS:g} point and the sampling error"]
-    head = f"{title} (self)"
-    lines = [f"  {head:50}     A %      B %   change"]
-    lines += [
-        f"  {_cut(one.name, 50):50} {one.self_a:7.1f} {one.self_b:8.1f} {one.self_change:+8.1f}"
-        for one in found[:TOP]
-    ]
-    return lines
 
 
 # --------------------------------------------------------------------------------------------------
@@ -161,8 +154,10 @@ ROW: Final = 17
 LEAST: Final = 0.0005
 """Frames narrower than 0.05 % of the width are left out: nobody could see them."""
 
-_CHAR: Final = 6.6  # width of a character of the 11 px monospace font
-_HERE: Final = Path(__file__).resolve().parent
+_CHAR: Final = 6.6
+"""Pixels of a character of the 11 px monospace font."""
+LISTED: Final = 25
+"""Functions in a table of a page."""
 
 
 @dataclass(frozen=True)
@@ -179,24 +174,21 @@ class _Box:
 
 def flame_svg(stacks: Stacks, title: str) -> str:
     """A flamegraph as one SVG file, root on top."""
-    every = max(sum(stacks.values()), 1)
-    boxes = _boxes(tree(stacks), lambda node: node.counts[0] / every, _plain(every))
-    return _svg(boxes, title, standalone=True)
+    return _svg(_boxes_of(stacks), title, standalone=True)
 
 
 def flame_html(reading: Reading, rules: LayerRules) -> str:
     """A flamegraph with its tables, as one page."""
-    every = max(reading.samples, 1)
-    boxes = _boxes(tree(reading.counted), lambda node: node.counts[0] / every, _plain(every))
     split = layers(reading.counted, rules)
-    tables = [
-        _table(("layer", "%"), [(name, f"{share:.1f}") for name, share in split.items()]),
-        _table(
-            ("function", "self %", "total %"),
-            [_told(one) for one in top_functions(reading.counted, 25)],
-        ),
+    functions = [
+        (one.name, f"{one.self_percent:.1f}", f"{one.total_percent:.1f}")
+        for one in top_functions(reading.counted, LISTED)
     ]
-    return _page(reading.name, [reading.about], _svg(boxes, ""), tables)
+    tables = [
+        FlameTable(("layer", "%"), [(name, f"{share:.1f}") for name, share in split.items()]),
+        FlameTable(("function", "self %", "total %"), functions),
+    ]
+    return _page(reading.name, [reading.about], _boxes_of(reading.counted), tables)
 
 
 def diff_html(difference: ProfileDifference) -> str:
@@ -211,30 +203,37 @@ def diff_html(difference: ProfileDifference) -> str:
     def width(node: CallNode) -> float:
         return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
 
-    boxes = _boxes(tree(a.counted, b.counted), width, _compared(all_a, all_b))
-    head = ("function (self)", "A %", "B %", "points")
-    tables = [
-        _table(
-            ("layer", "A %", "B %", "points"),
-            [(n, f"{x:.1f}", f"{y:.1f}", f"{y - x:+.1f}") for n, x, y in difference.layers],
+    def look(node: CallNode) -> tuple[str, str]:
+        share_a, share_b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
+        title = (
+            f"{node.name}: A {share_a:.1f} % ({node.counts[0]}), "
+            f"B {share_b:.1f} % ({node.counts[1]}), {share_b - share_a:+.1f} points"
         )
-    ]
-    for name, found in (("grew", difference.grew), ("shrank", difference.shrank)):
+        return title, _signed(share_b - share_a)
+
+    figures = ("A %", "B %", "points")
+    split = [(n, f"{x:.1f}", f"{y:.1f}", f"{y - x:+.1f}") for n, x, y in difference.layers]
+    tables = [FlameTable(("layer", *figures), split)]
+    for name, some in (("grew", difference.grew), ("shrank", difference.shrank)):
         rows = [
             (one.name, f"{one.self_a:.1f}", f"{one.self_b:.1f}", f"{one.self_change:+.1f}")
-            for one in found[:25]
+            for one in some[:LISTED]
         ]
-        tables.append(_table(head, rows, caption=name, empty="nothing beyond the sampling error"))
+        tables.append(FlameTable(("function (self)", *figures), rows, name))
     about = [f"A: {a.about}", f"B: {b.about}", "red: a larger share in B, blue: a smaller one"]
-    return _page(f"{a.name} / {b.name}", about, _svg(boxes, ""), tables)
+    boxes = _boxes(tree(a.counted, b.counted), width, look)
+    return _page(f"{a.name} / {b.name}", about, boxes, tables)
 
 
 # ------------------------------------------------------------------------------- the boxes
 
-_Look = Callable[[CallNode], tuple[str, str]]  # title and fill of a frame
 
-
-def _boxes(root: CallNode, width: Callable[[CallNode], float], look: _Look) -> list[_Box]:
+def _boxes(
+    root: CallNode,
+    width: Callable[[CallNode], float],
+    look: Callable[[CallNode], tuple[str, str]],
+) -> list[_Box]:
+    """The frames below `root`; `width` is a share of the whole, `look` title and fill."""
     boxes: list[_Box] = []
     waiting: list[tuple[CallNode, float, int]] = [(root, 0.0, 0)]
     while waiting:
@@ -249,24 +248,15 @@ def _boxes(root: CallNode, width: Callable[[CallNode], float], look: _Look) -> l
     return boxes
 
 
-def _plain(every: int) -> _Look:
+def _boxes_of(stacks: Stacks) -> list[_Box]:
+    """The frames of one profile."""
+    every = max(total(stacks), 1)
+
     def look(node: CallNode) -> tuple[str, str]:
         share = 100.0 * node.counts[0] / every
         return f"{node.name}: {share:.1f} %, {node.counts[0]} samples", _warm(node.name)
 
-    return look
-
-
-def _compared(all_a: int, all_b: int) -> _Look:
-    def look(node: CallNode) -> tuple[str, str]:
-        a, b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
-        title = (
-            f"{node.name}: A {a:.1f} % ({node.counts[0]}), B {b:.1f} % ({node.counts[1]}), "
-            f"{b - a:+.1f} points"
-        )
-        return title, _signed(b - a)
-
-    return look
+    return _boxes(tree(stacks), lambda node: node.counts[0] / every, look)
 
 
 def _warm(name: str) -> str:
@@ -296,7 +286,7 @@ def _svg(boxes: Sequence[_Box], title: str, *, standalone: bool = False) -> str:
     ]
     if standalone:
         out += [
-            f"<style>{_file('flamegraph.css')}</style>",
+            f"<style>{file_text('flamegraph.css')}</style>",
             f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
             f'<text class="title" x="{WIDTH / 2:g}" y="15">{escape(title)}</text>',
             '<text class="button" data-do="reset" x="8" y="15">reset zoom</text>',
@@ -305,7 +295,7 @@ def _svg(boxes: Sequence[_Box], title: str, *, standalone: bool = False) -> str:
         ]
     out += [_frame(box, top) for box in boxes]
     if standalone:
-        out.append(f"<script><![CDATA[{_file('flamegraph.js')}]]></script>")
+        out.append(f"<script><![CDATA[{file_text('flamegraph.js')}]]></script>")
     return "\n".join([*out, "</svg>"])
 
 
@@ -323,38 +313,17 @@ def _frame(box: _Box, top: int) -> str:
     )
 
 
-def _page(title: str, about: Iterable[str], svg: str, tables: Iterable[str]) -> str:
-    said = "".join(f"<p>{escape(line)}</p>" for line in about)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_file('flamegraph.css')}</style></head><body>\n"
-        f"<h1>{escape(title)}</h1><div class='about'>{said}</div>"
-        '<div class="bar"><button data-do="reset">reset zoom</button>'
-        '<input type="search" placeholder="search: a pattern" aria-label="search">'
-        '<span class="found"></span></div>'
-        f'<div class="scroll">{svg}</div><div class="said"> </div>'
-        f'<div class="tables">{"".join(tables)}</div>'
-        f"<script>{_file('flamegraph.js')}</script></body></html>\n"
-    )
+@dataclass(frozen=True)
+class FlameTable:
+    """A table below a flamegraph."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
 
 
-def _table(
-    names: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", empty: str = ""
+def _page(
+    title: str, about: Sequence[str], boxes: Sequence[_Box], tables: Sequence[FlameTable]
 ) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    if not rows:
-        body = f'<tr><td colspan="{len(names)}">{escape(empty)}</td></tr>'
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _told(one: FunctionShare) -> tuple[str, str, str]:
-    return one.name, f"{one.self_percent:.1f}", f"{one.total_percent:.1f}"
-
-
-def _file(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8").strip()
+    template = environment().get_template("flame.html")
+    return template.render(title=title, about=about, svg=_svg(boxes, ""), tables=tables) + "\n"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from serve_bench.core.charts import Chart
 from serve_bench.core.document import Document, Facts, with_charts
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.html.frame import LIGHT
+from serve_bench.report.theme import LIGHT
 from serve_bench.report.vega import vega
 
 KINDS: Final = ("png", "svg")

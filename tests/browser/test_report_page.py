@@ -24,8 +24,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.document import Chart, Document, Section
-from serve_bench.report.html.blocks import Folder, Kept
-from serve_bench.report.html.frame import bundle, html_text
+from serve_bench.report.page import Folder, Kept, html_text
 from serve_bench.report.vega import vega
 from tests.html_sample import chart, sheet
 
@@ -96,7 +95,7 @@ def written(
     Without `policy` all is allowed, without `scripts` no script may run."""
     kept = Kept("profiles/replica.svg", len(SVG), SVG)
     folder = Folder(Kept("records.jsonl", len(LINES), LINES), {kept.href: kept})
-    text = html_text(sheets, bundle=bundle(), folders=[folder])
+    text = html_text(sheets, folders=[folder])
     if act:
         script = WAIT.replace("ACT", act)
         hashed = b64encode(sha256(script.encode()).digest()).decode()
@@ -207,9 +206,7 @@ def test_light_and_dark_change_by_the_button_without_drawing_anew(tmp_path: Path
 def drawn_as(spec: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> Chart:
     """A chart for which a page gets this Vega-Lite."""
     one = replace(chart("drawn otherwise"), words=words)
-    monkeypatch.setattr(
-        "serve_bench.report.html.blocks.vega", lambda of: spec if of is one else vega(of)
-    )
+    monkeypatch.setattr("serve_bench.report.page.vega", lambda of: spec if of is one else vega(of))
     return one
 
 

@@ -34,7 +34,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import differs, named_by
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import Result
-from serve_bench.report.html.frame import html_text
+from serve_bench.report.page import html_text
 from tests import places
 from tests.html_sample import STUB
 
@@ -155,7 +155,7 @@ def resumed(result: Result, _: Result) -> str:
 
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
-    return html_text([benchmark_of(result.run).telling.document(result, options)], bundle=STUB)
+    return html_text([benchmark_of(result.run).telling.document(result, options)], library=STUB)
 
 
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {

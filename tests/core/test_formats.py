@@ -30,7 +30,7 @@ from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
-from serve_bench.report.html.frame import bundle, html_text
+from serve_bench.report.page import html_text
 from serve_bench.store import read
 from tests import places
 from tests.html_sample import STUB
@@ -240,7 +240,7 @@ def test_the_page_is_made_or_refused(name: str) -> None:
         with pytest.raises(BadInput, match=f"a run of '{result.run.command}' has no page"):
             sheet_of(result, WHERE)
         return
-    text = html_text([sheet_of(result, WHERE, True)], bundle=STUB)
+    text = html_text([sheet_of(result, WHERE, True)], library=STUB)
     assert text.rstrip().endswith("</html>") and result.run.id in text
     assert "NaN" not in text and len(text) < MOST_BYTES / 3
 
@@ -248,7 +248,7 @@ def test_the_page_is_made_or_refused(name: str) -> None:
 def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
     pytest.importorskip("vl_convert")
     name = max(some(*SHEETS), key=lambda one: (FOLDER / f"{one}.jsonl").stat().st_size)
-    assert len(html_text([sheet_of(stored(name), WHERE)], bundle=bundle())) < MOST_BYTES
+    assert len(html_text([sheet_of(stored(name), WHERE)])) < MOST_BYTES
 
 
 # ----------------------------------------------------------------- several runs beside each other

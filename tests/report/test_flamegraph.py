@@ -131,7 +131,7 @@ def test_idle_stacks_are_said_and_left_out_of_shares() -> None:
 def test_the_script_and_the_style_come_with_the_package() -> None:
     from serve_bench.report import flamegraph
 
-    folder = Path(flamegraph.__file__).parent
+    folder = Path(flamegraph.__file__).parent / "templates"
     assert (folder / "flamegraph.js").stat().st_size > 0
     assert "</script" not in (folder / "flamegraph.js").read_text()
     assert "]]>" not in (folder / "flamegraph.js").read_text()

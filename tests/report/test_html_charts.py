@@ -24,7 +24,7 @@ from serve_bench.benchmarks.parts.charts import (
     stacked,
 )
 from serve_bench.core.document import Chart
-from serve_bench.report.html.frame import DARK, LIGHT
+from serve_bench.report.theme import DARK, LIGHT
 from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, vega
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"

@@ -16,7 +16,7 @@ from serve_bench.cli import run
 from serve_bench.core.document import Document, Picture, ReportOptions, Section
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
-from serve_bench.report.html.frame import bundle
+from serve_bench.report.page import bundle
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet
 from tests.records import planned, trial
@@ -41,7 +41,7 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr("serve_bench.benchmarks.micro.document.document", filled)
-    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
+    monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
 
 
 def stored(place: Path, lines: bytes | None = None) -> Path:
@@ -141,7 +141,7 @@ def test_where_no_page_can_be_written_one_line_says_so(
 def test_published_figures_stand_beside_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_bench.report.html.frame.bundle", lambda: STUB)
+    monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
     home = stored(tmp_path / "r")
     pages = []
     for words in ([], ["--published"]):

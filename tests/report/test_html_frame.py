@@ -26,8 +26,18 @@ from serve_bench.core.document import (
     TableRow,
 )
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.html.blocks import LIMIT, Folder, Kept, bytes_said, data_url, words_of
-from serve_bench.report.html.frame import DARK, LIGHT, bundle, either, html_text, script_json
+from serve_bench.report.page import (
+    LIMIT,
+    Folder,
+    Kept,
+    bundle,
+    data_url,
+    html_text,
+    script_json,
+    size_text,
+    words,
+)
+from serve_bench.report.theme import DARK, LIGHT, light_dark
 from tests import places
 from tests.html_sample import EVIL, STUB, chart, sheet
 
@@ -88,7 +98,7 @@ def folder(**changes: Any) -> Folder:
 
 
 def page(*sheets_: Document, folders: tuple[Folder, ...] = (folder(),)) -> str:
-    return html_text(sheets_ or (sheet(),), bundle=STUB, folders=folders)
+    return html_text(sheets_ or (sheet(),), library=STUB, folders=folders)
 
 
 # ----------------------------------------------------------------------------- what is escaped
@@ -142,7 +152,7 @@ def test_only_the_two_scripts_of_the_page_may_run_and_none_may_ask_the_network()
 @pytest.mark.parametrize("script", ["x</SCRIPT>", "<!--", "a\r\nb"])
 def test_a_library_that_would_end_its_own_block_is_refused(script: str) -> None:
     with pytest.raises(ValueError, match="cannot stand in a page"):
-        html_text([sheet()], bundle=replace(STUB, script=script))
+        html_text([sheet()], library=replace(STUB, script=script))
 
 
 # ----------------------------------------------------------------------------- what it says
@@ -186,8 +196,8 @@ def test_doubts_stand_in_a_row_of_their_own_under_what_they_doubt() -> None:
 
 def test_a_tone_is_never_a_colour_alone() -> None:
     text = Read(page()).text
-    for words in ("✗ bad: not measured", "✓ good: 10.81", "! in doubt: busy-host"):
-        assert words in text, words
+    for said in ("✗ bad: not measured", "✓ good: 10.81", "! in doubt: busy-host"):
+        assert said in text, said
 
 
 def test_tables_are_tables_and_charts_have_words() -> None:
@@ -221,14 +231,14 @@ def test_the_only_chart_of_a_section_does_not_repeat_its_title() -> None:
 
 
 def test_lines_end_where_a_reader_does_not_stumble() -> None:
-    assert words_of("<b> --out x, 5 -> 3") == (
+    assert words("<b> --out x, 5 -> 3") == (
         '&lt;b&gt; <span class="flag">--out</span> x, 5 <span class="flag">-&gt;</span> 3'
     )
-    assert words_of("optimized,/srv/app/base.py:app and/or") == (
+    assert words("optimized,/srv/app/base.py:app and/or") == (
         "optimized,/<wbr>srv/<wbr>app/<wbr>base.py:<wbr>app and/or"
     )
-    assert words_of("RAY_SERVE_ENABLE_HA_PROXY=1") == "RAY_SERVE_ENABLE_HA_PROXY=1"
-    kept = words_of("host 9 % (1,046 ± 218 requests/s) 3 %a")
+    assert words("RAY_SERVE_ENABLE_HA_PROXY=1") == "RAY_SERVE_ENABLE_HA_PROXY=1"
+    kept = words("host 9 % (1,046 ± 218 requests/s) 3 %a")
     assert kept.count('<span class="flag">') == 2 and ">1,046 ± 218</span>" in kept
     table = Table("t", (Column("max_ongoing_requests"),), ())
     assert "max_<wbr>ongoing_<wbr>requests" in page(sheet(sections=(Section("s", "S", (table,)),)))
@@ -289,12 +299,12 @@ def _contrast(one: str, other: str) -> float:
 
 
 def test_no_sheet_no_page() -> None:
-    with pytest.raises(ValueError, match="without a sheet"):
-        html_text([], bundle=STUB)
+    with pytest.raises(ValueError, match="without a document"):
+        html_text([], library=STUB)
 
 
 def test_light_and_dark_are_one_configuration() -> None:
-    both = either(LIGHT, DARK)
+    both = light_dark(LIGHT, DARK)
     of_light, of_dark = (one["axis"]["labelColor"] for one in (LIGHT, DARK))
     assert of_light != of_dark
     assert both["axis"]["labelColor"] == f"light-dark({of_light}, {of_dark})"
@@ -355,18 +365,43 @@ def test_a_large_picture_is_linked_and_a_small_one_after_it_embedded() -> None:
 
 def test_sizes_are_said_in_words() -> None:
     sizes = (999, 1000, 218_860, 999_499, 999_500, 3_400_000)
-    assert [bytes_said(size) for size in sizes] == [
+    assert [size_text(size) for size in sizes] == [
         *("999 bytes", "1 kB", "219 kB", "999 kB", "1.0 MB", "3.4 MB")
     ]
+
+
+def test_the_library_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(*_: str) -> str:
+        made.append("é library")
+        return made[-1]
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", make)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert [bundle().script, bundle().script] == ["é library"] * 2 and len(made) == 1
+    (kept,) = (tmp_path / "cache" / "serve-bench").iterdir()
+    for damage in (kept.read_bytes()[:-1], b"", b"\xff"):
+        kept.write_bytes(damage)
+        made.clear()
+        assert [bundle().script, bundle().script] == ["é library"] * 2 and len(made) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert bundle().script == "é library", "where nothing can be kept"
+
+
+def test_a_page_without_charts_has_no_library() -> None:
+    text = html_text([sheet(sections=())])
+    assert len(re.findall("<script>", text)) == 1 and "Vega" not in text
 
 
 def test_the_library_comes_with_its_licences() -> None:
     library = bundle()
     assert "window.vegaEmbed" in library.script and len(library.script) > 500_000
-    for words in ("Vega 6", "Vega-Lite 6", "Vega-Embed 7", "BSD 3-Clause", "Mike Bostock"):
-        assert words in library.notices, words
+    for name in ("Vega 6", "Vega-Lite 6", "Vega-Embed 7", "BSD 3-Clause", "Mike Bostock"):
+        assert name in library.notices, name
     assert "-->" not in library.notices
-    whole = html_text([sheet()], bundle=library, folders=[folder()])
+    whole = html_text([sheet()], library=library, folders=[folder()])
     assert library.notices in whole and len(whole.encode()) < LIMIT / 2
 
 

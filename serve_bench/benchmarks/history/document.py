@@ -1,7 +1,7 @@
 """A history as an HTML page: each group of runs is a sheet of it.
 
 Rule: figures are those of json_form.py, words those of words.py; how a page looks is
-html/frame.py's affair, which is loaded only where a page is made.
+report/page.py's affair, which is loaded only where a page is made.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ FORMULAS: Final = (
 
 def history_html(history: History) -> str:
     """The whole page. BadInput where the library of its charts is missing."""
-    from serve_bench.report.html.frame import bundle, html_text
+    from serve_bench.report.page import html_text
 
-    return html_text(history_sheets(history), bundle=bundle())
+    return html_text(history_sheets(history))
 
 
 def history_sheets(history: History) -> tuple[Document, ...]:

@@ -1,0 +1,503 @@
+"""A document, or several, as one HTML page that needs nothing else.
+
+Rule: the page knows no kind of run and decides nothing about figures. templates/page.html and
+blocks.html lay it out, style.css and page.js are its style and script. jinja2 escapes every text.
+The page asks the network for nothing, and its policy forbids it; only the scripts whose hashes the
+policy names can run, whatever a text of a run holds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import tempfile
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import jinja2
+from markupsafe import Markup
+
+from serve_bench import __version__
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Folded,
+    Number,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    as_text,
+    with_charts,
+)
+from serve_bench.core.errors import BadInput, visible
+from serve_bench.report.theme import DARK, LIGHT, light_dark
+from serve_bench.report.vega import vega
+
+TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
+
+MADE_BY: Final = '<meta name="generator" content="serve-bench '
+"""Stands near the beginning of every page: what has it may be replaced by a newer page."""
+
+LIMIT: Final = 3_000_000
+"""Bytes of a page: it is to be mailed, and attached to issues."""
+
+# --------------------------------------------------------------------------------------------------
+# Files of a run in its page: records come first, then pictures, each whole or as a link.
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file of a run: `href` is the URL from the page to it; `size` in bytes, None where it does
+    not exist; `content` None where it is too large to embed, or lies outside of the run."""
+
+    href: str
+    size: int | None
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of a run: its records, and its pictures by their paths."""
+
+    records: Kept | None = None
+    pictures: Mapping[str, Kept] = field(default_factory=dict)
+
+
+MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}
+"""Kinds of pictures that a page can show, by the end of their name."""
+
+OVERHEAD: Final = 600
+"""Bytes that the markup around an embedded file takes, at most."""
+
+RECORDS: Final = ""
+"""In place of the path of a picture: the records of the run."""
+
+File: TypeAlias = tuple[int, str]
+"""A file that may be embedded: the number of its sheet, and RECORDS or the path of a picture."""
+
+_ALIVE: Final = re.compile(
+    rb'<text class="(?:button|said)"[^>]*>[^<]*</text>\n?|<script><!\[CDATA\[.*?</script>\n?',
+    re.DOTALL,
+)
+"""What a flamegraph has for a click. A browser runs no script within an image, so it would only
+stand there."""
+
+
+def records_text(content: bytes) -> str:
+    """Records as they stand in a script block: the same JSON, without a `<`, which could end it.
+    In JSON that sign occurs inside strings alone, where it may be written so."""
+    return content.decode("utf-8", "replace").replace("<", "\\u003c")
+
+
+def data_url(path: str, content: bytes) -> str | None:
+    """A picture as a URL that holds it; None for other files."""
+    end = Path(path).suffix.lower()
+    if end not in MEDIA:
+        return None
+    shown = _ALIVE.sub(b"", content) if end == ".svg" else content
+    return f"data:{MEDIA[end]};base64,{b64encode(shown).decode()}"
+
+
+def size_text(size: int) -> str:
+    """A size in bytes as words: 218 kB, 3.4 MB."""
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
+
+
+def _embeddable(folders: Sequence[Folder]) -> Iterator[tuple[File, int]]:
+    """Each file with the bytes that it takes in a page: all records, then all pictures."""
+    for at, folder in enumerate(folders):
+        if folder.records is not None and folder.records.content is not None:
+            yield (at, RECORDS), len(records_text(folder.records.content).encode())
+    for at, folder in enumerate(folders):
+        for path, kept in folder.pictures.items():
+            url = None if kept.content is None else data_url(path, kept.content)
+            if url is not None:
+                yield (at, path), len(url)
+
+
+def _embedded(folders: Sequence[Folder], bare: int) -> set[File]:
+    """The files that find room in a page that has `bare` bytes without them."""
+    room = LIMIT - bare
+    chosen = set()
+    for file, cost in _embeddable(folders):
+        if cost + OVERHEAD <= room:
+            chosen.add(file)
+            room -= cost + OVERHEAD
+    return chosen
+
+
+# --------------------------------------------------------------------------------------------------
+# The library that draws the charts: Vega-Lite and Vega as one script, with its notices.
+#
+# Rule: vl_convert (extra `plot`) is imported where it is needed: it is large.
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """`script` sets window.vegaEmbed; `notices` are the licences that must go with it; `versions`
+    names what is in it."""
+
+    script: str
+    notices: str
+    versions: str
+
+
+def bundle() -> Bundle:
+    """The bundle of the installed vl-convert-python. Raises BadInput where there is none."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput(
+            "--format html: needs vl-convert-python: pip install 'serve-bench[plot]'"
+        ) from None
+    vega, vega_embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
+    vega_lite = vl_convert.get_vegalite_versions()[-1]  # in order: the bundle has the newest
+    name = f"vl-convert-{version('vl-convert-python')}.js"
+    script = _cached(name)
+    if script is None:
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite)
+        _keep(name, script)
+    return Bundle(
+        script=script,
+        notices=file_text("notices.txt").format(
+            vega=vega, vega_lite=vega_lite, vega_embed=vega_embed
+        ),
+        versions=f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
+    )
+
+
+def _cache() -> Path:
+    """Where the script is kept: vl_convert takes seconds to make it, the same each time."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(home) / "serve-bench"
+
+
+def _cached(name: str) -> str | None:
+    """A script that `_keep` has written, None where there is none or it is damaged."""
+    try:
+        digest, _, script = (_cache() / name).read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError, RuntimeError):  # none, not UTF-8, no home
+        return None
+    return script if digest == _digest(script) else None
+
+
+def _keep(name: str, script: str) -> None:
+    """Writes a script with its digest. Where the cache cannot be written the next page takes as
+    long as this one: no error."""
+    try:
+        _cache().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=_cache(), encoding="utf-8", delete=False) as file:
+            file.write(f"{_digest(script)}\n{script}")
+        os.replace(file.name, _cache() / name)
+    except (OSError, RuntimeError):
+        return
+
+
+def _digest(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+# --------------------------------------------------------------------------------------------------
+# What the templates ask: texts as HTML, and how a block is to be laid out.
+
+SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
+    "good": ("✓", "good"),
+    "bad": ("✗", "bad"),
+    "doubt": ("!", "in doubt"),
+}
+"""What a tone is without its colour: a sign, and the word that is read aloud."""
+
+UNBROKEN: Final = re.compile(
+    r"(?<![^\s(])--[A-Za-z][\w-]*|-&gt;|[\d.,]*\d(?: %| ± [\d.,]*\d)(?!\w)"
+)
+"""A flag, an arrow, a share, or a figure with its spread in escaped words: no line may end within
+it."""
+
+PART: Final = re.compile(r"(?<=[/,:])(?=\w)")
+PART_OF_NAME: Final = re.compile(r"(?<=[_./,:])(?=\w)")
+LONG_WORD: Final = re.compile(r"\S{18,}")
+"""Where a line may end in a word without a gap: a path, or in a narrow column a name."""
+
+SHORT: Final = 28
+SHORT_FIGURE: Final = 18
+"""Characters of a cell, and of a figure, that stay on one line where there is room."""
+
+SHORT_UNIT: Final = 14
+"""Characters of a unit that stays on one line."""
+
+FEW_COLUMNS: Final = 4
+"""So many columns, none of them with a long cell, need not be as wide as the page."""
+
+LONG: Final = 6000
+MANY_LINES: Final = 40
+"""Characters of HTML, and lines of text, from which what is folded stays so on paper."""
+
+
+def words(text: str, part: re.Pattern[str] = PART) -> Markup:
+    """A text whose lines end where a reader does not stumble: within nothing that is UNBROKEN, and
+    in a long word where it has a `part`."""
+    escaped = LONG_WORD.sub(lambda word: part.sub("<wbr>", word[0]), escape(visible(text)))
+    return Markup(UNBROKEN.sub(r'<span class="flag">\g<0></span>', escaped))
+
+
+def script_json(value: object) -> str:
+    """JSON as it may stand in a script block: no text in it can end the block."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: no U+2028 either
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _figure(value: float | None) -> str:
+    """A figure as `--format json` writes it; null where there is none, or no number."""
+    return json.dumps(value if value is not None and math.isfinite(value) else None)
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _classes(*names: str | bool) -> Markup:
+    """The attribute with those that are names; none for a plain tone alone."""
+    some = [name for name in names if isinstance(name, str) and name not in ("", "plain")]
+    return Markup(f' class="{" ".join(some)}"' if some else "")
+
+
+def _is_long(cell: Cell, column: Column) -> bool:
+    about = as_text(cell)
+    most = SHORT_FIGURE if column.number else SHORT
+    return max(map(len, (about.text, *about.below))) > most
+
+
+def _is_few(table: Table) -> bool:
+    cells = (zip(row.cells[1:], table.columns[1:], strict=True) for row in table.rows)
+    return len(table.columns) <= FEW_COLUMNS and not any(
+        _is_long(*pair) for pairs in cells for pair in pairs
+    )
+
+
+def file_text(name: str) -> str:
+    """A file of `templates`, such as a style."""
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates, which escape every text and write out its control characters."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    env.filters |= {
+        "beside": lambda cells, columns: zip(cells, columns, strict=True),
+        "data_url": lambda content, path: data_url(path, content),
+        "figure": _figure,
+        "kind": lambda block: type(block).__name__,
+        "long": _is_long,
+        "records": records_text,
+        "sentence": _sentence,
+        "size": size_text,
+        "text": as_text,
+        "words": words,
+    }
+    env.tests |= {
+        "few": _is_few,
+        "much": lambda html: len(html) > LONG or html.count("\n") > MANY_LINES,
+        "number_cell": lambda cell: isinstance(cell, Number),
+    }
+    env.globals |= {
+        "classes": _classes,
+        "file": file_text,
+        "MADE_BY": MADE_BY,
+        "PART": PART,
+        "PART_OF_NAME": PART_OF_NAME,
+        "RECORDS": RECORDS,
+        "SHORT_UNIT": SHORT_UNIT,
+        "SIGNS": SIGNS,
+        "version": __version__,
+    }
+    return env
+
+
+# --------------------------------------------------------------------------------------------------
+# A document as a sheet of the page: its charts get names, empty sections are left out.
+
+BESIDE: Final = 3
+"""So many charts in a row stand beside each other where there is room."""
+
+
+@dataclass(frozen=True)
+class PlacedChart:
+    """A chart with the name of its place in the page."""
+
+    name: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class ChartGroup:
+    """Charts that stand beside each other where there is room."""
+
+    charts: tuple[PlacedChart, ...]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A document as the templates draw it. `prefix` begins the anchor of each section, `level` is
+    that of its heading; `titles` are those of the sections that every page has; `embedded`: RECORDS
+    and the paths of pictures that stand in the page; `typed`: the command, where the facts do not
+    have it."""
+
+    document: Document
+    folder: Folder
+    anchor: str
+    prefix: str
+    level: int
+    titles: Mapping[str, str]
+    sections: tuple[Section, ...]
+    typed: str
+    embedded: frozenset[str] = frozenset()
+
+    @property
+    def contents(self) -> list[tuple[str, str]]:
+        """The name and the title of each section, in their order."""
+        first = [(name, self.titles[name]) for name in ("asked", "machine", "findings", "records")]
+        last = [first.pop()]
+        middle = [(section.name, section.title) for section in self.sections]
+        return [one for one in (*first, *middle, *last) if one[1]]
+
+
+def _sheet(
+    document: Document, folder: Folder, at: int, many: bool, charts: dict[str, Mapping[str, Any]]
+) -> Sheet:
+    """The sheet of a document; puts the specifications of its charts into `charts`, by name."""
+    prefix = f"run-{at + 1}-" if many else ""
+    before = len(charts)
+
+    def placed(blocks: Iterable[Block]) -> Iterator[Any]:
+        """Blocks as they are drawn, without those that say nothing."""
+        for is_chart, group in groupby(with_charts(blocks), key=lambda one: isinstance(one, Chart)):
+            if not is_chart:
+                for block in group:
+                    if isinstance(block, Folded):
+                        yield replace(block, blocks=tuple(placed(block.blocks)))
+                    elif not isinstance(block, Prose) or block.paragraphs:
+                        yield block
+                continue
+            some = []
+            for chart in group:
+                assert isinstance(chart, Chart)
+                name = f"{prefix}chart-{len(charts) - before + 1}"
+                charts[name] = vega(chart)
+                some.append(PlacedChart(name, chart))
+            yield from [ChartGroup(tuple(some))] if len(some) >= BESIDE else some
+
+    sections = sorted(document.sections, key=lambda section: section.name == "method")
+    whole = [replace(one, blocks=tuple(placed(_titled(one)))) for one in sections]
+    command = shlex.join(document.argv)
+    records = folder.records
+    findings = "What else it found" if len(document.findings) > 1 else "What is to be doubted"
+    return Sheet(
+        document,
+        folder,
+        f"run-{at + 1}",
+        prefix,
+        3 if many else 2,
+        {
+            "asked": "What was asked",
+            "machine": "On which machine",
+            "findings": findings if document.findings[1:] or document.doubts else "",
+            "records": "" if records is None or records.size is None else "Records",
+        },
+        tuple(one for one in whole if one.blocks),
+        "" if any(command in text for _, text in document.run.pairs) else command,
+    )
+
+
+def _titled(section: Section) -> list[Block]:
+    """The blocks of a section. Its only chart has no title where the section's says as much."""
+    blocks = list(with_charts(section.blocks))
+    charts = [one for one in blocks if isinstance(one, Chart)]
+    if len(charts) == 1 and charts[0].title.casefold() in section.title.casefold():
+        blocks = [replace(one, title="") if isinstance(one, Chart) else one for one in blocks]
+    return blocks
+
+
+def html_text(
+    documents: Sequence[Document],
+    *,
+    library: Bundle | None = None,
+    folders: Sequence[Folder] = (),
+) -> str:
+    """The whole page, for one document or several, one after the other.
+
+    `folders`: the folder of each run, if it has one; so much of it is embedded that the page stays
+    below LIMIT bytes, and the rest is linked. `library`: draws the charts, if not `bundle()`.
+    Raises ValueError without a document, BadInput where there are charts and no library.
+    """
+    if not documents:
+        raise ValueError("a page without a document")
+    many = len(documents) > 1
+    beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
+    charts: dict[str, Mapping[str, Any]] = {}
+    sheets = [
+        _sheet(document, folder, at, many, charts)
+        for at, (document, folder) in enumerate(zip(documents, beside, strict=True))
+    ]
+    library = library or bundle() if charts else None
+    scripts = [file_text("page.js")]
+    if library is not None:
+        scripts.insert(0, f"(()=>{{{library.script}\n}})();")
+    template = environment().get_template("page.html")
+    context = {
+        "title": f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
+        "library": library,
+        "scripts": [_closed(script) for script in scripts],
+        "policy": _policy(scripts),
+        "charts": script_json({"config": light_dark(LIGHT, DARK), "charts": charts}),
+    }
+    text = template.render(context, sheets=sheets)
+    embedded = _embedded(beside, len(text.encode("utf-8", "replace")))
+    if embedded:
+        paths = [frozenset(path for at, path in embedded if at == n) for n in range(len(sheets))]
+        whole = [replace(sheet, embedded=some) for sheet, some in zip(sheets, paths, strict=True)]
+        text = template.render(context, sheets=whole)
+    return text.encode("utf-8", "replace").decode("utf-8")  # half a pair of surrogates, in a name
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    allowed = " ".join(f"'sha256-{_digest(one)}'" for one in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _closed(script: str) -> str:
+    """The script. Raises ValueError where it would end its own block, or change by being read: it
+    is the text of a library, not of a run."""
+    if "</script" in script.lower() or "<!--" in script or "\r" in script:
+        raise ValueError("a script of the page holds what cannot stand in a page")
+    return script
