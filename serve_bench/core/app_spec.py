@@ -192,7 +192,7 @@ def own_spec(app: OwnApp) -> AppSpec:
 
 
 def app_from_json(data: Any) -> AppSpec:
-    """The reverse of `AppSpec.to_json`. Raises BadInput, KeyError or TypeError."""
+    """The reverse of `AppSpec.to_json`. Raises BadInput."""
     return app_named(data, "suite") if isinstance(data, str) else own_spec(OwnApp.from_json(data))
 
 

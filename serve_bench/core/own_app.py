@@ -7,15 +7,16 @@ calls an option, this calls it too.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.errors import BadInput
+from serve_bench.core.facts import AskedFacts
 from serve_bench.core.kept import is_hash, kept_request, secret
 from serve_bench.core.request_spec import Draw, Headers, Request
+from serve_bench.core.typed import built, built_with, plain
 
 Option: TypeAlias = int | float | str | bool
 
@@ -89,29 +90,18 @@ class Asked:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of a body and of headers that may be secret."""
-        body = base64.b64encode(self.body).decode("ascii")
-        return kept_request(asdict(self) | {"body": body})
+        return kept_request(plain(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
-        """The reverse of `to_json`. BadInput where a value was not kept; KeyError, TypeError."""
-        asked = dict(data)
-        sets = [asked["headers"], *asked.get("header_sets", ())]
-        if asked.pop("body_bytes", 0) or any(
+        """The reverse of `to_json`. BadInput where a value was not kept."""
+        stored = built(AskedFacts, data, "suite.app.asked")
+        sets = [stored.get("headers", []), *stored.get("header_sets", [])]
+        if stored.get("body_bytes") or any(
             value is None or is_hash(value) for one in sets for _, value in one
         ):
             raise BadInput("the stored run sent a body or headers, whose values are not kept")
-        headers, *more = (tuple((name, value) for name, value in one) for one in sets)
-        return cls(
-            **asked
-            | {
-                "headers": headers,
-                "header_sets": tuple(more),
-                "body": base64.b64decode(asked["body"]),
-                "expect_status": tuple(asked["expect_status"]),
-                "paths": tuple(asked.get("paths", ())),
-            }
-        )
+        return built(cls, data, "suite.app.asked")
 
 
 @dataclass(frozen=True)
@@ -234,27 +224,12 @@ class OwnApp:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of a body and of headers that may be secret."""
-        return asdict(self) | {"asked": self.asked.to_json()}
+        return plain({**vars(self), "asked": self.asked.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
-        """The reverse of `to_json`. BadInput where a value was not kept; KeyError, TypeError."""
-        given = dict(data)
-        given["asked"] = Asked.from_json(given["asked"])
-        given["deployments"] = deployments_from(given["deployments"])
-        given["options"] = tuple(given["options"])
-        given["beside"] = tuple(
-            Beside(one["config"], one["folder"], deployments_from(one["deployments"]))
-            for one in given.get("beside", ())
-        )
-        return cls(**given)
-
-
-def deployments_from(told: Iterable[Mapping[str, Any]]) -> tuple[OwnDeployment, ...]:
-    """Deployments as an interpreter, or a record, tells them."""
-    return tuple(
-        OwnDeployment(**{**one, "resources": tuple(one.get("resources", ()))}) for one in told
-    )
+        """The reverse of `to_json`. BadInput where a value was not kept."""
+        return built_with(cls, data, "suite.app", asked=Asked.from_json)
 
 
 # ------------------------------------------------------------------------------- options

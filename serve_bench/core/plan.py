@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_from_json
@@ -16,7 +16,7 @@ from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, VariantUsed, trial_key
-from serve_bench.core.typed import built, plain
+from serve_bench.core.typed import plain, stored_suite
 
 # --------------------------------------------------------------------------------------------------
 # Suite and plan: what is to be measured, and in which order.
@@ -53,25 +53,12 @@ class Suite:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        out = asdict(self)
-        out["cells"] = [dict(cell) for cell in self.cells]
-        out["app"] = self.app.to_json()
-        return out
+        return plain({**vars(self), "app": self.app.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
-        given = dict(data)
-        try:
-            given["app"] = app_from_json(given["app"])
-            given["variants"] = built(tuple[VariantUsed, ...], given["variants"], "suite.variants")
-            given["cells"] = tuple(given["cells"])
-            given["rows"] = built(tuple[Row, ...], given["rows"], "suite.rows")
-            if given.get("ladder") is not None:
-                given["ladder"] = built(Ladder, given["ladder"], "suite.ladder")
-            return cls(**given)
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+        return stored_suite(cls, data, app=app_from_json)
 
 
 @dataclass(frozen=True)

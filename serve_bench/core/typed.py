@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from typing import Any, Final, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from serve_bench.core.errors import FormatError
+from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.histogram import Histogram, HistogramFacts
 
 _T = TypeVar("_T")
 
 
-def plain(value: Any) -> Any:
-    """A dataclass as JSON content: dicts with texts for keys, lists, bytes as base64, histograms in
-    their sparse form. Not for NaN and infinity, which are no JSON."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encoded))
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass, or a dict of such, as JSON content: dicts with texts for keys, lists, bytes as
+    base64, histograms in their sparse form. Not for NaN and infinity, which are no JSON."""
+    content = msgspec.json.encode(value, enc_hook=_encoded)
+    return msgspec.json.decode(content, type=dict[str, Any])
 
 
 def _encoded(value: Any) -> Any:
@@ -45,6 +47,29 @@ def built(kind: type[_T], data: Any, where: str) -> _T:
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
     except msgspec.ValidationError as error:
         raise FormatError(_message(kind, data, str(error), where)) from None
+
+
+def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], Any]) -> _T:
+    """`built` of a dataclass with parts that are stored in another form: `makers` makes the field
+    of that name of what is stored. Raises FormatError, and what the makers raise."""
+    content, hints = built(dict[str, Any], data, where), get_type_hints(kind, include_extras=True)
+    parts = {}
+    for one in fields(cast(Any, kind)):
+        if one.name in makers and one.name in content:
+            parts[one.name] = makers[one.name](content[one.name])
+        elif one.name in content:
+            parts[one.name] = built(hints[one.name], content[one.name], f"{where}.{one.name}")
+        elif one.default is MISSING and one.default_factory is MISSING:
+            raise FormatError(f"{where}.{one.name} is missing")
+    return kind(**parts)
+
+
+def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
+    """The suite of a stored run, to go on with it; the rest as `built_with`. Raises BadInput."""
+    try:
+        return built_with(kind, data, "suite", **makers)
+    except FormatError as error:
+        raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
 
 
 _FAULT: Final = re.compile(r"(?P<reason>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.S)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from serve_bench.core.kept import kept_header, kept_text
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.request_spec import SpecError
+from serve_bench.core.typed import plain
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
 
@@ -77,19 +78,11 @@ class ExternalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON content."""
-        out = asdict(self)
-        out["argv"] = [
+        argv = [
             kept_header(word) if at and self.argv[at - 1] == "-H" else kept_text(word)
             for at, word in enumerate(self.argv)
         ]
-        out["percentiles_ns"] = {str(q): v for q, v in self.percentiles_ns.items()}
-        return out
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ExternalResult:
-        """The reverse of `to_json`."""
-        percentiles = {float(q): v for q, v in data["percentiles_ns"].items()}
-        return cls(**{**data, "argv": tuple(data["argv"]), "percentiles_ns": percentiles})
+        return plain({**vars(self), "argv": argv})
 
 
 class ExternalError(Exception):

@@ -89,7 +89,7 @@ def part_of(outcome: Mapping[str, Any]) -> Part:
     if kind == "load":
         return built(LoadResult, outcome["result"], "result")
     if kind == "external":
-        return ExternalResult.from_json(outcome["result"])
+        return built(ExternalResult, outcome["result"], "result")
     if kind == "lost":
         return Lost(outcome["reason"], outcome["completed"], outcome["failed"], outcome["age_s"])
     if kind == "load_error":

@@ -83,7 +83,7 @@ def test_facts_of_wrk() -> None:
     nothing = replace(WRK, completed=0, non_2xx=0, rate=0.0)
     fact = node_fact(NODE, wrk, nothing, None)
     assert set(fact["latency_ns"].values()) == {None} and fact["rate"] == 0.0
-    assert ExternalResult.from_json(json.loads(json.dumps(WRK.to_json()))) == WRK
+    assert built(ExternalResult, json.loads(json.dumps(WRK.to_json())), "x") == WRK
 
 
 def test_facts_of_a_lost_node() -> None:
@@ -257,7 +257,7 @@ def test_wrk_that_is_called_off_says_what_it_has() -> None:
         thread.join(20)
     (said,) = out
     assert (said["kind"], said["interrupted"]) == ("external", True)
-    result = ExternalResult.from_json(said["result"])
+    result = built(ExternalResult, said["result"], "x")
     assert result.seconds < 30 and 1990 < result.completed <= len(server.log)
 
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from serve_bench.benchmarks.own_app.request import ServeConfig
 from serve_bench.core.errors import BadInput
-from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, deployments_from
+from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, OwnDeployment
+from serve_bench.core.typed import built
 from serve_bench.store.files import check_reachable
 
 _PROGRAM: Final = Path(__file__).resolve().parents[2] / "serving" / "cluster" / "describe.py"
@@ -94,7 +95,7 @@ def _described(
         target,
         import_path,
         path[0],
-        deployments_from(told["deployments"]),
+        built(tuple[OwnDeployment, ...], told["deployments"], target),
         tuple(told["options"]),
         asked or Asked(),
         config,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts.arguments import Arguments, rounds
 from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key
+from serve_bench.core.typed import built, plain, stored_suite
 
 BACKENDS: Final = ("torch", "ray", "serve")
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""
@@ -87,9 +88,11 @@ class World:
 
     @classmethod
     def from_cell(cls, cell: Mapping[str, Any]) -> World:
-        """The reverse of `cell`. Raises KeyError, TypeError or ValueError."""
-        values = {one.name: cell[one.name] for one in fields(cls)}
-        return cls(**{**values, "state_size": tuple(map(int, cell["state_size"].split("-")))})
+        """The reverse of `cell`. Raises FormatError."""
+        content = built(dict[str, Any], cell, where := "suite.worlds[...]")
+        sizes = str(content.get("state_size")).split("-")
+        numbers = [int(one) if one.isdecimal() else one for one in sizes]
+        return built(cls, {**content, "state_size": numbers}, where)
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,21 @@ class RpcSuite:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        return {"name": "rpc", **asdict(self), "worlds": [one.cell for one in self.worlds]}
+        return {"name": "rpc", **plain(self), "worlds": [one.cell for one in self.worlds]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RpcSuite:
-        """The reverse, for going on with a stored run. Raises KeyError, TypeError or ValueError."""
-        values = {one.name: data[one.name] for one in fields(cls)}
-        worlds = tuple(map(World.from_cell, data["worlds"]))
-        return cls(**{**values, "backends": tuple(data["backends"]), "worlds": worlds})
+        """The reverse, for going on with a stored run. Raises BadInput."""
+        return stored_suite(cls, data, worlds=_stored_worlds)
 
     @property
     def loads(self) -> int:
         """Worlds to be measured, over backends and launches."""
         return len(self.backends) * len(self.worlds) * self.launches
+
+
+def _stored_worlds(worlds: Any) -> tuple[World, ...]:
+    return tuple(World.from_cell(one) for one in built(list[Any], worlds, "suite.worlds"))
 
 
 # ------------------------------------------------------------------------------------- the plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from serve_bench.benchmarks.parts.arguments import Arguments, rounds
@@ -18,6 +18,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.suite import variants_of
+from serve_bench.core.typed import plain, stored_suite
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 
@@ -83,14 +84,12 @@ class ScaleSuite:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        return {"name": f"scale_{self.workload}", **asdict(self)}
+        return {"name": f"scale_{self.workload}", **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScaleSuite:
-        """The reverse, for going on with a stored run. Raises KeyError or TypeError."""
-        values = {one.name: data[one.name] for one in fields(cls)}
-        variants = tuple(VariantUsed(**one) for one in data["variants"])
-        return cls(**{**values, "replicas": tuple(data["replicas"]), "variants": variants})
+        """The reverse, for going on with a stored run. Raises BadInput."""
+        return stored_suite(cls, data)
 
 
 # ------------------------------------------------------------------------------- applications

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.versus.slicing import DUET_S, DUET_START_S
@@ -30,6 +30,7 @@ from serve_bench.core.plan import (
     label_of,
 )
 from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.typed import built, built_with, plain, stored_suite
 
 ROUNDS: Final = 8
 SIDE_S: Final = 24.0
@@ -72,22 +73,12 @@ class Side:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        return {
-            "label": self.label,
-            "variant": asdict(self.variant),
-            "app": self.app.to_json(),
-            "settings": dict(self.settings),
-        }
+        return plain({**vars(self), "app": self.app.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Side:
         """The reverse of `to_json`."""
-        return cls(
-            str(data["label"]),
-            VariantUsed(**data["variant"]),
-            app_from_json(data["app"]),
-            dict(data["settings"]),
-        )
+        return built_with(cls, data, "suite.sides[...]", app=app_from_json)
 
 
 @dataclass(frozen=True)
@@ -125,31 +116,12 @@ class VersusSuite:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        out = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        out["sides"] = [side.to_json() for side in self.sides]
-        out["cells"] = [dict(cell) for cell in self.cells]
-        out["rows"] = [asdict(row) for row in self.rows]
-        out |= {"gate": list(self.gate), "gave_up": list(self.gave_up)}
-        out["floors"] = dict(self.floors)
-        out["urls"] = None if self.urls is None else dict(self.urls)
-        return out
+        return plain({**vars(self), "sides": [side.to_json() for side in self.sides]})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VersusSuite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
-        given = {name: value for name, value in data.items() if name != "named"}  # of version 0.1
-        try:
-            first, second = (Side.from_json(side) for side in given["sides"])
-            given |= {
-                "sides": (first, second),
-                "cells": tuple(given["cells"]),
-                "rows": tuple(Row(**row) for row in given["rows"]),
-                "gate": tuple(given["gate"]),
-                "gave_up": tuple(given["gave_up"]),
-            }
-            return cls(**given)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+        return stored_suite(cls, data, sides=_stored_sides)
 
     def of_side(self, side: Side, cell: Cell) -> tuple[Suite, Cell]:
         """What a side measures, as the words of every other run have it."""
@@ -164,6 +136,11 @@ class VersusSuite:
         own = {name for side in self.sides for name in side.settings}
         named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
         return {name: kept_setting(name, value) for name, value in named.items() if name not in own}
+
+
+def _stored_sides(sides: Any) -> tuple[Side, Side]:
+    first, second = built(tuple[Any, Any], sides, "suite.sides")
+    return Side.from_json(first), Side.from_json(second)
 
 
 # -------------------------------------------------------------------------------- the sides
