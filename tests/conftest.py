@@ -82,12 +82,15 @@ PROCESS_FILES: Final = frozenset(
     cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
 )
 
-#: Of those that start processes, files that look at how fast or how busy they are: a stage of their
-#: own, with the machine to themselves, while all others without Ray share the cores.
+#: Files that look at how fast or how busy what they start is, or at all runs of this machine. Those
+#: of their tests that start processes or a cluster have the machine to themselves; all others share
+#: the cores, those on a real Ray two at a time.
 TIMED_FILES: Final = frozenset(
     f"{name}.py"
-    for name in """integration/test_rpc load/test_client_bound load/test_drive load/test_external
-    load/test_in_turn load/test_open observing/test_profiler observing/test_sampler
+    for name in """integration/test_kill integration/test_noop integration/test_planted
+    integration/test_profile integration/test_rpc integration/test_versus load/test_client_bound
+    load/test_drive load/test_external load/test_in_turn load/test_open observing/test_profiler
+    observing/test_sampler
     cli/test_cli_load cli/test_cli_recsys cli/test_cli_versus kinds/versus/test_versus_rows
     """.split()
 )
@@ -105,7 +108,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     name = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
     if name in PROCESS_FILES:
         item.add_marker("process")
-    if name in TIMED_FILES and item.get_closest_marker("process"):
+    starts = item.get_closest_marker("process") or item.get_closest_marker("ray")
+    if name in TIMED_FILES and starts:
         item.add_marker("alone")
 
 

@@ -287,7 +287,7 @@ class LoadActor(NodeActor):
         mark: Mapping[str, str],
         sample: bool,
     ) -> dict[str, Any]:
-        """LoadTask a load to its end. What came of it, as plain content; nothing is raised."""
+        """Drive a load to its end. What came of it, as plain content; nothing is raised."""
         drive = self._task = LoadTask(number)
         spec, times = built(Load, load, "load"), Timing(**timing)
         sampler = sampler_of(processes_here()) if sample else None

@@ -75,7 +75,7 @@ def _ask_all(question: Any) -> list[dict[str, Any]]:
 
 def _begin(replica: Any) -> None:
     """Runs inside a replica."""
-    replica._serve_bench_look = ReplicaLook(getattr(replica, "_replica_impl", replica))
+    replica._serve_bench_look = LookThread(getattr(replica, "_replica_impl", replica))
     replica._serve_bench_look.start()
 
 
@@ -90,7 +90,7 @@ def _end(replica: Any, from_ns: int, to_ns: int) -> dict[str, Any]:
     return dict(look.seen(from_ns, to_ns))
 
 
-class ReplicaLook(threading.Thread):
+class LookThread(threading.Thread):
     """The sampling thread of one replica. `taken`: its samples, each with its time."""
 
     def __init__(self, inner: Any) -> None:
