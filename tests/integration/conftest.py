@@ -6,6 +6,8 @@ do not meet it.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -13,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pytest
 
-from serve_bench.core.result import Result
-from serve_bench.serving.strays import _holds_file_under, _mark_of
+from serve_bench.core.result import Result, VariantUsed
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
 from serve_bench.store import read
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
@@ -127,3 +132,95 @@ def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
         if "serve_bench.serving.strays" in " ".join(child.cmdline())
     )
     return warden
+
+
+@contextlib.contextmanager
+def launched(variant: VariantUsed, log: Path) -> Iterator[Serving]:
+    """A cluster of a variant; nothing of it stays."""
+    run_id = new_run()
+    try:
+        with Serving(LaunchSpec(variant, run_id, "1", log)) as serving:
+            serving.start()
+            yield serving
+        assert serving.close().leftovers == ()
+    finally:
+        reap(run_id)
+
+
+def wait_for_load_worker(owner: int, then_s: float) -> None:
+    """Until a load comes from below this process, and `then_s` more: by then it is measured."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for one in psutil.Process(owner).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if "load.worker" in " ".join(one.cmdline()):
+                    time.sleep(then_s)
+                    return
+        time.sleep(0.2)
+    pytest.fail("no load came")
+
+
+@dataclass
+class RayNodes:
+    """A Ray cluster of several raylets on this machine. `raylets`: pids by node id; `place`: the
+    TMPDIR of all that runs on it; `extra`: what its environment has beside ours, a token say."""
+
+    place: str
+    extra: Mapping[str, str]
+    address: str = ""
+    raylets: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For a program that joins the cluster."""
+        return {**os.environ, **self.extra}
+
+    def running(self, words: str) -> dict[int, str]:
+        """Command lines by pid of the processes of this cluster that match these words."""
+        found = {}
+        for process in psutil.process_iter(["pid", "cmdline", "status"]):
+            line = " ".join(process.info["cmdline"] or [])
+            if process.info["status"] == psutil.STATUS_ZOMBIE or not re.search(words, line):
+                continue
+            if _mark_of(process, "TMPDIR") == self.place or _holds_file_under(process, self.place):
+                found[process.pid] = line
+        return found
+
+    def until(self, words: str, count: int, seconds: float = 20.0) -> dict[int, str]:
+        """Those processes, once there are so many, or when the time is over."""
+        deadline = time.monotonic() + seconds
+        while len(found := self.running(words)) != count and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def start(self, script: str, *words: str) -> subprocess.Popen[str]:
+        """Starts a script of this folder beside the cluster. It ends with its stdin."""
+        return subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name(script)), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self.place,
+            env={**self.env, "TMPDIR": self.place},
+            text=True,
+        )
+
+
+@contextlib.contextmanager
+def ray_nodes(count: int, **extra: str) -> Iterator[RayNodes]:
+    """A cluster of so many raylets, with `extra` in its environment."""
+    place = tempfile.mkdtemp(prefix="n", dir="/tmp")  # short: Ray's socket paths are limited
+    (Path(place) / "ray").mkdir()
+    cluster = RayNodes(place, extra)
+    process = cluster.start("ray_nodes.py", str(count), f"{place}/ray")
+    try:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        cluster.address, cluster.raylets = said["address"], said["raylets"]
+        yield cluster
+    finally:
+        process.communicate("", timeout=40)
+        for one in psutil.process_iter():
+            if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
+                one.kill()  # Ray's agents outlive a raylet that was killed
+        shutil.rmtree(place)

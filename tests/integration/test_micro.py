@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
 from serve_bench.core.usage import BATCH_SIZE
@@ -89,8 +90,7 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
 
     assert "100 connections" in done.stdout and "ratio" in done.stdout
     for format_ in ("classic", "json", "csv", "markdown"):
-        drawn = run_to_end(["report", "run", "--format", format_], tmp_path)
-        assert drawn.returncode == 0 and drawn.stdout.strip(), drawn.stderr
+        assert render(result, format_).strip()
 
 
 def check_counts(result: Result) -> None:

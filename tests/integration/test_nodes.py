@@ -8,15 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -28,8 +25,8 @@ from serve_bench.core.nodes import Lost
 from serve_bench.core.request_spec import Request
 from serve_bench.load import LoadError
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
-from serve_bench.serving.strays import _holds_file_under, _mark_of
 from serve_bench.store import read
+from tests.integration.conftest import RayNodes, ray_nodes
 from tests.servers import serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -39,77 +36,36 @@ TOKEN = "a" * 64
 SHORT = Timing(0.3, 1.0, windows=3, window_s=0.3, drain_s=2.0)
 
 
-@dataclass
-class Cluster:
-    address: str
-    raylets: dict[str, int]
-    place: str
+#: Load actors, load workers and wrk that nodes run.
+OURS = r"ray::LoadActor|serve_bench\.load\.|^wrk "
 
-    @property
-    def env(self) -> dict[str, str]:
-        return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 
-    def ours(self) -> dict[int, str]:
-        """Load actors, load workers and wrk that the nodes of this cluster run."""
-        found = {}
-        for process in psutil.process_iter(["pid", "cmdline", "status"]):
-            line = " ".join(process.info["cmdline"] or [])
-            if process.info["status"] == psutil.STATUS_ZOMBIE:
-                continue
-            if not re.search(r"ray::LoadActor|serve_bench\.load\.|^wrk ", line):
-                continue
-            here = _mark_of(process, "TMPDIR") == self.place
-            if here or _holds_file_under(process, self.place):
-                found[process.pid] = line
-        return found
-
-    def left(self, known: Mapping[int, str] | None = None) -> dict[int, str]:
-        """What remains of those after at most 15 s, but for the ones known before."""
-        deadline = time.monotonic() + 15
-        while True:
-            left = {pid: line for pid, line in self.ours().items() if pid not in (known or {})}
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.2)
+def left(cluster: RayNodes, known: Mapping[int, str]) -> dict[int, str]:
+    """What remains of those after at most 15 s, but for the ones known before."""
+    deadline = time.monotonic() + 15
+    while True:
+        found = {pid: line for pid, line in cluster.running(OURS).items() if pid not in known}
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    place = tempfile.mkdtemp(prefix="n", dir="/tmp")  # short: Ray's socket paths are limited
-    (Path(place) / "ray").mkdir()
-    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "TMPDIR": place}
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("ray_nodes.py")), "4", f"{place}/ray"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=place,
-        env=env,
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        said = json.loads(process.stdout.readline())
-        yield Cluster(said["address"], said["raylets"], place)
-    finally:
-        process.stdin.close()
-        process.wait(30)
-        for one in psutil.process_iter():
-            if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
-                one.kill()  # Ray's agents outlive a raylet that was killed
-        shutil.rmtree(place)
+def cluster() -> Iterator[RayNodes]:
+    with ray_nodes(4, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def crew(cluster: Cluster) -> Iterator[NodeCrew]:
+def crew(cluster: RayNodes) -> Iterator[NodeCrew]:
     log = Path(cluster.place, "nodes.log")
     with NodeCrew(cluster.address, "ab12cd", log, env=cluster.env) as crew:
         crew.start()
         yield crew
-    assert cluster.left() == {}
+    assert left(cluster, {}) == {}
 
 
-def pids_on(cluster: Cluster, node: str) -> list[psutil.Process]:
+def pids_on(cluster: RayNodes, node: str) -> list[psutil.Process]:
     """The load actor of a node."""
     children = psutil.Process(cluster.raylets[node]).children()
     return [one for one in children if "ray::LoadActor" in " ".join(one.cmdline())]
@@ -127,7 +83,7 @@ def at(phase: str, act: Callable[[], None]) -> Callable[[Progress], None]:
     return look
 
 
-def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Cluster) -> None:
+def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: RayNodes) -> None:
     assert {node.node_id for node in crew.nodes} == set(cluster.raylets)
     assert [node.is_head for node in crew.nodes].count(True) == 1
     assert all(node.alive and node.cpus == 1 and node.ip and node.hostname for node in crew.nodes)
@@ -166,7 +122,7 @@ def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Cl
 
 
 @pytest.mark.external
-def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: Cluster) -> None:
+def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: RayNodes) -> None:
     with serving() as server:
         load = Load(Request(server.url), client="wrk", connections=2, processes=2)
         loads = dict.fromkeys(cluster.raylets, load)
@@ -182,7 +138,7 @@ def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: Cluster) -> None:
     assert [one["has_program"] for one in hands.values()] == [False] * 4
 
 
-def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: Cluster) -> None:
+def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> None:
     def press() -> None:
         raise KeyboardInterrupt
 
@@ -224,9 +180,9 @@ crew.drive(loads, Timing(0.2, 0.3, windows=60), on_progress=lambda p: None)
 
 
 @pytest.mark.parametrize("client", ["raw", pytest.param("wrk", marks=pytest.mark.external)])
-def test_a_killed_parent_leaves_nothing(cluster: Cluster, tmp_path: Path, client: str) -> None:
+def test_a_killed_parent_leaves_nothing(cluster: RayNodes, tmp_path: Path, client: str) -> None:
     engine = r"serve_bench\.load\.worker" if client == "raw" else r"^wrk "
-    before = cluster.ours()
+    before = cluster.running(OURS)
     with serving(delay_s=0.002) as server:
         parent = subprocess.Popen(
             [
@@ -243,7 +199,7 @@ def test_a_killed_parent_leaves_nothing(cluster: Cluster, tmp_path: Path, client
         try:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
-                lines = [line for pid, line in cluster.ours().items() if pid not in before]
+                lines = [line for pid, line in cluster.running(OURS).items() if pid not in before]
                 if sum(bool(re.search(engine, line)) for line in lines) == 4:
                     break
                 time.sleep(0.1)
@@ -252,7 +208,7 @@ def test_a_killed_parent_leaves_nothing(cluster: Cluster, tmp_path: Path, client
         finally:
             parent.kill()
             parent.wait()
-        assert cluster.left(known=before) == {}
+        assert left(cluster, before) == {}
 
 
 OTHER_RAY = """#!/bin/sh
@@ -263,7 +219,7 @@ runpy.run_module('serve_bench.nodes', run_name='__main__')"
 
 
 def test_what_cannot_be_joined_is_one_line(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal(address: str, python: str | None = None, **env: str) -> str:
         began = time.monotonic()
@@ -293,8 +249,8 @@ def test_what_cannot_be_joined_is_one_line(
     )
 
 
-def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    before = cluster.ours()
+def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -> None:
+    before = cluster.running(OURS)
     with serving() as server:
         ran = subprocess.run(
             [
@@ -324,11 +280,11 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: Cluster, tmp_path: Path) ->
         timeout=90,
     )
     assert ran.returncode == 1 and "--load-nodes 9: the cluster has 4 nodes alive" in ran.stderr
-    assert cluster.left(before) == {}
+    assert left(cluster, before) == {}
 
 
 def test_nodes_that_die_or_hang_are_lost_and_the_rest_goes_on(
-    crew: NodeCrew, cluster: Cluster
+    crew: NodeCrew, cluster: RayNodes
 ) -> None:
     """Last of all: a raylet is gone after it."""
     killed, stopped, without_raylet = (n.node_id for n in crew.nodes if not n.is_head)

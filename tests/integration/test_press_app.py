@@ -23,9 +23,8 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.apps.dlrm_features import FORMS
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.apps.press_samples import hashed, read
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Deployed, LaunchFailed, Serving
-from serve_bench.serving.strays import new_run, reap
+from tests.integration.conftest import launched
 
 pytestmark = [pytest.mark.ray]
 
@@ -46,8 +45,7 @@ BAD = (b"", b"[]", b'{"samples": []}', b'{"samples": [{"user": "a", "item": 1}]}
 @pytest.fixture
 def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
     variant = BUILT_IN_VARIANTS[getattr(request, "param", "default")]
-    with Serving(LaunchSpec(variant, new_run(), "1", tmp_path / "log")) as one:
-        one.start()
+    with launched(variant, tmp_path / "log") as one:
         yield one
 
 
@@ -55,14 +53,8 @@ def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]
 def on_the_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """For two tests. A plain function holds up the loop here; handlers that await do not."""
     variant = with_env(BUILT_IN_VARIANTS["default"], {"RAY_SERVE_RUN_SYNC_IN_THREADPOOL": "0"})
-    run, log = new_run(), tmp_path_factory.mktemp("loop") / "log"
-    try:
-        with Serving(LaunchSpec(variant, run, "1", log)) as one:
-            one.start()
-            yield one
-        assert one.close().leftovers == ()
-    finally:
-        reap(run)
+    with launched(variant, tmp_path_factory.mktemp("loop") / "log") as one:
+        yield one
 
 
 def deploy(serving: Serving, cell: dict[str, Value], **settings: Any) -> Deployed:

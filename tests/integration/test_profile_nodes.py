@@ -3,103 +3,48 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from serve_bench.serving.strays import _holds_file_under, _mark_of
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import RayNodes, ray_nodes, run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.ptrace, pytest.mark.timeout(150)]
-
-HERE = Path(__file__).parent
-
-
-@dataclass
-class Cluster:
-    address: str
-    raylets: dict[str, int]
-    replicas: dict[int, str]  # node id by pid
-    place: str
-
-    def here(self, words: str) -> list[int]:
-        """Processes of this cluster's replicas' recordings, and actors of ours on its nodes."""
-        found = []
-        for process in psutil.process_iter(["pid", "cmdline", "status"]):
-            line = " ".join(process.info["cmdline"] or [])
-            if process.info["status"] != psutil.STATUS_ZOMBIE and re.search(words, line):
-                found.append(process)
-        return [
-            one.pid
-            for one in found
-            if _mark_of(one, "TMPDIR") == self.place or _holds_file_under(one, self.place)
-        ]
-
-    def until(self, words: str, count: int, seconds: float = 20.0) -> list[int]:
-        """Those processes, once there are so many, or when the time is over."""
-        deadline = time.monotonic() + seconds
-        while len(found := self.here(words)) != count and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return found
-
 
 PY_SPY = r"py-spy record"
 OURS = r"py-spy|WatchActor|serve_bench\.load\.tied"
 
 
-def _started(words: list[str], place: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=place,
-        env={**os.environ, "TMPDIR": place},
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayNodes]:
+    with ray_nodes(2) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    place = tempfile.mkdtemp(prefix="w", dir="/tmp")  # short: Ray's socket paths are limited
-    (Path(place) / "ray").mkdir()
-    nodes = _started([str(HERE / "ray_nodes.py"), "2", f"{place}/ray"], place)
-    app = None
+def replicas(cluster: RayNodes) -> Iterator[dict[int, str]]:
+    """Node ids by pid of the replicas of an app on the cluster."""
+    app = cluster.start("profiled_app.py", cluster.address, "2", "18764", "HeadOnly")
     try:
-        assert nodes.stdout is not None
-        said = json.loads(nodes.stdout.readline())
-        words = [said["address"], "2", "18764", "HeadOnly"]
-        app = _started([str(HERE / "profiled_app.py"), *words], place)
         assert app.stdout is not None
-        pids = {pid: node for node, pid in json.loads(app.stdout.readline()).items()}
-        yield Cluster(said["address"], said["raylets"], pids, place)
+        yield {pid: node for node, pid in json.loads(app.stdout.readline()).items()}
     finally:
-        for process in (app, nodes):
-            if process is not None:
-                process.communicate("", timeout=40)
-        for one in psutil.process_iter():
-            if _mark_of(one, "TMPDIR") == place or _holds_file_under(one, place):
-                one.kill()
-        shutil.rmtree(place)
+        app.communicate("", timeout=40)
 
 
-def test_every_node_is_listed_and_recorded(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_node_is_listed_and_recorded(
+    cluster: RayNodes, replicas: dict[int, str], tmp_path: Path
+) -> None:
     at = ("profile", "--address", cluster.address)
     listed = run_to_end([*at, "--list"], tmp_path)
     assert listed.returncode == 0, listed.stderr
-    assert sorted(cluster.replicas.values()) == sorted(cluster.raylets)
-    for pid, node in cluster.replicas.items():
+    assert sorted(replicas.values()) == sorted(cluster.raylets)
+    for pid, node in replicas.items():
         how = f"--address {cluster.address} --node {node[:8]} --pid {pid}"
         (line,) = [one for one in listed.stdout.splitlines() if one.startswith(f"{pid} ")]
         assert re.search(rf"replica +profiled +Busy +\d+ +\d+  {how}$", line)
@@ -109,7 +54,7 @@ def test_every_node_is_listed_and_recorded(cluster: Cluster, tmp_path: Path) -> 
     before = set(Path(cluster.place).iterdir())
     done = run_to_end([*at, "--target", "replica", "--duration", "2", "-o", "o/r.svg"], tmp_path)
     assert done.returncode == 0, done.stderr
-    stems = [f"r-{node[:8]}-replica-{pid}" for pid, node in cluster.replicas.items()]
+    stems = [f"r-{node[:8]}-replica-{pid}" for pid, node in replicas.items()]
     files = sorted(file.name for file in (tmp_path / "o").iterdir())
     assert files == sorted(f"{stem}{end}" for stem in stems for end in (".svg", ".raw.txt"))
     for stem in stems:
@@ -117,13 +62,15 @@ def test_every_node_is_listed_and_recorded(cluster: Cluster, tmp_path: Path) -> 
         assert "handle_busily (profiled_app.py:" in raw
         assert "handle_busily" in (tmp_path / "o" / f"{stem}.svg").read_text()
     assert "handle_busily (profiled_app.py)" in done.stdout
-    assert all(f"{pid} on {node[:8]}" in done.stdout for pid, node in cluster.replicas.items())
-    assert cluster.until(OURS, 0) == []
+    assert all(f"{pid} on {node[:8]}" in done.stdout for pid, node in replicas.items())
+    assert cluster.until(OURS, 0) == {}
     assert set(Path(cluster.place).iterdir()) == before  # the TMPDIR of the nodes
 
 
-def test_one_process_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
-    pid, node = next(iter(cluster.replicas.items()))
+def test_one_process_of_one_node(
+    cluster: RayNodes, replicas: dict[int, str], tmp_path: Path
+) -> None:
+    pid, node = next(iter(replicas.items()))
     other = next(one for one in cluster.raylets if one != node)
     at = ("profile", "--address", cluster.address, "--node", node[:10])
     words = [*at, "--pid", str(pid), "--duration", "1", "-o", "x.speedscope.json"]
@@ -144,7 +91,7 @@ def test_one_process_of_one_node(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
-    cluster: Cluster, tmp_path: Path
+    cluster: RayNodes, replicas: dict[int, str], tmp_path: Path
 ) -> None:
     words = ("profile", "--address", cluster.address, "--target", "replica", "--duration", "90")
     ran = start(*words, cwd=tmp_path)
@@ -156,7 +103,7 @@ def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
     assert ran.returncode == 130, out
     raws = [file.read_text() for file in tmp_path.glob("*.raw.txt")]
     assert len(raws) == 2 and all("handle_busily" in raw for raw in raws)
-    assert cluster.until(OURS, 0) == []
+    assert cluster.until(OURS, 0) == {}
 
     again = tmp_path / "again"
     again.mkdir()
@@ -166,15 +113,17 @@ def test_ctrl_c_brings_what_was_sampled_and_a_kill_leaves_nothing(
     finally:
         ran.kill()
         ran.communicate()
-    assert cluster.until(OURS, 0) == []
+    assert cluster.until(OURS, 0) == {}
     assert list(again.iterdir()) == []
-    assert all(psutil.Process(pid).status() != "stopped" for pid in cluster.replicas)
+    assert all(psutil.Process(pid).status() != "stopped" for pid in replicas)
 
 
-def test_a_node_that_dies_is_named_and_the_rest_is_kept(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_that_dies_is_named_and_the_rest_is_kept(
+    cluster: RayNodes, replicas: dict[int, str], tmp_path: Path
+) -> None:
     """Last of all: a raylet is gone after it."""
-    heads = {pid for pid in cluster.replicas if _is_head(cluster, cluster.replicas[pid])}
-    (lost,) = [node for pid, node in cluster.replicas.items() if pid not in heads]
+    heads = {pid for pid in replicas if replicas[pid] == next(iter(cluster.raylets))}
+    (lost,) = [node for pid, node in replicas.items() if pid not in heads]
     words = ("profile", "--address", cluster.address, "--target", "replica", "--duration", "6")
     ran = start(*words, cwd=tmp_path)
     assert len(cluster.until(PY_SPY, 2)) == 2
@@ -189,7 +138,3 @@ def test_a_node_that_dies_is_named_and_the_rest_is_kept(cluster: Cluster, tmp_pa
     assert re.match(rf"serve-bench: node \S+ \(\S+, {lost[:8]}\): its recordings are lost: ", said)
     (raw,) = tmp_path.glob("*.raw.txt")
     assert lost[:8] not in raw.name and "handle_busily" in raw.read_text()
-
-
-def _is_head(cluster: Cluster, node: str) -> bool:
-    return next(iter(cluster.raylets)) == node

@@ -20,9 +20,8 @@ from serve_bench.core.usage import counts_of
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
-from serve_bench.serving.strays import new_run
+from tests.integration.conftest import launched
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -98,9 +97,7 @@ def served(url: str) -> Any:
 
 @pytest.fixture
 def optimized(tmp_path: Path) -> Iterator[Serving]:
-    spec = LaunchSpec(BUILT_IN_VARIANTS["optimized"], new_run(), "1", tmp_path / "log")
-    with Serving(spec) as one:
-        one.start()
+    with launched(BUILT_IN_VARIANTS["optimized"], tmp_path / "log") as one:
         yield one
 
 

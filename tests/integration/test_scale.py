@@ -13,7 +13,7 @@ import pytest
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import run_to_end, start, wait_for_line, wait_for_load_worker
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -95,7 +95,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
     running = start("scale", "single", *sizes, cwd=tmp_path)
     wait_for_line(running, "starting a load actor")
-    _wait_for_load_worker(running.pid)
+    wait_for_load_worker(running.pid, 2.5)
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 130, out
@@ -104,32 +104,12 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
 
 
-def _wait_for_load_worker(owner: int, measuring_s: float = 2.5) -> None:
-    import time
-
-    import psutil
-
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        lines = []
-        for one in psutil.Process(owner).children(recursive=True):
-            try:
-                lines.append(" ".join(one.cmdline()))
-            except psutil.Error:
-                continue
-        if any("load.worker" in line for line in lines):
-            time.sleep(measuring_s)
-            return
-        time.sleep(0.2)
-    pytest.fail("no load came")
-
-
 @pytest.mark.long
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     """What is left is looked for by the fixture that all tests here have."""
     sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")
     running = start("scale", "single", *sizes, cwd=tmp_path)
-    _wait_for_load_worker(running.pid, measuring_s=1.0)
+    wait_for_load_worker(running.pid, 1.0)
     os.kill(running.pid, signal.SIGKILL)
     running.communicate(timeout=20)
     assert running.returncode == -signal.SIGKILL
