@@ -29,7 +29,7 @@ from serve_bench.load.merge import combine
 from serve_bench.nodes.actors import END_S
 from serve_bench.observing.processes import InUse, ServeProcess
 from serve_bench.observing.profiler import Recordings, SpyOptions
-from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.strays import marks
 
 # --------------------------------------------------------------------------------------------------
@@ -136,9 +136,6 @@ POLL_S: Final = 0.5
 CALL_OFF_S: Final = 12.0
 STOP_S: Final = 3.0
 
-_DETAIL_LINES: Final = 12
-_CHATTER: Final = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
-
 
 class NodesFailed(RunFailed):
     """The nodes of a cluster cannot drive a load: one line."""
@@ -203,7 +200,7 @@ class NodeCrew:
             if isinstance(error, NodesFailed) and "gave no answer" in str(error):
                 raise NodesFailed(
                     f"no Ray cluster answers at {self.address} within {JOIN_S:.0f} s",
-                    tuple(last_lines(self.log, _DETAIL_LINES, _CHATTER)),
+                    tuple(last_lines(self.log)),
                 ) from None
             raise
         self.versions = answer["versions"]
@@ -366,8 +363,8 @@ class NodeCrew:
         except ChildError as error:
             detail = [line for line in error.detail if line.strip()]
             if not self._child.alive():
-                detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
-            raise NodesFailed(str(error), tuple(detail[-_DETAIL_LINES:])) from None
+                detail = last_lines(self.log)
+            raise NodesFailed(str(error), tuple(detail[-DETAIL_LINES:])) from None
 
 
 def reach(address: str) -> None:

@@ -14,7 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
+
+DETAIL_LINES: Final = 12
+"""The most lines that explain a failure."""
+
+CHATTER: Final = (
+    *("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled"),
+    *("UserWarning", "current_device"),
+)
+"""Words in lines of Ray and torch that do not explain a failure."""
 
 Report = Callable[[str, float], None]
 """Takes the name of a phase that ended and the seconds that it took."""
@@ -136,8 +145,8 @@ class Child:
         self._answers.put(None)
 
 
-def last_lines(log: Path, count: int, chatter: Sequence[str] = ()) -> list[str]:
-    """The last lines of a log that hold none of the words of `chatter`."""
+def last_lines(log: Path) -> list[str]:
+    """The last lines of the log of a child, without those that do not explain a failure."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 64 * 1024))
@@ -145,4 +154,4 @@ def last_lines(log: Path, count: int, chatter: Sequence[str] = ()) -> list[str]:
     except FileNotFoundError:
         return []
     lines = [line for line in text.splitlines() if line.strip()]
-    return [line for line in lines if not any(word in line for word in chatter)][-count:]
+    return [line for line in lines if not any(word in line for word in CHATTER)][-DETAIL_LINES:]

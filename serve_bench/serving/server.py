@@ -24,7 +24,7 @@ from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
-from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     LaunchSpec,  # what Serving is made of
     child_environment,
@@ -46,10 +46,6 @@ OWNER_TIMEOUT_S = 10.0
 #: Roles whose processes must live through a trial, or its figures are of a broken cluster.
 FATAL_ROLES = ("raylet", "gcs")
 VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
-
-#: Words of lines in Ray's log that do not explain a failure.
-_CHATTER = ("INFO ", "RAY_AUTH_MODE", "Token authentication is enabled")
-_DETAIL_LINES = 12
 
 _SERVING = Path(__file__).resolve().parent
 
@@ -329,8 +325,8 @@ class Serving:
 
     def _failed(self, message: str, detail: Sequence[str] = ()) -> LaunchFailed:
         lines = [line for line in detail if line.strip()]
-        lines = lines or last_lines(self.spec.log, _DETAIL_LINES, _CHATTER)
-        return LaunchFailed(message, lines[-_DETAIL_LINES:], self.spec.log)
+        lines = lines or last_lines(self.spec.log)
+        return LaunchFailed(message, lines[-DETAIL_LINES:], self.spec.log)
 
 
 def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:

@@ -28,7 +28,7 @@ from serve_bench.core.result import VariantUsed
 from serve_bench.observing.host import free_memory_bytes, pss_bytes
 from serve_bench.observing.sampler import Watched
 from serve_bench.runner.model_needs import torch_of
-from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
     LOOPBACK,
     TOKEN_FILE,
@@ -153,14 +153,6 @@ WORLD_TIMEOUT_S: Final = 60.0
 WORLD_TIMEOUT_EACH_S: Final = 4.0
 """Of a process: 80 forked ones are up in 13 s on 2 cores, 32 replicas of Serve in 24 s."""
 
-_DETAIL_LINES: Final = 12
-_CHATTER: Final = (
-    "INFO ",
-    "RAY_AUTH_MODE",
-    "Token authentication",
-    "UserWarning",
-    "current_device",
-)
 _SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
 
 
@@ -301,8 +293,8 @@ class RpcBackend:
         except ChildError as error:
             detail = [line for line in error.detail if line.strip()]
             if not self._child.alive():
-                detail = last_lines(self.log, _DETAIL_LINES, _CHATTER)
-            raise LaunchFailed(str(error), tuple(detail[-_DETAIL_LINES:]), self.log) from None
+                detail = last_lines(self.log)
+            raise LaunchFailed(str(error), tuple(detail[-DETAIL_LINES:]), self.log) from None
 
     def _stopped(self) -> str | None:
         """Why the program can give no answer: a signal has stopped it; None while it runs."""

@@ -22,7 +22,7 @@ from serve_bench.benchmarks.scale.request import ScaleApp
 from serve_bench.benchmarks.scale.trial import HandleResult  # what a handle load gives
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
 from serve_bench.observing.processes import serve_processes
-from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import attaching_environment
 from serve_bench.serving.server import LaunchFailed, Process, Serving
 from serve_bench.serving.strays import Reaped, run_directory
@@ -224,7 +224,6 @@ ATTACH_TIMEOUT_S: Final = 150.0
 
 #: cluster/ takes 18 s at most to leave.
 LEAVE_TIMEOUT_S: Final = 25.0
-_DETAIL_LINES: Final = 12
 
 _SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
 
@@ -351,5 +350,5 @@ class AttachedCluster(ScaleCluster):
             raise self._failed(error) from None
 
     def _failed(self, error: ChildError) -> LaunchFailed:
-        detail = error.detail or last_lines(self.log, _DETAIL_LINES)
-        return LaunchFailed(str(error), detail[-_DETAIL_LINES:], self.log)
+        detail = error.detail or last_lines(self.log)
+        return LaunchFailed(str(error), detail[-DETAIL_LINES:], self.log)
