@@ -81,24 +81,31 @@ class Entry:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing, what failed and what is doubted."""
-        partly = self.line.status == "partly measured"
-        rounds = {trial.key: trial.round for trial in self.line.trials}
-        several = len(self.line.keys) > 1
-        return (
-            *((Finding("", self.gap, "doubt"),) if partly and self.gap else ()),
-            *(Finding(one.message, "failed", "bad") for one in self.failures),
-            *(
-                Finding(
-                    one.message,
-                    one.code,
-                    "doubt",
-                    one.hint,
-                    f"launch {rounds[one.key]}" if several and one.key in rounds else "",
-                )
-                for one in self.warnings
-            ),
-        )
+        """What is missing in part, what failed and what is doubted."""
+        gap = self.gap if self.line.status == "partly measured" else None
+        return row_findings(self.line, gap, self.failures, self.warnings)
+
+
+def row_findings(
+    line: Line,
+    gap: str | None,
+    failures: Sequence[Failure],
+    warnings: Sequence[Warning],
+    broken: Sequence[Finding] = (),
+) -> tuple[Finding, ...]:
+    """What is missing of a row, what broke off, what failed and what is doubted; of several
+    launches a doubt says which one."""
+    rounds = {trial.key: trial.round for trial in line.trials} if len(line.keys) > 1 else {}
+    launch = {key: f"launch {number}" for key, number in rounds.items()}
+    return (
+        *([Finding("", gap, "doubt")] if gap else []),
+        *broken,
+        *(Finding(one.message, "failed", "bad") for one in failures),
+        *(
+            Finding(one.message, one.code, "doubt", one.hint, launch.get(one.key or "", ""))
+            for one in warnings
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,24 @@ can be read across; what doubts a world stands under its row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
+from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
+    Fields,
     count,
     doubted,
     gaps,
+    host_percent,
     listed,
-    padded,
     percent,
     plain,
     rate,
+    section,
     sentence,
+    table_of,
     whole_run,
 )
 from serve_bench.benchmarks.parts.published import rpc_source
@@ -30,19 +34,22 @@ from serve_bench.benchmarks.rpc.charts import (
     cpu_chart,
     episode_charts,
     example_curve,
+    latency_charts,
     metric_charts,
-    percentile_charts,
     rate_chart,
 )
 from serve_bench.benchmarks.rpc.forms import printed_form
 from serve_bench.benchmarks.rpc.summary import (
+    AGENT,
     AGENT_RATE,
     AGENT_SECONDS,
     NAMES,
     OBSERVER_RATE,
     OBSERVER_SECONDS,
+    OBSERVERS,
+    OTHERS,
     PERCENTILES,
-    Curve,
+    Figures,
     RpcPoint,
     RpcSummary,
     rpc_summary,
@@ -51,11 +58,10 @@ from serve_bench.core.document import (
     Block,
     Cell,
     Chart,
+    Charts,
     Code,
     Column,
-    Detail,
     Document,
-    Facts,
     Folded,
     Number,
     Prose,
@@ -123,19 +129,14 @@ FORMULAS: Final = (
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of rpc says, with its source's example below the tables, if wanted."""
-    run, summary = result.run, rpc_summary(result)
-    where = options.where
-    return Document(
-        title=f"serve-bench rpc, run {run.id}",
-        command=run.command,
-        run=Facts((*asked(run).pairs, *_asked(summary), *_versions(summary))),
-        machine=machine(run),
+    summary = rpc_summary(result)
+    return run_document(
+        result,
+        options.where,
+        facts=(*_request(summary), *_versions(summary)),
         findings=sentences(_findings(summary)),
-        doubts=tuple(whole_run(summary.warnings, summary.failures)),
-        sections=tuple(_sections(result, summary, options.published)),
-        where=where,
-        argv=run.argv,
-        records=() if where is None else (where,),
+        doubts=whole_run(summary.warnings, summary.failures),
+        sections=_sections(result, summary, options.published),
         picture=lambda: _over_x(summary, options.published),
     )
 
@@ -143,7 +144,7 @@ def document(result: Result, options: ReportOptions) -> Document:
 # ------------------------------------------------------------------------------ what was asked
 
 
-def _asked(summary: RpcSummary) -> Iterator[tuple[str, str]]:
+def _request(summary: RpcSummary) -> Iterator[tuple[str, str]]:
     """The world, its policy and its episodes in words."""
     suite, cells = summary.run.suite, [one.cell for one in summary.points]
     if not cells:
@@ -280,10 +281,10 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
     for one in summary.points:
         if (cost := one.cpu_ms_a_call) is not None:
             costs.setdefault(one.backend, []).append(cost)
-        if one.use.limited:
+        if one.limited:
             place = f"{one.x_axis} {one.x}"
             named = f"{one.backend} ({place})" if several else place
-            full.setdefault(one.use.limited, []).append(named)
+            full.setdefault(one.limited, []).append(named)
     words = [
         f"the {what} was full {'with' if several else 'at'} {listed(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
@@ -303,39 +304,34 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
 # ----------------------------------------------------------------------------------- sections
 
 
-def _over_x(summary: RpcSummary, published: bool) -> list[Chart]:
-    """The four metrics over the x axis, with the published example, if wanted and alike."""
+def _over_x(summary: RpcSummary, published: bool, of: str = "") -> list[Chart]:
+    """The four metrics over the x axis, or those `of` throughput or latency, with the published
+    example, if wanted and alike."""
     example = example_curve(summary.x_axis, summary.batched) if published else None
-    return list(metric_charts(summary.curves, summary.x_axis, example))
+    every = metric_charts(summary.curves, summary.x_axis, example)
+    return [one for one in every if of in one.title]
 
 
 def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[Section]:
     x_axis = summary.x_axis
-    every = _over_x(summary, published)
-    rates = [one for one in every if "throughput" in one.title]
-    latencies = [one for one in every if one not in rates]
-    named: tuple[tuple[str, str, Detail, Sequence[Block]], ...] = (
-        ("results", f"Results over {x_axis}", "headline", [*_results(result, summary)]),
-        ("ratios", "Ratios between backends", "table", [*_ratios(summary)]),
-        ("cpu", "What limited each world", "table", [*_inside(summary)]),
-        (
-            "published",
-            "Published, not measured here",
-            "table",
-            [*_example(example_curve(x_axis, summary.batched))] if published else [],
-        ),
-        ("throughput", f"Throughput over {x_axis}", "further", [*rate_chart(summary), *rates]),
-        (
-            "latency",
-            f"Latency over {x_axis}",
-            "further",
-            [*latencies, *percentile_charts(summary)],
-        ),
-        ("windows", "Episodes over time", "further", [*_episode_charts(summary)]),
-    )
-    for name, title, detail, blocks in named:
-        if blocks:
-            yield Section(name, title, tuple(blocks), detail)
+
+    def throughput() -> Iterator[Chart]:
+        yield from rate_chart(summary)
+        yield from _over_x(summary, published, "throughput")
+
+    def latencies() -> Iterator[Chart]:
+        yield from _over_x(summary, published, "latency")
+        yield from latency_charts(summary)
+
+    yield from section("results", f"Results over {x_axis}", _results(result, summary), "headline")
+    yield from section("ratios", "Ratios between backends", _ratios(summary), "table")
+    yield from section("cpu", "What limited each world", _inside(summary), "table")
+    if published:
+        yield from section("published", "Published, not measured here", _example(summary), "table")
+    if summary.measured:
+        yield from section("throughput", f"Throughput over {x_axis}", [Charts(throughput)])
+        yield from section("latency", f"Latency over {x_axis}", [Charts(latencies)])
+        yield from section("windows", "Episodes over time", _episode_charts(summary))
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
@@ -361,34 +357,30 @@ def _episode_charts(summary: RpcSummary) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------- tables
 
-Cells = tuple[tuple[Column, Callable[[RpcPoint], Cell]], ...]
-"""Columns, each with its cell of a world."""
+PointFields: TypeAlias = Fields[RpcPoint]
 
 
 def _table(
     summary: RpcSummary,
     caption: str,
-    cells: Cells,
+    fields: PointFields,
     points: Sequence[RpcPoint],
     notes: Sequence[str] = (),
     doubts: bool = False,
 ) -> Table:
     """A row for each world: by the x axis, its backends under it where there are several. With
-    `doubts`, the remarks about each stand under it."""
+    `doubts`, the findings about each stand under it."""
     several = len(summary.backends) > 1
     head = Column("backend" if several else summary.x_axis, number=False)
-    rows = []
-    for one in points:
-        own = [cell(one) for _, cell in cells] if one.figures else []
-        rows.append(
-            TableRow(
-                padded([one.backend if several else one.x, *own], len(cells) + 1),
-                one.findings if doubts else (),
-                f"{summary.x_axis} {one.x}" if several else "",
-                one.title,
-            )
-        )
-    return Table(caption, (head, *(column for column, _ in cells)), tuple(rows), tuple(notes))
+    return table_of(
+        caption,
+        ((head, lambda one: one.backend if several else one.x), *fields),
+        points,
+        notes,
+        doubts=lambda one: one.findings if doubts else (),
+        group=lambda one: f"{summary.x_axis} {one.x}" if several else "",
+        about=lambda one: one.title,
+    )
 
 
 def _metric(name: str, value: float) -> Number:
@@ -396,13 +388,18 @@ def _metric(name: str, value: float) -> Number:
     return Number(latency(1e3 * value) if "latency" in name else number(value), value)
 
 
-def _share(name: str, share: int, head: str, spare: bool = False) -> Cells:
+def _share(name: str, share: int, head: str, spare: bool = False) -> PointFields:
     """A percentile of a metric, under `agent` or `observer`."""
-    column = Column(head, f"p{share} {'ms' if 'latency' in name else '1/s'}", spare=spare)
-    return ((column, lambda point: _metric(name, point.figures[name].percentiles[share])),)
+
+    def cell(point: RpcPoint) -> Number:
+        figures = point.figures.get(name)
+        return NOTHING if figures is None else _metric(name, figures.percentiles[share])
+
+    unit = "ms" if "latency" in name else "1/s"
+    return ((Column(head, f"p{share} {unit}", spare=spare), cell),)
 
 
-FIGURES: Final[Cells] = (
+FIGURES: Final[PointFields] = (
     *_share(AGENT_SECONDS, 50, "agent"),
     *_share(AGENT_SECONDS, 95, "agent", spare=True),
     *_share(AGENT_RATE, 50, "agent", spare=True),
@@ -411,24 +408,20 @@ FIGURES: Final[Cells] = (
     *_share(OBSERVER_SECONDS, 99, "observer"),
     *_share(OBSERVER_RATE, 50, "observer", spare=True),
     (Column("all observers", "requests/s"), lambda point: rate(point.rate)),
+    (
+        Column("launches", "± 1/s"),
+        lambda point: plain(None if point.rate is None else point.rate.launch_std),
+    ),
 )
 
 
 def _figures_table(summary: RpcSummary) -> Table:
     """The figures of every world; of several launches the spread of their means too."""
-    cells = FIGURES
-    if summary.several_launches:
-        cells += (
-            (
-                Column("launches", "± 1/s"),
-                lambda point: plain(None if point.rate is None else point.rate.launch_std),
-            ),
-        )
     notes = (
         "agent: from a batch's first request until each has its action; observer: from its call "
         "until it has its action; ±: std over episodes",
     )
-    return _table(summary, "Agent and observers", cells, summary.by_x, notes, doubts=True)
+    return _table(summary, "Agent and observers", FIGURES, summary.by_x, notes, doubts=True)
 
 
 def _ratios(summary: RpcSummary) -> Iterator[Table]:
@@ -438,11 +431,11 @@ def _ratios(summary: RpcSummary) -> Iterator[Table]:
     if not any(one.ratios for one in points):
         return
 
-    def ratio(head: str, unit: str, name: str) -> Cells:
+    def ratio(head: str, unit: str, name: str) -> PointFields:
         column = Column(head, unit, spare="throughput" in name)
         return ((column, lambda point: _times(point.ratios.get(name))),)
 
-    cells: Cells = (
+    fields: PointFields = (
         *ratio("agent", "latency", AGENT_SECONDS),
         *ratio("agent", "1/s", AGENT_RATE),
         *ratio("observer", "latency", OBSERVER_SECONDS),
@@ -450,7 +443,7 @@ def _ratios(summary: RpcSummary) -> Iterator[Table]:
         (Column("observer", "p50 ms more"), lambda point: _more(point.more_s)),
         (Column("all observers", "requests/s"), lambda point: _times(point.line.ratio)),
     )
-    yield _table(summary, f"Times {first}: of medians, of requests/s of means", cells, points)
+    yield _table(summary, f"Times {first}: of medians, of requests/s of means", fields, points)
 
 
 def _times(value: float | None) -> Number:
@@ -462,69 +455,61 @@ def _times(value: float | None) -> Number:
 
 def _more(seconds: float | None) -> Cell:
     if seconds is None:
-        return "-"
+        return NOTHING
     return f"{'+' if seconds >= 0 else '-'}{latency(1e3 * abs(seconds))}"
+
+
+MetricRow: TypeAlias = tuple[RpcPoint, str, Figures]
 
 
 def _percentiles_table(summary: RpcSummary) -> Table:
     """The four metrics of every world with all of their percentiles."""
-    columns = (
-        Column("metric", number=False),
-        Column("unit", number=False),
-        *(Column(f"p{share}") for share in (*PERCENTILES, 99)),
-        Column("mean"),
-        Column("std"),
-        Column("samples"),
+
+    def percentile(share: int) -> tuple[Column, Callable[[MetricRow], Cell]]:
+        return (Column(f"p{share}"), lambda row: _metric(row[1], row[2].percentiles[share]))
+
+    fields: Fields[MetricRow] = (
+        (Column("metric", number=False), lambda row: row[1].removesuffix(" (seconds)")),
+        (
+            Column("unit", number=False),
+            lambda row: "ms" if "latency" in row[1] else "requests/s",
+        ),
+        *map(percentile, (*PERCENTILES, 99)),
+        (Column("mean"), lambda row: _metric(row[1], row[2].mean)),
+        (Column("std"), lambda row: _metric(row[1], row[2].std)),
+        (Column("samples"), lambda row: count(row[2].count)),
     )
-    rows = []
-    for one in summary.measured:
-        for name, figures in one.figures.items():
-            values = [figures.percentiles[share] for share in (*PERCENTILES, 99)]
-            rows.append(
-                TableRow(
-                    (
-                        *_named(name),
-                        *(_metric(name, value) for value in (*values, figures.mean, figures.std)),
-                        count(figures.count),
-                    ),
-                    group=one.title,
-                )
-            )
-    return Table("Percentiles of the four metrics", columns, tuple(rows))
+    rows = [(one, *pair) for one in summary.measured for pair in one.figures.items()]
+    caption = "Percentiles of the four metrics"
+    return table_of(caption, fields, rows, group=lambda row: row[0].title)
 
 
-def _named(name: str) -> tuple[str, str]:
-    """A metric and the unit it is shown in."""
-    return name.removesuffix(" (seconds)"), "ms" if "latency" in name else "requests/s"
+def _group(name: str) -> Callable[[RpcPoint], Cell]:
+    return lambda point: percent(point.cpu.groups.get(name))
+
+
+INSIDE: Final[PointFields] = (
+    (Column("agent", "CPU %"), _group(AGENT)),
+    (Column("observers", "CPU %"), _group(OBSERVERS)),
+    (Column("others", "CPU %", spare=True), _group(OTHERS)),
+    (Column("host", "CPU %"), lambda point: host_percent(point.cpu)),
+    (Column("a call", "CPU ms"), lambda point: number(point.cpu_ms_a_call, 3)),
+    (Column("memory", "in processes", spare=True), lambda point: _memory(point)),
+    (Column("limited by", number=False), lambda point: point.limited or "-"),
+)
 
 
 def _inside(summary: RpcSummary) -> Iterator[Block]:
     """CPU, memory and limit of every world that was measured, where any is known."""
     points = [one for one in summary.by_x if one.trials]
-    if not any(one.use.agent is not None or one.memory_bytes is not None for one in points):
+    if not any(AGENT in one.cpu.groups or one.memory_bytes is not None for one in points):
         return
-    cells: Cells = (
-        (Column("agent", "CPU %"), lambda point: percent(point.use.agent)),
-        (Column("observers", "CPU %"), lambda point: percent(point.use.observers)),
-        (Column("others", "CPU %", spare=True), lambda point: percent(point.use.others)),
-        (Column("host", "CPU %"), _host),
-        (Column("a call", "CPU ms"), lambda point: number(point.cpu_ms_a_call, 3)),
-        (Column("memory", "in processes", spare=True), _memory),
-        (Column("limited by", number=False), lambda point: point.use.limited or "-"),
-    )
     notes = (
         "CPU: % of a core; host: all that runs there; a call: what all processes of the world used "
         "for one; memory: of all processes, proportional (what n share counts 1/n in each)",
     )
-    yield _table(summary, "CPU and memory", cells, points, notes)
-    yield from cpu_chart(summary)
-
-
-def _host(point: RpcPoint) -> Number:
-    use = point.use
-    if use.host is None or not use.cores:
-        return percent(use.host)
-    return Number(f"{use.host:.0f} of {100 * use.cores}", use.host)
+    yield _table(summary, "CPU and memory", INSIDE, points, notes)
+    yield Charts(partial(cpu_chart, summary))
 
 
 def _memory(point: RpcPoint) -> Number:
@@ -536,17 +521,15 @@ def _memory(point: RpcPoint) -> Number:
     return Number(text if point.processes is None else f"{text} in {point.processes}", size)
 
 
-def _example(example: Curve | None) -> Iterator[Block]:
+def _example(summary: RpcSummary) -> Iterator[Block]:
     """The source's example: the four metrics with their percentiles, as printed there."""
     yield Prose((rpc_source(),), "quiet")
+    example = example_curve(summary.x_axis, summary.batched)
     if example is None:
         text = "There is no example like this run: its x axis is world_size, its batch True."
         yield Prose((text,), "quiet")
         return
-    columns = (
-        Column("metric", number=False),
-        *(Column(f"p{share}") for share in PERCENTILES),
-    )
+    columns = (Column("metric", number=False), *(Column(f"p{share}") for share in PERCENTILES))
     rows = tuple(
         TableRow(
             (name, *(str(metrics[name][share]) for share in PERCENTILES)), group=f"world_size {x}"

@@ -19,7 +19,10 @@ from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.rpc.request import BACKENDS, PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
+    AGENT,
     NAMES,
+    OBSERVERS,
+    OTHERS,
     PERCENTILES,
     Figures,
     RpcPoint,
@@ -40,21 +43,21 @@ REPORT_FILE: Final = "benchmark_report.json"
 BANNER: Final = "PyTorch distributed rpc benchmark suite"
 
 _FROM_CLIENT: Final = ("policy", "agent_pid", "observer_pids", "processes", "versions", "raw")
-"""What is told of each trial as the record has it."""
+"""What each trial has as its record has it."""
 
 
 def published_arguments(result: Result) -> dict[str, Any]:
     """The arguments of the source with their values, in its order and of its types. Left out: the
-    x axis, which each benchmark has for itself, and what was not given."""
+    x axis, which each benchmark has for itself, and what the run does not record."""
     suite = result.run.suite
     cells: Sequence[JsonObject] = suite.get("worlds") or [one.cell for one in result.run.plan]
     known: dict[str, Any] = {**suite, **(cells[0] if cells else {})}
-    given = {name: known.get(name) for name in PUBLISHED_ARGUMENTS if name != x_axis_of(result)}
-    if "output_file_path" in given and given["output_file_path"] is None:
-        given["output_file_path"] = REPORT_FILE
-    if given.get("master_port") is not None:
-        given["master_port"] = str(given["master_port"])  # a text there
-    return {name: value for name, value in given.items() if value is not None}
+    values = {name: known.get(name) for name in PUBLISHED_ARGUMENTS if name != x_axis_of(result)}
+    if "output_file_path" in values and values["output_file_path"] is None:
+        values["output_file_path"] = REPORT_FILE
+    if values.get("master_port") is not None:
+        values["master_port"] = str(values["master_port"])  # a text there
+    return {name: value for name, value in values.items() if value is not None}
 
 
 # ---------------------------------------------------------------------------------------- JSON
@@ -113,7 +116,7 @@ def _ours(summary: RpcSummary, result: Result, where: str | None) -> dict[str, A
 
 
 def _entry(point: RpcPoint) -> dict[str, Any]:
-    rate = point.rate
+    rate, cpu = point.rate, point.cpu
     return {
         "x": point.cell.get(point.x_axis),
         "cell": dict(point.cell),
@@ -132,7 +135,15 @@ def _entry(point: RpcPoint) -> dict[str, Any]:
         "ratios": dict(point.ratios) or None,
         "memory_bytes": point.memory_bytes,
         "batch_size": point.batch_size,
-        "cpu_percent": {**asdict(point.use), "limited_by": point.use.limited},
+        "cpu_percent": {
+            "agent": cpu.groups.get(AGENT),
+            "agent_busiest": cpu.busiest.get(AGENT),
+            "observers": cpu.groups.get(OBSERVERS),
+            "others": cpu.groups.get(OTHERS, 0 if cpu.groups else None),
+            "host": cpu.host,
+            "cores": cpu.cores,
+            "limited_by": point.limited,
+        },
         "client": [
             {"launch": one.launch}
             | {name: one.client[name] for name in _FROM_CLIENT if name in one.client}
@@ -168,7 +179,7 @@ def csv_text(result: Result, options: ReportOptions) -> str:
 
 
 def _rows(point: RpcPoint, result: Result) -> Iterator[dict[str, Any]]:
-    use, rate = point.use, point.rate
+    cpu, rate = point.cpu, point.rate
     for name in NAMES:
         figures = point.figures.get(name)
         shares = figures.percentiles if figures is not None else {}
@@ -192,11 +203,11 @@ def _rows(point: RpcPoint, result: Result) -> Iterator[dict[str, Any]]:
             "episodes": rate and rate.windows,
             "memory_bytes": point.memory_bytes,
             "processes": point.processes,
-            "agent_cpu_percent": use.agent,
-            "observers_cpu_percent": use.observers,
-            "others_cpu_percent": use.others,
-            "host_cpu_percent": use.host,
-            "limited_by": use.limited,
+            "agent_cpu_percent": cpu.groups.get(AGENT),
+            "observers_cpu_percent": cpu.groups.get(OBSERVERS),
+            "others_cpu_percent": cpu.groups.get(OTHERS, 0 if cpu.groups else None),
+            "host_cpu_percent": cpu.host,
+            "limited_by": point.limited,
             "remarks": "; ".join(point.remarks),
             "host": host_line(result.run.host),
         }

@@ -10,7 +10,6 @@ world it struck, or else with the run.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,12 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, merged, summarize
-from serve_bench.benchmarks.parts.inside import mean_by_role
+from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
+from serve_bench.benchmarks.parts.pieces import over_windows
+from serve_bench.benchmarks.parts.rows import row_findings
 from serve_bench.benchmarks.rpc.request import x_of
 from serve_bench.core.document import Finding
+from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Failure, JsonObject, Metric, Result, Run, Trial, cell_slug
 
@@ -56,7 +58,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricCurve:
     """The four metrics of one backend: percentiles by point of the x axis, then by NAMES, in
     seconds or requests/s."""
 
@@ -71,42 +73,24 @@ AGENT_FULL: Final = 85.0
 """% of a core. The agent also waits for its requests, so that it does not reach 100."""
 
 
-@dataclass(frozen=True)
-class Use:
-    """CPU of a world, % of a core, mean over its launches. None: not sampled."""
-
-    agent: float | None = None
-    agent_busiest: float | None = None
-    observers: float | None = None
-    others: float | None = None  # raylet, controller, the tool ...
-    host: float | None = None  # all that runs on the machine
-    cores: int | None = None
-
-    @property
-    def limited(self) -> str | None:
-        """What was full, where the figures say so."""
-        if self.host is not None and self.cores and self.host >= HOST_FULL * 100 * self.cores:
-            return "host CPU"
-        if self.agent_busiest is not None and self.agent_busiest >= AGENT_FULL:
-            return "agent CPU"
-        return None
+AGENT, OBSERVERS, OTHERS = "agent", "observers", "others"
+"""Groups of the processes of a world; others: raylet, controller, the tool ..."""
 
 
-def use_of(trials: Sequence[Trial]) -> Use:
-    """What the processes of a world used in these trials."""
-    roles = mean_by_role(trials)
-    agent, observers = roles.get("agent"), roles.get("observer")
-    others = [one.cpu_percent for role, one in roles.items() if role not in ("agent", "observer")]
-    hosts = [trial.usage["host"] for trial in trials if trial.usage.get("host")]
-    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
-    return Use(
-        agent=None if agent is None else agent.cpu_percent,
-        agent_busiest=None if agent is None else agent.busiest_percent,
-        observers=None if observers is None else observers.cpu_percent,
-        others=sum(others) if roles else None,
-        host=statistics.fmean(shares) if shares else None,
-        cores=int(hosts[0]["cores"]) if hosts and hosts[0].get("cores") else None,
-    )
+def _group(role: str) -> str:
+    return {"agent": AGENT, "observer": OBSERVERS}.get(role, OTHERS)
+
+
+def cpu_of(trials: Sequence[Trial]) -> GroupedCpu:
+    """CPU of the processes of a world in these trials."""
+    return grouped_cpu([trial.usage for trial in trials], _group)
+
+
+def full(cpu: GroupedCpu) -> str | None:
+    """What was full, where the figures say so."""
+    if cpu.host is not None and cpu.cores and cpu.host >= HOST_FULL * 100 * cpu.cores:
+        return "host CPU"
+    return "agent CPU" if cpu.busiest.get(AGENT, 0.0) >= AGENT_FULL else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +107,7 @@ class RpcPoint:
     x_axis: str
     x: str
     line: Line
-    use: Use
+    cpu: GroupedCpu
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     figures: Mapping[str, Figures] = field(default_factory=dict)
@@ -171,10 +155,15 @@ class RpcPoint:
     @property
     def cpu_ms_a_call(self) -> float | None:
         """What all processes of the world used of a core for a call, in ms; None: not known."""
-        use, rate = self.use, self.rate
-        if use.agent is None or rate is None or rate.mean <= 0:
+        groups, rate = self.cpu.groups, self.rate
+        if AGENT not in groups or rate is None or rate.mean <= 0:
             return None
-        return 10.0 * sum(filter(None, (use.agent, use.observers, use.others))) / rate.mean
+        return 10.0 * sum(groups.get(name, 0.0) for name in (AGENT, OBSERVERS, OTHERS)) / rate.mean
+
+    @property
+    def limited(self) -> str | None:
+        """What was full."""
+        return full(self.cpu)
 
     @property
     def gap(self) -> str | None:
@@ -190,30 +179,14 @@ class RpcPoint:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing, what failed and what is doubted."""
-        rounds = {trial.key: trial.round for trial in self.trials}
-        several = len(self.line.keys) > 1
-        found = [Finding("", self.gap, "doubt")] if self.gap else []
-        found += [
-            Finding(f"{_episodes(one)} kept", "broken off", "doubt")
-            for one in self.trials
-            if _broken(one)
+        """What is missing, what broke off, what failed and what is doubted."""
+        kept = [
+            counted(len(over_windows(trial)), "whole episode")
+            for trial in self.trials
+            if trial.flags.get("interrupted")
         ]
-        found += [Finding(one.message, "failed", "bad") for one in self.failures]
-        for one in self.warnings:
-            launch = f"launch {rounds[one.key]}" if several and one.key in rounds else ""
-            found.append(Finding(one.message, one.code, "doubt", one.hint, launch))
-        return tuple(found)
-
-
-def _broken(trial: Trial) -> bool:
-    return bool(trial.flags.get("interrupted"))
-
-
-def _episodes(trial: Trial) -> str:
-    metric = trial.metrics.get(MAIN)
-    count = len(metric.windows or ()) if metric is not None else 0
-    return f"{count} whole episode{'' if count == 1 else 's'}"
+        broken = [Finding(f"{episodes} kept", "broken off", "doubt") for episodes in kept]
+        return row_findings(self.line, self.gap, self.failures, self.warnings, broken)
 
 
 @dataclass(frozen=True)
@@ -256,10 +229,10 @@ class RpcSummary:
         return tuple(one for one in self.by_x if one.figures)
 
     @property
-    def curves(self) -> tuple[Curve, ...]:
+    def curves(self) -> tuple[MetricCurve, ...]:
         """The four metrics over the x axis, a curve for each backend that measured anything."""
         curves = (
-            Curve(
+            MetricCurve(
                 name,
                 {
                     one.x: {key: figures.percentiles for key, figures in one.figures.items()}
@@ -323,7 +296,7 @@ def _point(
         x_axis=x_axis,
         x=x_of(line.cell, x_axis),
         line=line,
-        use=use_of(line.trials),
+        cpu=cpu_of(line.trials),
         warnings=tuple(one for one in doubts if one.key in line.keys and not one.profiled),
         # What a worker lost is among the doubts.
         failures=tuple(one for one in failures if one.key in line.keys and one.what != "worker"),
@@ -359,9 +332,9 @@ def _beside(point: RpcPoint, base: RpcPoint | None) -> RpcPoint:
 def latency_figures(latency: Histogram) -> Figures:
     """Of a histogram of ns that holds a value: in seconds."""
     shares = (*PERCENTILES, 99)
-    found = latency.percentiles([share / 100 for share in shares])
+    values = latency.percentiles([share / 100 for share in shares])
     return Figures(
-        {share: (value or 0) / 1e9 for share, value in zip(shares, found, strict=True)},
+        {share: (value or 0) / 1e9 for share, value in zip(shares, values, strict=True)},
         latency.count,
         (latency.mean or 0.0) / 1e9,
         (latency.std or 0.0) / 1e9,
@@ -396,7 +369,7 @@ def throughput_figures(latency: Histogram, batch_size: int) -> Figures:
 
 @dataclass
 class Episodes:
-    """What the episodes of one world gave, as it came in; times in ns. It makes the metrics."""
+    """What was measured in the episodes of one world, in ns, and the metrics made of it."""
 
     batch_size: int
     agent: Histogram = field(default_factory=Histogram)
@@ -411,18 +384,18 @@ class Episodes:
         """All calls of all observers."""
         return self.observers.count
 
-    def add(self, told: Mapping[str, Any]) -> None:
+    def add(self, episode: Mapping[str, Any]) -> None:
         """One episode: `agent_ns`, `observer_ns` (a list for each observer), `began_ns`,
         `ended_ns`."""
-        calls = [value for each in told["observer_ns"] for value in each]
-        span_s = (told["ended_ns"] - told["began_ns"]) / 1e9
-        for value in told["agent_ns"]:
+        calls = [value for each in episode["observer_ns"] for value in each]
+        span_s = (episode["ended_ns"] - episode["began_ns"]) / 1e9
+        for value in episode["agent_ns"]:
             self.agent.record(value)
         for value in calls:
             self.observers.record(value)
         self.spans_s.append(span_s)
         self.rates.append(len(calls) / span_s)
-        self.agent_rates.append(_mean_rate(told["agent_ns"], self.batch_size))
+        self.agent_rates.append(_mean_rate(episode["agent_ns"], self.batch_size))
         self.observer_rates.append(_mean_rate(calls, 1))
 
     def metrics(self) -> dict[str, Metric]:

@@ -24,7 +24,14 @@ from serve_bench.benchmarks.rpc.forms import (
     printed_form,
     published_arguments,
 )
-from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, Figures, rpc_summary, use_of
+from serve_bench.benchmarks.rpc.summary import (
+    NAMES,
+    PERCENTILES,
+    Figures,
+    cpu_of,
+    full,
+    rpc_summary,
+)
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
@@ -200,10 +207,10 @@ def test_a_limit_is_said_where_the_figures_support_it(
     cpu: tuple[float, float, float] | None, host: float, limit: str | None
 ) -> None:
     one = rpc_trial(WORLDS[0], cpu=cpu, host=host)
-    assert use_of([one]).limited == limit
+    assert full(cpu_of([one])) == limit
     text = render(rpc_result(rpc_suite(WORLDS[:1]), one)).partition("CPU and memory")[2]
     row = next(line for line in text.splitlines() if line.startswith("10 "))
-    assert row.partition("200 MB in 10")[2].strip() == (limit or "-")
+    assert row.partition("200 MB in 10")[2].strip() == (limit or "")
     assert ("30" in row.split()) is (cpu is not None)
 
 
