@@ -6,6 +6,7 @@ run is a ladder too and has a document of its own (benchmarks/press/document.py)
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,14 +24,19 @@ from serve_bench.benchmarks.ladder.charts import (
 from serve_bench.benchmarks.ladder.summary import (
     NOT_VISIBLE,
     LadderLine,
-    Service,
+    ServiceSummary,
     ladder_lines,
     services_of,
 )
 from serve_bench.benchmarks.micro.document import cpu_tables, evidence
 from serve_bench.benchmarks.micro.summary import names_of
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, asked, machine, method
-from serve_bench.benchmarks.parts.inside import mean_by_role, served_facts
+from serve_bench.benchmarks.parts.about_run import (
+    GENERAL_FORMULAS,
+    Formula,
+    method,
+    run_document,
+)
+from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served_facts
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
@@ -41,6 +47,7 @@ from serve_bench.benchmarks.parts.pieces import (
     doubted,
     errors,
     gaps,
+    host_percent,
     limit_words,
     milliseconds,
     page_doubts,
@@ -77,22 +84,29 @@ from serve_bench.core.ladder import COLLAPSE, KNEE, LEAST_GAIN
 from serve_bench.core.result import Result
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
+LADDERS: Final = "docs/recsys.md; serve_bench/core/ladder.py"
+
+
+def climb_formulas(noun: str, rate: str) -> tuple[Formula, Formula]:
+    """Knee and collapse. `noun`: what grows; `rate`: how its requests/s are called."""
+    return (
+        ("knee", f"the fewest {noun} with {rate} >= {KNEE:g} x the best of the ladder", LADDERS),
+        (
+            "collapse",
+            f"more {noun} than the best, and {rate} < {COLLAPSE:g} x the best; a step counts by "
+            "the median of its runs",
+            LADDERS,
+        ),
+    )
+
+
 FORMULAS: Final = (
-    (
-        "knee",
-        f"the fewest users with requests/s >= {KNEE:g} x the best of the ladder",
-        "docs/recsys.md; serve_bench/core/ladder.py",
-    ),
-    (
-        "collapse",
-        f"more users than the best, and requests/s < {COLLAPSE:g} x the best",
-        "docs/recsys.md; serve_bench/core/ladder.py",
-    ),
+    *climb_formulas("users", "requests/s"),
     (
         "end of a ladder that grows by itself",
         f"two steps in a row with requests/s < {1 + LEAST_GAIN:g} x the best before them; then up "
         "to four steps around the best",
-        "docs/recsys.md; serve_bench/core/ladder.py",
+        LADDERS,
     ),
     (
         "requests/s of a step with several runs",
@@ -116,34 +130,27 @@ FORMULAS: Final = (
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of ladders says; of recsys with the published figures in tables of their own, if
     wanted."""
-    run, page = result.run, page_of(result, where=options.where)
+    page = page_of(result, where=options.where)
     services = services_of(page, ladder_lines(result))
-    return Document(
-        title=f"serve-bench {run.command}, run {run.id}",
-        command=run.command,
-        run=Facts((("service", _service_words(result)), *asked(run).pairs)),
-        machine=machine(run),
+    return run_document(
+        result,
+        options.where,
         findings=sentences(_findings(page, services)),
-        doubts=tuple(page_doubts(page)),
-        sections=tuple(_sections(result, page, services, options.published)),
-        where=options.where,
-        argv=run.argv,
-        records=(options.where,) if options.where else (),
-        picture=lambda: _over_users(_groups(services)),
+        doubts=page_doubts(page),
+        sections=_sections(result, page, services, options.published),
+        facts=(("service", _service_words(result)),),
+        picture=lambda: over_load("users", _groups(services)),
     )
 
 
 def _service_words(result: Result) -> str:
     """The service in words: its tiers, its device, its batching."""
-    urls = result.run.suite.get("urls")
-    if urls:
-        named = ", ".join(f"{name} {url}" for name, url in urls.items())
-        return f"there already: {named}; what is inside is {NOT_VISIBLE}"
+    if there := services_there(result):
+        return there
     cell = (result.run.suite.get("cells") or [{}])[0]
     if "ranker" not in cell:
         return f"app {result.run.suite.get('app')}"
-    replicas = [one for deploy in result.deploys for one in deploy.proof.get("replicas", ())]
-    facts = replicas[0] if replicas else {}
+    facts = next(iter(replicas_of(result)), {})
     device = str(facts.get("device", cell.get("device"))).upper()
     threads = facts.get("threads", cell.get("threads"))
     where = f"CPU, no GPU is used; {threads} thread{'s' if threads != 1 else ''} of torch a ranker"
@@ -160,10 +167,22 @@ def _service_words(result: Result) -> str:
     )
 
 
+def services_there(result: Result) -> str:
+    """The services of others in words; empty where the run launched its own."""
+    urls = result.run.suite.get("urls") or {}
+    named = ", ".join(f"{name} {url}" for name, url in urls.items())
+    return f"there already: {named}; what is inside is {NOT_VISIBLE}" if urls else ""
+
+
+def replicas_of(result: Result) -> list[Mapping[str, Any]]:
+    """What the replicas of all deploys say of themselves."""
+    return [one for deploy in result.deploys for one in deploy.proof.get("replicas", ())]
+
+
 # ------------------------------------------------------------------------------------ findings
 
 
-def _findings(page: Page, services: Sequence[Service]) -> Iterator[str]:
+def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     """What the figures support: gaps, the best service, its limit, collapses, doubts."""
     steps = [(one.entries[line.row], line) for one in services for line in one.ladder.steps]
     missing = sum(line.status != "measured" for _, line in steps)
@@ -197,7 +216,7 @@ def failed_messages(page: Page) -> list[str]:
     return [one.message for one in (*page.failures, *parts, *own)]
 
 
-def _headline(top: Service, services: Sequence[Service]) -> str:
+def _headline(top: ServiceSummary, services: Sequence[ServiceSummary]) -> str:
     """The highest requests/s, its knee, and how it stands to the first service of its size."""
     knee, best = top.knee, top.best
     assert knee is not None and best is not None
@@ -230,7 +249,7 @@ def users_words(line: Line) -> str:
     return f"{_users(line):,} user{'' if _users(line) == 1 else 's'}"
 
 
-def _ladder_words(one: Service) -> str:
+def _ladder_words(one: ServiceSummary) -> str:
     """What a ladder adds up to, in a line: its end, its collapses, its signs."""
     words = [one.ladder.end, *_collapse_words(one)]
     words += [f"sign: {sign}" for sign in one.ladder.signs]
@@ -239,7 +258,7 @@ def _ladder_words(one: Service) -> str:
     return f"{one.name}: {'; '.join(words)}."
 
 
-def _collapse_words(one: Service) -> Iterator[str]:
+def _collapse_words(one: ServiceSummary) -> Iterator[str]:
     """Each collapse; that there is none, or that none could be seen."""
     if one.best is None:
         return
@@ -261,7 +280,7 @@ def _collapse_words(one: Service) -> Iterator[str]:
 
 
 def _sections(
-    result: Result, page: Page, services: Sequence[Service], published: bool
+    result: Result, page: Page, services: Sequence[ServiceSummary], published: bool
 ) -> Iterator[Section]:
     if not services:
         nothing = Prose(("Nothing was measured.",), "doubt")
@@ -276,13 +295,7 @@ def _sections(
         yield Section("published", "Published", tuple(_published()), "table")
     yield from how(page)
     groups = _groups(services)
-    rates = (
-        block
-        for name, curves in groups.items()
-        for block in throughput_charts(_titled("Requests/s over users", name), curves)
-    )
-    yield from section("throughput", "Throughput over users", rates)
-    yield from section("latency", "Latency", _latency(groups))
+    yield from load_sections("users", groups)
     windows = [Charts(partial(knee_windows, own, _titled("", of))) for of, own in groups.items()]
     yield from section("windows", "Windows over time", windows)
     cpu = (*_cpu(services), *inside_blocks(page))
@@ -315,20 +328,37 @@ def inside_blocks(page: Page) -> Iterator[Block]:
     yield from (one for one in evidence(page, names) if isinstance(one, Folded))
 
 
-def _over_users(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
-    """Requests/s and latency of each group: the picture of the run."""
+def load_sections(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[Section]:
+    """Requests/s and latency over the load, in charts. `noun`: what grows, users or clients."""
+    rates = (block for name, own in groups.items() for block in _rates(noun, name, own))
+    yield from section("throughput", f"Throughput over {noun}", rates)
+    waits = (block for name, own in groups.items() for block in _waits(noun, name, own))
+    knees = (Charts(partial(knee_curves, own, _titled("", of))) for of, own in groups.items())
+    yield from section("latency", "Latency", (*waits, *knees))
+
+
+def over_load(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
+    """The same as the picture of the run."""
     for name, curves in groups.items():
-        yield from throughput_charts(_titled("Requests/s over users", name), curves)
-        yield from latency_charts(_titled("Latency over users", name), curves)
+        yield from _rates(noun, name, curves)
+        yield from _waits(noun, name, curves)
+
+
+def _rates(noun: str, name: str, curves: Sequence[Curve]) -> Iterator[Block]:
+    return throughput_charts(_titled(f"Requests/s over {noun}", name), curves)
+
+
+def _waits(noun: str, name: str, curves: Sequence[Curve]) -> Iterator[Block]:
+    return latency_charts(_titled(f"Latency over {noun}", name), curves)
 
 
 def _titled(what: str, name: str) -> str:
     return f"{what}: {name}" if name else what
 
 
-def _groups(services: Sequence[Service]) -> dict[str, list[Curve]]:
+def _groups(services: Sequence[ServiceSummary]) -> dict[str, list[Curve]]:
     """The ladders that share a chart: those of one size, or all where each has its own size."""
-    sizes: dict[str, list[Service]] = {}
+    sizes: dict[str, list[ServiceSummary]] = {}
     for one in services:
         sizes.setdefault(one.group, []).append(one)
     if len(sizes) < 2:
@@ -339,14 +369,7 @@ def _groups(services: Sequence[Service]) -> dict[str, list[Curve]]:
     }
 
 
-def _latency(groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
-    for name, curves in groups.items():
-        yield from latency_charts(_titled("Latency over users", name), curves)
-    for name, curves in groups.items():
-        yield Charts(partial(knee_curves, curves, _titled("", name)))
-
-
-def _cpu(services: Sequence[Service]) -> Iterator[Block]:
+def _cpu(services: Sequence[ServiceSummary]) -> Iterator[Block]:
     """CPU at the knees; of each ladder over its steps, folded where there are several."""
     every: list[Block] = []
     for one in services:
@@ -372,7 +395,7 @@ def _cpu(services: Sequence[Service]) -> Iterator[Block]:
 
 # ------------------------------------------------------------------------------------- figures
 
-Step = tuple[Service, Line]
+LadderStep = tuple[ServiceSummary, Line]
 _TONES: Final[Mapping[str, Tone]] = {
     "collapse": "bad",
     "this run fell": "bad",
@@ -397,7 +420,7 @@ def _ms(line: Line | None, name: str) -> Number:
     return NOTHING if line is None else share(line.distributions.get("latency"), name)
 
 
-def _knee_rate(one: Service) -> Cell:
+def _knee_rate(one: ServiceSummary) -> Cell:
     if one.knee is None:
         return Text(one.ladder.without, "doubt")
     return rate(one.ladder.spread(one.knee))
@@ -408,31 +431,40 @@ def _step_rate(line: Line) -> Cell:
     return Text(line.status, "doubt") if spread is None else rate(spread)
 
 
-def _ratio(one: Service) -> Cell:
+def _ratio(one: ServiceSummary) -> Cell:
     """Of the best requests/s to that of the first service of the size."""
     if one.ratio is None:
         return "-"
     return "1" if one.ladder is one.base else f"{one.ratio:.2f}"
 
 
-def _limit_words(one: Service) -> tuple[str, ...]:
+def _limit_words(one: ServiceSummary) -> tuple[str, ...]:
     if one.knee is None:
         return ()
     return (limit_words(one.limit) if one.visible else f"what limited it is {NOT_VISIBLE}",)
 
 
-_TIERS: Final = ("replica Ranker", "replica Ingress")
+def _tier(role: str) -> str:
+    """Which tier a process is of, by its role."""
+    for start, tier in _TIERS.items():
+        if role.startswith(start):
+            return tier
+    return "others"
 
 
-def _cpu_of(one: Service, *roles: str, without: tuple[str, ...] = ()) -> Number:
-    """CPU of the roles that begin with one of these."""
-    uses = {} if one.knee is None else mean_by_role(one.knee.trials)
-    own = [
-        use.cpu_percent
-        for role, use in uses.items()
-        if role.startswith(roles) and not role.startswith(without)
-    ]
-    return percent(sum(own) if own else None)
+_TIERS: Final = {
+    "replica Ranker": "ranker",
+    "replica Ingress": "ingress",
+    "replica": "replicas",
+    "haproxy": "HTTP",
+    "proxy": "HTTP",
+}
+
+
+def _cpu_of(one: ServiceSummary, tier: str) -> Number:
+    """CPU of a tier at the knee."""
+    usages = [] if one.knee is None else [trial.usage for trial in one.knee.trials]
+    return percent(grouped_cpu(usages, _tier).groups.get(tier))
 
 
 def _batch(line: Line | None, name: str, digits: int = 0) -> Number:
@@ -448,29 +480,23 @@ def _forward(line: Line | None) -> Cell:
     return milliseconds(mean_forward_ns(trial.forward for trial in trials))
 
 
-def _host(line: Line | None) -> str:
-    """Mean over launches, of all cores: `176 of 200`; `-` where it was not sampled."""
-    trials = () if line is None else line.trials
-    hosts = [trial.usage["host"] for trial in trials if trial.usage.get("host")]
-    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
-    if not shares:
-        return "-"
-    return f"{sum(shares) / len(shares):.0f} of {100 * int(hosts[0].get('cores', 1))}"
+def host_cell(line: Line | None) -> Number:
+    """Mean over launches, of all cores: `176 of 200`."""
+    return host_percent(grouped_cpu([] if line is None else [t.usage for t in line.trials], str))
 
 
-def _gpu(one: Service) -> Cell:
+def _gpu(one: ServiceSummary) -> Cell:
     """Use of all GPUs together; a ranker on a CPU uses none."""
     if one.knee is None or one.ladder.cell.get("device") != "cuda":
         return "-"
-    trials = one.knee.trials
-    gpus = [gpu for trial in trials for gpu in trial.usage.get("gpus", ()) if isinstance(gpu, dict)]
-    shares = [gpu["use_percent"] for gpu in gpus if gpu.get("use_percent") is not None]
-    return percent(sum(shares) / len(trials)) if shares else NOT_VISIBLE
+    shares = [gpu_percent(trial) for trial in one.knee.trials]
+    known = [share for share in shares if share is not None]
+    return percent(statistics.fmean(known)) if known else NOT_VISIBLE
 
 
 # -------------------------------------------------------------------------------------- tables
 
-KNEES: Final[Fields[Service]] = (
+KNEES: Final[Fields[ServiceSummary]] = (
     (Column("service", number=False), lambda one: Text(one.label, below=_limit_words(one))),
     (Column("at the knee", "requests/s"), _knee_rate),
     (Column("users"), lambda one: count(_users(one.knee) or None)),
@@ -485,21 +511,21 @@ KNEES: Final[Fields[Service]] = (
     (Column("best at", "users", spare=True), lambda one: count(_users(one.best) or None)),
     (Column("ratio", "of the best"), _ratio),
 )
-INSIDE: Final[Fields[Service]] = (
+INSIDE: Final[Fields[ServiceSummary]] = (
     (Column("service", number=False), lambda one: one.label),
     (Column("batch", "mean"), lambda one: _batch(one.knee, "mean", 1)),
     (Column("batch p50", spare=True), lambda one: _batch(one.knee, "p50")),
     (Column("batch max", spare=True), lambda one: _batch(one.knee, "max")),
     (Column("forward", "ms"), lambda one: _forward(one.knee)),
-    (Column("ranker", "CPU %"), lambda one: _cpu_of(one, _TIERS[0])),
-    (Column("ingress", "CPU %"), lambda one: _cpu_of(one, _TIERS[1])),
-    (Column("replicas", "CPU %"), lambda one: _cpu_of(one, "replica", without=_TIERS)),
-    (Column("HTTP", "CPU %"), lambda one: _cpu_of(one, "haproxy", "proxy")),
-    (Column("host", "CPU %"), lambda one: _host(one.knee)),
+    (Column("ranker", "CPU %"), lambda one: _cpu_of(one, "ranker")),
+    (Column("ingress", "CPU %"), lambda one: _cpu_of(one, "ingress")),
+    (Column("replicas", "CPU %"), lambda one: _cpu_of(one, "replicas")),
+    (Column("HTTP", "CPU %"), lambda one: _cpu_of(one, "HTTP")),
+    (Column("host", "CPU %"), lambda one: host_cell(one.knee)),
     (Column("GPU", "%"), _gpu),
 )
 """At the knee."""
-STEPS: Final[Fields[Step]] = (
+STEPS: Final[Fields[LadderStep]] = (
     (Column("users"), lambda one: clients_cell(one[1])),
     (Column("throughput", "requests/s"), lambda one: _step_rate(one[1])),
     (Column("p50", "ms"), lambda one: _ms(one[1], "p50")),
@@ -509,7 +535,7 @@ STEPS: Final[Fields[Step]] = (
     (Column("errors"), lambda one: errors(one[1].failed)),
     (Column("batch", "requests", spare=True), lambda one: _batch(one[1], "mean", 1)),
     (Column("forward", "ms", spare=True), lambda one: _forward(one[1])),
-    (Column("host", "CPU %", spare=True), lambda one: _host(one[1])),
+    (Column("host", "CPU %", spare=True), lambda one: host_cell(one[1])),
     (Column("mark", number=False), lambda one: mark_text(one[0].ladder, one[1])),
 )
 PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
@@ -522,7 +548,7 @@ PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
 )
 
 
-def _knees(services: Sequence[Service]) -> Table:
+def _knees(services: Sequence[ServiceSummary]) -> Table:
     """Each service where it is saturated, by size."""
     groups = list(dict.fromkeys(one.group for one in services))
     return table_of(
@@ -539,14 +565,18 @@ def _knees(services: Sequence[Service]) -> Table:
     )
 
 
-def _knee_doubts(one: Service) -> list[Finding]:
+def _knee_doubts(one: ServiceSummary) -> list[Finding]:
     """Of the knee and of the best; of all steps where there is neither."""
-    steps = {line.row.label: line for line in one.ladder.steps}
-    if one.knee is not None and one.best is not None:
-        steps = {"at the knee": one.knee}
-        if one.best is not one.knee:
-            steps["at the best"] = one.best
-    return brief({where: one.entries[line.row].findings for where, line in steps.items()})
+    if one.knee is None or one.best is None:
+        steps = {line.row.label: line for line in one.ladder.steps}
+        return brief({where: one.entries[line.row].findings for where, line in steps.items()})
+    knee, best = (one.entries[line.row].findings for line in (one.knee, one.best))
+    return at_both(knee, [] if one.best is one.knee else best)
+
+
+def at_both(knee: Sequence[Finding], best: Sequence[Finding]) -> list[Finding]:
+    """What is doubted of the knee, and of the best."""
+    return brief({"at the knee": knee, "at the best": best})
 
 
 def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
@@ -560,7 +590,7 @@ def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
     return [replace(one, about=", ".join(where)) for one, where in places.items()]
 
 
-def _inside(services: Sequence[Service]) -> Table:
+def _inside(services: Sequence[ServiceSummary]) -> Table:
     """Batches and CPU of each tier."""
     cpu = (
         "CPU: all processes of the tier, 100 % is one core; host: of all its cores, the client "
@@ -576,7 +606,7 @@ def _inside(services: Sequence[Service]) -> Table:
     return table_of(caption, INSIDE, services, notes, group=lambda one: one.group)
 
 
-def _steps(services: Sequence[Service]) -> Table:
+def _steps(services: Sequence[ServiceSummary]) -> Table:
     """Every step of every ladder, doubts under the step that they are about."""
     return table_of(
         "Every step",

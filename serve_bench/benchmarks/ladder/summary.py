@@ -267,7 +267,7 @@ def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) ->
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceSummary:
     """A ladder as it is shown. `name` tells it from all others of the run, `label` from those of
     its `group` (one size; empty where each has a size of its own). `base`: the first of its size;
     `entries`: of its steps by their row."""
@@ -314,14 +314,14 @@ class Service:
         return self.entries[self.knee.row].limited
 
 
-def services_of(page: Page, ladders: Sequence[LadderLine]) -> list[Service]:
+def services_of(page: Page, ladders: Sequence[LadderLine]) -> list[ServiceSummary]:
     """The ladders of a run under their names."""
     names, sizes = [_name(one) for one in ladders], [_size(one) for one in ladders]
     whole = [f"{name}, {size}" for name, size in zip(names, sizes, strict=True)]
     told = names if len(ladders) == 1 else distinct(whole)
     grouped = len(set(sizes)) < len(ladders)
     return [
-        Service(
+        ServiceSummary(
             name=told[at],
             label=names[at] if grouped else told[at],
             group=sizes[at] if grouped else "",

@@ -113,6 +113,13 @@ def grouped_cpu(usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]
     )
 
 
+def gpu_percent(trial: Trial) -> float | None:
+    """Use of all GPUs together; None where none was seen."""
+    used = [one.get("use_percent") for one in trial.usage.get("gpus", ()) if isinstance(one, dict)]
+    known = [float(share) for share in used if share is not None]
+    return sum(known) if known else None
+
+
 def _named(role: str, uses: Sequence[RoleUse]) -> str:
     count = max(one.processes for one in uses)
     word = role.replace("_", " ")

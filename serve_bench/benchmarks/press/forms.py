@@ -32,8 +32,8 @@ from serve_bench.core.result import Result
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The page as every run's JSON has it, and `press`: settings, rows, comparisons."""
-    data = page_data(page_of(result, published=options.published, where=options.where))
-    settings = settings_of(result)
+    page = page_of(result, published=options.published, where=options.where)
+    data, settings = page_data(page), settings_of(result, page)
     data["press"] = {
         "settings": [_setting(setting) for setting in settings],
         "comparisons": [_comparison(one) for one in comparisons(settings)],
@@ -123,7 +123,7 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         "setting": one.other.name,
         "base": one.base.name,
         "ratio": one.ratio,
-        "found": one.found,
+        "found": one.support,
         "sentence": one.sentence,
         "ratio_of_best_by_round": _keyed(one.rounds),
         "ratio_by_clients_and_round": {
@@ -142,7 +142,8 @@ def _keyed(found: Mapping[int, float]) -> dict[str, float]:
 
 def csv_text(result: Result, options: ReportOptions) -> str:
     """A line for each row: the columns of every run, those of a ladder, the published figures."""
-    settings = settings_of(result)
+    page = page_of(result, published=options.published)
+    settings = settings_of(result, page)
     ladders = [setting.ladder for setting in settings]
     rows = {row.line.keys: (setting, row) for setting in settings for row in setting.rows}
 
@@ -159,7 +160,7 @@ def csv_text(result: Result, options: ReportOptions) -> str:
             **{f"failed_{name}": row.line.failed.get(name, 0) for name in ERROR_CLASSES},
         }
 
-    return csv.csv_text(page_of(result, published=options.published), further)
+    return csv.csv_text(page, further)
 
 
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")

@@ -1,40 +1,39 @@
-"""The figures of a press run: settings with their rows, first requests and collapses.
+"""The figures of a press run: settings with their rows, first requests, collapses, comparisons.
 
 Pure; derived from records each time. Rule: knee, best and collapse are those of the ladder
-(benchmarks/ladder/summary.py). Rows stand first, then settings, then their comparisons.
+(benchmarks/ladder/summary.py). Times are in the unit of the published table where they stand under
+its names (us), else as the name says; a figure of several launches is made as statistics.Line makes
+it; counts of requests are of all launches together. What could not be seen is None, never 0.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
+from serve_bench.analysis.verdict import Verdict
+from serve_bench.benchmarks.ladder.summary import LadderLine, entries_of, ladder_lines
+from serve_bench.benchmarks.parts.inside import gpu_percent
+from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Deploy, JsonObject, Result, Trial, cell_slug
 
-# --------------------------------------------------------------------------------------------------
-# A row of a press run: one run of one step, as published and with what was seen beside.
-#
-# Pure. Rule: times are in the unit of the published table where they stand under its names (us),
-# else as the name says; a figure of several launches is made as statistics.Line makes it; counts of
-# requests are of all launches together. What could not be seen is None, never 0.
+# ------------------------------------------------------------------------------------- rows
 
 NOT_OF_THE_SERVICE: Final = ("load_worker", "serve_bench")
 """Roles of the client and of the tool itself; all other processes sampled are the service's."""
 
 QUEUES: Final = ("ongoing", "queued", "router_queue")
-"""Levels of Serve's own metrics that tell of requests that wait."""
+"""Levels of Serve's own metrics that count requests at work or waiting."""
 
 
 @dataclass(frozen=True)
-class Use:
+class PressUse:
     """CPU in % of a core and GPU in %, means over launches. `service`: all processes of the
     cluster; `client`: the load workers; `host`: all that runs, of `cores`. None: not seen."""
 
@@ -47,17 +46,17 @@ class Use:
 
 @dataclass(frozen=True)
 class PressRow:
-    """One run of one step of a setting.
+    """One run of one step of a setting, as published and with what was seen beside.
 
     `name`: as published, json_1_<timeout ms>_<clients>_<requests of each>. `asked`: requests, None
-    where time alone ends the row. `cut`: those that time kept from being answered, `late` those
+    where time alone ends the row. `cut`: requests that time kept from being answered; `late`: those
     that ended in the drain, when time had ended the row. `total_us`: from the first connection
     begun to the last answer, `without_us`: from all connections open. `unaccounted`: asked -
     completed - failed - cut, which must be 0.
     """
 
     name: str
-    line: Line
+    entry: Entry
     asked: int | None
     cut: int
     late: int
@@ -67,11 +66,28 @@ class PressRow:
     without_us: float | None
     qps: float | None
     qps_without: float | None
-    p50_ms: float | None
-    p99_ms: float | None
-    use: Use
+    use: PressUse
     levels: Mapping[str, float]
-    limited: Verdict | None
+
+    @property
+    def line(self) -> Line:
+        """The figures that rows of all kinds of run have."""
+        return self.entry.line
+
+    @property
+    def limited(self) -> Verdict | None:
+        """What limited it in most of its launches; None where CPU was not sampled."""
+        return self.entry.limited
+
+    @property
+    def p50_ms(self) -> float | None:
+        """The median latency."""
+        return self.entry.latency_ms("p50")
+
+    @property
+    def p99_ms(self) -> float | None:
+        """Its 99th percentile."""
+        return self.entry.latency_ms("p99")
 
     @property
     def clients(self) -> int:
@@ -91,26 +107,31 @@ class PressRow:
     @property
     def client_bound(self) -> bool:
         """Whether the client was the limit in any launch, by its own evidence."""
-        told = (trial.client.get("verdict", trial.client) for trial in self.line.trials)
-        return any(one.get("client_bound") for one in told)
+        verdicts = (trial.client.get("verdict", trial.client) for trial in self.line.trials)
+        return any(one.get("client_bound") for one in verdicts)
 
 
-def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: Result) -> PressRow:
-    """A line as a row. `beside`: all trials of its setting; `device`: the one that was used."""
+def _row(entry: Entry, device: str | None, result: Result) -> PressRow:
+    """`device`: the one that was used."""
+    line = entry.line
     latency, rate = line.distributions.get("latency"), line.spreads.get(MAIN)
     spans = [(one, float(one.seconds.get("measured", 0.0))) for one in line.trials]
-    sampled = [trial for trial in line.trials if trial.usage]
-    verdicts = [limited_by(trial, beside=beside) for trial in sampled if trial.counts.completed]
     asked = line.row.requests and (line.row.requests * len(line.trials) or None)
+    # Requests of a load worker that was lost are not known, and so not accounted for.
     lost = {one.key for one in result.failures if one.what == "worker"}
-    told = [trial for trial in line.trials if trial.key not in lost]
-    cut = sum(map(_cut, told))
+    ended = [one for one in line.trials if one.key not in lost and _ended_by_time(one)]
+    cut = sum(
+        one.counts.in_flight + max(0, (one.row.requests or 0) - one.counts.sent) for one in ended
+    )
+    late = sum(
+        one.counts.completed + one.counts.failed_total - one.ended_in_windows for one in ended
+    )
     return PressRow(
-        name=_name(line, result),
-        line=line,
+        name=_row_name(line, result),
+        entry=entry,
         asked=asked,
         cut=cut,
-        late=sum(map(_late, told)),
+        late=late,
         unaccounted=0 if asked is None else asked - line.completed - line.errors - cut,
         ave_us=None if latency is None else latency.mean / 1e3,
         total_us=_mean(
@@ -119,15 +140,12 @@ def press_row(line: Line, beside: Sequence[Trial], device: str | None, result: R
         without_us=_mean(1e6 * span for _, span in spans if span),
         qps=None if rate is None else rate.mean,
         qps_without=_mean(one.completed_in_windows / span for one, span in spans if span),
-        p50_ms=None if latency is None else latency.p50 / 1e6,
-        p99_ms=None if latency is None else latency.p99 / 1e6,
-        use=_use(sampled, device),
+        use=_use([trial for trial in line.trials if trial.usage], device),
         levels=_levels(line.trials),
-        limited=prevailing(verdicts) if verdicts else None,
     )
 
 
-def _name(line: Line, result: Result) -> str:
+def _row_name(line: Line, result: Result) -> str:
     """The published name; where time alone ends a row it stands in place of the requests."""
     row, suite = line.row, result.run.suite
     timeout_ms = round(1e3 * float(suite.get("timeout_s") or 0.0))
@@ -136,38 +154,21 @@ def _name(line: Line, result: Result) -> str:
     return f"json_1_{timeout_ms}_{row.connections}_{last}"
 
 
-def _cut(trial: Trial) -> int:
-    """Requests that time kept from being answered or sent; 0 unless the trial says that it was
-    cut. Those of a load worker that was lost are not known, and so not accounted for."""
-    if trial.row.requests is None or not _broken_off(trial):
-        return 0
-    return trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
+def _ended_by_time(trial: Trial) -> bool:
+    """Whether a row of so many requests was ended before they all had ended."""
+    broken_off = trial.flags.get("cut") or trial.flags.get("interrupted")
+    return trial.row.requests is not None and bool(broken_off)
 
 
-def _late(trial: Trial) -> int:
-    """Requests that ended after time had ended the row."""
-    counts = trial.counts
-    ended = counts.completed + counts.failed_total
-    if trial.row.requests is None or not _broken_off(trial):
-        return 0
-    return ended - trial.ended_in_windows
-
-
-def _broken_off(trial: Trial) -> bool:
-    return bool(trial.flags.get("cut") or trial.flags.get("interrupted"))
-
-
-def _use(sampled: Sequence[Trial], device: str | None) -> Use:
-    if not sampled:
-        return Use()
+def _use(sampled: Sequence[Trial], device: str | None) -> PressUse:
     hosts = [trial.usage["host"] for trial in sampled if trial.usage.get("host")]
     cores = [int(host["cores"]) for host in hosts if host.get("cores")]
-    return Use(
+    return PressUse(
         service=_mean(_cpu(trial, client=False) for trial in sampled),
         client=_mean(_cpu(trial, client=True) for trial in sampled),
         host=_mean(host.get("cpu_percent") for host in hosts),
         cores=cores[0] if cores else None,
-        gpu=_mean(_gpu(trial) for trial in sampled) if device == "cuda" else None,
+        gpu=_mean(gpu_percent(trial) for trial in sampled) if device == "cuda" else None,
     )
 
 
@@ -182,18 +183,11 @@ def _cpu(trial: Trial, client: bool) -> float | None:
     return sum(shares) if shares else None
 
 
-def _gpu(trial: Trial) -> float | None:
-    """Use of all GPUs together."""
-    used = [one.get("use_percent") for one in trial.usage.get("gpus", ())]
-    known = [float(share) for share in used if share is not None]
-    return sum(known) if known else None
-
-
 def _levels(trials: Sequence[Trial]) -> dict[str, float]:
     """Requests at work and waiting by Serve's own metrics, where they are known to be fresh."""
-    told = [trial.serve_metrics.get("levels") or {} for trial in trials]
+    levels = [trial.serve_metrics.get("levels") or {} for trial in trials]
     means = {
-        name: _mean(float(one[name]) for one in told if isinstance(one.get(name), int | float))
+        name: _mean(float(one[name]) for one in levels if isinstance(one.get(name), int | float))
         for name in QUEUES
     }
     return {name: mean for name, mean in means.items() if mean is not None}
@@ -204,7 +198,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-# --------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- settings
 
 
 @dataclass(frozen=True)
@@ -259,8 +253,8 @@ class Setting:
     @property
     def log_level(self) -> str | None:
         """Its log level, if it has one that is known."""
-        found = self.cell.get("log_level")
-        return None if found is None else str(found)
+        level = self.cell.get("log_level")
+        return None if level is None else str(level)
 
     @property
     def launches(self) -> int:
@@ -292,9 +286,10 @@ class Setting:
         return next((row for row in self.rows if row.clients == 1), None)
 
 
-def settings_of(result: Result) -> tuple[Setting, ...]:
-    """The settings of a press run, in the order in which they were begun."""
-    ladders = ladder_lines(result)
+def settings_of(result: Result, page: Page | None = None) -> tuple[Setting, ...]:
+    """The settings of a press run, in the order in which they were begun. `page`: of the result,
+    where it is there already."""
+    page, ladders = page or page_of(result), ladder_lines(result)
     cells = [_complete(ladder.cell, result) for ladder in ladders]
     devices = [_device(ladder, cell, result) for ladder, cell in zip(ladders, cells, strict=True)]
     known = [
@@ -302,7 +297,8 @@ def settings_of(result: Result) -> tuple[Setting, ...]:
         for ladder, cell, device in zip(ladders, cells, devices, strict=True)
     ]
     return tuple(
-        _setting(*of, result) for of in zip(_names(known), ladders, cells, devices, strict=True)
+        _setting(*of, result, page)
+        for of in zip(_names(known), ladders, cells, devices, strict=True)
     )
 
 
@@ -310,11 +306,10 @@ def axis_words(axis: str, value: Any) -> str:
     """A value of an axis, shortly: the axis is named where the value alone does not say it."""
     if axis == "device":
         return {"cpu": "CPU", "cuda": "GPU"}.get(str(value), str(value))
-    said = axis in ("variant", "log_level", "ranker")
-    return str(value) if said else f"{axis} {value}"
+    return str(value) if axis in ("variant", "log_level", "ranker") else f"{axis} {value}"
 
 
-def differing(cells: Sequence[JsonObject]) -> tuple[str, ...]:
+def _differing(cells: Sequence[JsonObject]) -> tuple[str, ...]:
     """The axes that have more than one value, in the order in which they first appear."""
     every = dict.fromkeys(axis for cell in cells for axis in cell)
     return tuple(axis for axis in every if len({str(cell.get(axis)) for cell in cells}) > 1)
@@ -322,7 +317,7 @@ def differing(cells: Sequence[JsonObject]) -> tuple[str, ...]:
 
 def _names(cells: Sequence[JsonObject]) -> list[str]:
     """What is not the same in all; of a single setting what the published tables are told by."""
-    shown = differing(cells) or ("variant", "device", "log_level")
+    shown = _differing(cells) or ("variant", "device", "log_level")
     return [
         ", ".join(axis_words(axis, cell[axis]) for axis in shown if cell.get(axis) is not None)
         for cell in cells
@@ -336,14 +331,14 @@ def _complete(label: JsonObject, result: Result) -> JsonObject:
 
 def _device(ladder: LadderLine, cell: JsonObject, result: Result) -> str | None:
     """The device that the replicas say they are on; where they do not, the one that was asked."""
-    told = [
+    used = [
         replica["device"]
         for deploy in _deploys(ladder, result)
         for replica in deploy.proof.get("replicas", ())
         if isinstance(replica, Mapping) and replica.get("device")
     ]
-    found = told[0] if told else cell.get("device")
-    return None if found is None else str(found).partition(":")[0]
+    device = used[0] if used else cell.get("device")
+    return None if device is None else str(device).partition(":")[0]
 
 
 def _deploys(ladder: LadderLine, result: Result) -> list[Deploy]:
@@ -353,10 +348,17 @@ def _deploys(ladder: LadderLine, result: Result) -> list[Deploy]:
 
 
 def _setting(
-    name: str, ladder: LadderLine, cell: JsonObject, device: str | None, result: Result
+    name: str,
+    ladder: LadderLine,
+    cell: JsonObject,
+    device: str | None,
+    result: Result,
+    page: Page,
 ) -> Setting:
-    trials = [trial for line in ladder.steps for trial in line.trials]
-    rows = tuple(press_row(line, trials, device, result) for line in ladder.steps)
+    entries = entries_of(ladder, page)
+    # The line is that of the ladder, since its knee, best and collapses are told by identity.
+    own = [replace(entries[line.row], line=line) for line in ladder.steps]
+    rows = tuple(_row(entry, device, result) for entry in own)
     deploys = _deploys(ladder, result)
     first = [one.proof["first_request"] for one in deploys if one.proof.get("first_request")]
     return Setting(
@@ -404,17 +406,17 @@ def _collapse(line: Line, rows: Sequence[PressRow], ladder: LadderLine) -> Colla
     )
 
 
-# --------------------------------------------------------------------------------------------------
-# Settings held against each other: what an axis is worth, launch by launch.
+# ------------------------------------------------------------------------------- comparisons
 #
 # Rule: two settings are compared where they differ in one axis alone, by ratios within the same
-# round, since what a machine does changes from launch to launch; a direction is only claimed where
-# every launch has it, and it is said how often chance alone brings that.
+# round, since what a machine does changes from launch to launch. A direction is only claimed where
+# every launch has it, and it is stated how often chance alone brings that.
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 """The quietest last: others are held against it."""
 
-Found = Literal["distinguished", "not distinguished", "one launch"]
+Support = Literal["distinguished", "not distinguished", "one launch"]
+"""What the launches show: a direction that all of them have, or none."""
 
 
 @dataclass(frozen=True)
@@ -434,8 +436,8 @@ class Comparison:
     ratio: float
 
     @property
-    def found(self) -> Found:
-        """What the launches support: a direction that all of them have, or none."""
+    def support(self) -> Support:
+        """Whether all launches have the same direction."""
         if len(self.rounds) < 2:
             return "one launch"
         alike = all(one < 1 for one in self.rounds.values()) or all(
@@ -451,17 +453,18 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What can be said, in one line that ends with a full stop."""
-        other, base = (axis_words(self.axis, value_of(one, self.axis)) for one in self.sides)
+        sides = (self.other, self.base)
+        other, base = (axis_words(self.axis, _axes(one).get(self.axis)) for one in sides)
         where = f"{self.where}: " if self.where else ""
         served = f"{where}{other} serves {_ratio(self.ratio)} of {base}'s best requests/s"
         each = ", ".join(_ratio(one) for one in self.rounds.values())
-        if self.found == "one launch":
+        if self.support == "one launch":
             return (
                 f"{served} in one {self.word}: within what one can show, since launches differ "
                 "too (--launches 3)."
             )
         count, plural = len(self.rounds), "rounds" if self.axis == "variant" else "launches"
-        if self.found == "distinguished":
+        if self.support == "distinguished":
             chance = 2 ** (count - 1)
             return f"{served} ({each}; all {count} {plural} agree: by chance 1 time in {chance})."
         return (
@@ -469,44 +472,31 @@ class Comparison:
             f"best requests/s in the {count} {plural}."
         )
 
-    @property
-    def sides(self) -> tuple[Setting, Setting]:
-        """Other, then base."""
-        return (self.other, self.base)
-
 
 def comparisons(settings: Sequence[Setting]) -> tuple[Comparison, ...]:
     """All pairs that differ in one axis, each against the base of that axis: the quietest log
     level, the CPU, else the setting that was begun first."""
     cells = [_axes(one) for one in settings]
-    axes = differing(cells)
-    found = []
+    axes = _differing(cells)
+    every = []
     for axis in axes:
         others = [one for one in axes if one != axis]
         groups: dict[tuple[str, ...], list[Setting]] = {}
         for setting, cell in zip(settings, cells, strict=True):
             groups.setdefault(tuple(str(cell.get(one)) for one in others), []).append(setting)
         for group in groups.values():
-            base = min(group, key=lambda one: _rank(axis, value_of(one, axis)))
+            base = min(group, key=lambda one: _rank(axis, _axes(one).get(axis)))
             where = ", ".join(
                 axis_words(one, value)
                 for one in others
                 if (value := _axes(base).get(one)) is not None
             )
-            found += [
-                made
-                for one in group
-                if one is not base and (made := _compare(axis, one, base, where)) is not None
-            ]
-    return tuple(found)
-
-
-def value_of(setting: Setting, axis: str) -> object:
-    """What a setting has on an axis; the variant and the device that was used among them."""
-    return _axes(setting).get(axis)
+            every += [_compare(axis, one, base, where) for one in group if one is not base]
+    return tuple(one for one in every if one is not None)
 
 
 def _axes(setting: Setting) -> JsonObject:
+    """What a setting has on each axis; the variant and the device that was used among them."""
     device = {"device": setting.device} if setting.device else {}
     return {"variant": setting.variant, **setting.cell, **device}
 
@@ -519,7 +509,9 @@ def _rank(axis: str, value: object) -> int:
 
 def _compare(axis: str, other: Setting, base: Setting, where: str) -> Comparison | None:
     """None where there is no launch in which both served."""
-    bests = dict(_bests(other, base))
+    shared = sorted(other.ladder.rounds.keys() & base.ladder.rounds.keys())
+    pairs = {at: (other.ladder.best_of(at), base.ladder.best_of(at)) for at in shared}
+    bests = {at: (ours, theirs) for at, (ours, theirs) in pairs.items() if ours and theirs}
     if not bests:
         return None
     ratios = {round_: ours / theirs for round_, (ours, theirs) in bests.items()}
@@ -538,13 +530,6 @@ def _compare(axis: str, other: Setting, base: Setting, where: str) -> Comparison
         steps=dict(sorted(steps.items())),
         ratio=means[0] / means[1],
     )
-
-
-def _bests(other: Setting, base: Setting) -> Iterator[tuple[int, tuple[float, float]]]:
-    for round_ in sorted(other.ladder.rounds.keys() & base.ladder.rounds.keys()):
-        ours, theirs = other.ladder.best_of(round_), base.ladder.best_of(round_)
-        if ours and theirs:
-            yield round_, (ours, theirs)
 
 
 def _ratio(value: float) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.press.document import row_findings
 from serve_bench.benchmarks.press.summary import Comparison, Setting, comparisons, settings_of
+from serve_bench.benchmarks.press.words import row_findings
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.records import PRESS_CELL, press_result, press_row, press_trial
@@ -66,7 +66,7 @@ def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
     within = asdict(Counts(10_000, 9_950, {}, 50))
     (row,) = only(replace(one, client={"in_windows": within})).rows
     assert (row.cut, row.late, row.unaccounted, row.ended_by_time) == (0, 50, 0, True)
-    (finding,) = row_findings(row, None)
+    (finding,) = row_findings(row)
     assert finding.line == (
         "cut by time: 10,000 of 10,000 requests were completed, 0 not, 50 ended after that"
     )
@@ -186,7 +186,7 @@ def compared(*factors: float) -> Comparison:
 
 
 @pytest.mark.parametrize(
-    ("factors", "found", "sentence"),
+    ("factors", "support", "sentence"),
     [
         (
             (0.7, 0.8, 0.75),
@@ -209,10 +209,10 @@ def compared(*factors: float) -> Comparison:
     ],
 )
 def test_only_what_every_launch_shows_is_claimed(
-    factors: tuple[float, ...], found: str, sentence: str
+    factors: tuple[float, ...], support: str, sentence: str
 ) -> None:
     one = compared(*factors)
-    assert (one.found, one.sentence) == (found, sentence)
+    assert (one.support, one.sentence) == (support, sentence)
     assert list(one.rounds.values()) == pytest.approx(list(factors))
     assert set(one.steps) == set(FLAT)
     assert list(one.steps[50].values()) == pytest.approx(list(factors))
