@@ -1,8 +1,7 @@
 """What casts doubt on a figure: warnings as values, each with its evidence and a hint.
 
-Rule: a check reads a Result and nothing else, so that it also judges old files, and it says which
-trial it doubts. All thresholds stand at the top with their reasons. Who is warned, and how it
-looks, belongs to the reports.
+Rule: a check reads a Result and nothing else, so that it also works on old files, and names the
+trial in doubt. All thresholds are at the top with their reasons. Reports show the warnings.
 """
 
 from __future__ import annotations
@@ -21,60 +20,60 @@ from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
 
 BACKLOG: Final = 0.02
-"""Of an open loop: so many more answers than requests that were due say that it was behind."""
+"""Of an open loop: with this share of answers beyond the due requests it was behind before."""
 
 NEVER_IDLE: Final = 0.85
-"""As the engine's own limit: a client that ran or waited for a CPU less than this could do more."""
+"""As the engine's own limit: a client below this share of time not idle could do more."""
 
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
 
 EXTERNAL: Final = frozenset({"wrk", "ab"})
-"""Programs that tell one rate and no windows, however long they measure."""
+"""Programs that print one rate and no windows."""
 
 SPREAD_LIMIT: Final = 0.15
 """Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
 1 to 2 s, reach 5.6 %; rates in windows of 0.5 to 1 s on a shared 2-core host reach about 10 %."""
 
 DRIFT_LIMIT: Final = 0.10
-"""A rate that moves by more from the first half of the windows to the second is still warming up,
-or slows down. It must also exceed three standard errors, or chance would do it often."""
+"""A rate that moves by more from the first half of the windows to the second still warms up, or
+slows down. The change must also exceed three standard errors, since chance often makes one."""
 
 OUTLIER_SHARE: Final = 0.5
 """One window is to blame when the spread without it is less than half of the spread with it."""
 
 FEWEST_WINDOWS: Final = 3
-"""With one window there is no spread, with two it is half their distance: no sign of anything."""
+"""With one window there is no spread; with two it is half their distance, which means little."""
 
 FEWEST_SAMPLES: Final = 100
 """Below 100 responses p99 is the slowest one."""
 
 BUSY_SHARE: Final = 0.5
-"""Share of the cores that run something in the second before the run, from which the host counts as
-busy: half of it is then used by others, and the server, the clients and Ray need all of it. Runs of
-0.1.0 tell a load average alone, of which the run before was a part."""
+"""From this share of cores in use in the second before the run on, the host counts as busy: others
+use half of it, and the server, the clients and Ray need all of it. Runs of 0.1.0 have a load
+average alone, which includes the run before."""
 
 LITTLE_ABOVE: Final = 0.05
 LITTLE_BELOW: Final = 0.10
 """Little's law: requests in flight = rate x mean time in flight. In a closed loop they cannot
-exceed the connections, so 5 % above is an error of counting. They fall short of them by the time
-the client spends between a response and its next request: 2 % for one aiohttp session at 7,400
-requests/s, below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared cores, once); no
-Serve is as fast, so 10 % below is more than that. A request in flight when the windows begin brings
-in time from before them, one in flight at their end takes time away; each has at most one a
-connection, and no longer than the longest latency: longest / measured time is let pass on top."""
+exceed the connections, so 5 % above is an error of counting. They fall short by the time the client
+spends between a response and its next request: 2 % for one aiohttp session at 7,400 requests/s,
+below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared cores, once); no Serve is as
+fast, so 10 % below is more than that. Requests in flight at the begin of the windows add time from
+before, those at their end remove time: at most one a connection each, and no longer than the
+longest latency. So longest / measured time is allowed on top."""
 
 
 TOO_SHORT_S: Final = 0.1
-"""Below so long a measured part Little's law judges nothing: a worker that has to wait for a core
-begins up to 10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends
-when the last connection does."""
+"""Little's law needs a measured part of at least this: a worker that waits for a core begins up to
+10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends with its
+last connection."""
 
 DRAIN_S: Final = 2.0
 """How long responses were awaited after the last window, in records before 0.2."""
 
 
-#: What gives a client more room; True where it is the raw one already.
+#: How to give a client more room; by whether it is the raw one already.
 _MORE_CLIENT: Final = {
     False: "the raw client, more processes or more cores",
     True: "more load processes, or the client on another machine",
@@ -83,8 +82,8 @@ _MORE_CLIENT: Final = {
 
 @dataclass(frozen=True)
 class Warning:
-    """A doubt. `key` is the trial it is about; None where it is about the whole run or, with
-    `variant`, about all of a variant."""
+    """A doubt. `key`: its trial; None if it is about the whole run or, with `variant`, about a
+    variant."""
 
     code: str
     message: str
@@ -95,7 +94,7 @@ class Warning:
 
 
 def checks(result: Result) -> tuple[Warning, ...]:
-    """All doubts about a run: first those about the whole, then by trial in the order measured."""
+    """All doubts about a run: about the whole run first, then by trial in the order measured."""
     doubts_of_run: list[Warning] = []
     for about_run in (_records, _host, _engaged, _teardowns):
         doubts_of_run += about_run(result)
@@ -123,14 +122,14 @@ def _client(trial: Trial) -> Iterator[Warning]:
 
 
 def client_words(verdict: Mapping[str, Any]) -> str:
-    """What a client did that says of itself that it is bound. One that was idle for part of the
-    time set no throughput, but was late to read or to send."""
+    """How a bound client affects the figures. One that was idle for part of the time does not limit
+    the throughput, but was late to read or to send."""
     idle = verdict.get("non_idle") is not None and verdict["non_idle"] <= NEVER_IDLE
     return "the client adds to the latency" if idle else "the client was the limit"
 
 
 def backlog(trial: Trial) -> Iterator[Warning]:
-    """An open loop whose windows also have answers of requests that were due before them."""
+    """Warns of an open loop whose windows have answers to requests that were due before them."""
     within = trial.in_windows
     if trial.row.loop != "open" or within is None:
         return
@@ -147,9 +146,9 @@ def backlog(trial: Trial) -> Iterator[Warning]:
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
     if trial.row.client == HANDLE:
-        return  # as published, its warm-up is of a fixed length
+        return  # its warm-up has a fixed length, as published
     if not trial.counts.completed:
-        return  # why requests failed is the question
+        return  # another check says why requests failed
     if trial.row.requests is None and trial.warmup.judged is False:
         done, seconds = trial.warmup.completed, trial.warmup.seconds
         message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
@@ -182,10 +181,9 @@ def _windows(trial: Trial) -> Iterator[Warning]:
 
 
 def unsteady(windows: Sequence[float], unit: str) -> str | None:
-    """How the windows are unsteady, in a few words; None when they are steady.
+    """How the windows are unsteady, in a few words; None if they are steady.
 
-    A drift between the halves comes first, then a single window that stands out, then a spread
-    without a pattern.
+    In this order: a drift between the halves, a single window that stands out, a large spread.
     """
     mean = statistics.fmean(windows) if windows else 0.0
     if len(windows) < FEWEST_WINDOWS or mean <= 0:
@@ -211,7 +209,7 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
 
 
 def _drift(windows: Sequence[float]) -> float | None:
-    """The change from the first half to the second, as a share; None if small or by chance."""
+    """The change from the first half to the second, as a share; None if small or random."""
     half = len(windows) // 2
     first, second = windows[:half], windows[-half:]
     start, end = statistics.fmean(first), statistics.fmean(second)
@@ -234,7 +232,7 @@ def _errors(trial: Trial) -> Iterator[Warning]:
 
 
 def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
-    """The doubt, with what the options of the launch say of it."""
+    """The doubt, with a hint from the options of the launch."""
     seconds = given_up_after_s(trial, result) if doubt.code == "errors" else None
     if seconds is None:
         return doubt
@@ -251,8 +249,8 @@ def _samples(trial: Trial) -> Iterator[Warning]:
 
 def _little(trial: Trial) -> Iterator[Warning]:
     if trial.row.requests is not None:
-        # It ends with the last client's last request, when others have none left; of one that was
-        # cut off the report says what its latencies leave out.
+        # It ends with the last client's last request, when others have none left. Of a row that was
+        # cut off, the report says what its latencies lack.
         return
     windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
     measured_s = trial.window_s * len(windows or ())
@@ -260,7 +258,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
         measured_s = trial.seconds.get("measured", measured_s)
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
     if trial.counts.in_flight and trial.in_windows is not None:
-        return  # what came of them is not known: it is told as such
+        return  # how they ended is not known: `unanswered` warns
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
         return
     busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
@@ -269,7 +267,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     connections = trial.row.connections - _lost_connections(trial)
     share = in_flight / connections if connections > 0 else 1.0
     if share < 1 and trial.row.client == OBSERVER:
-        return  # an episode ends with the last observer's last call, when others are done
+        return  # an episode ends with the last call of the slowest observer
     if 1 - LITTLE_BELOW - edge <= share <= 1 + LITTLE_ABOVE + edge:
         return
     if share < 1 and measured_s < TOO_SHORT_S:
@@ -287,20 +285,20 @@ def _little(trial: Trial) -> Iterator[Warning]:
 
 
 def _lost_connections(trial: Trial) -> int:
-    """Those of nodes that were lost, whose requests are in no latency: of a load from many."""
+    """Connections of lost nodes, whose requests are in no latency."""
     lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
     return sum(int(one.get("connections") or 0) for one in lost)
 
 
 def unanswered(trial: Trial) -> Iterator[Warning]:
-    """Requests of the windows that never ended, and what they leave open."""
+    """Warns of requests of the windows that never ended."""
     counts = trial.counts
     if trial.in_windows is None:
         yield from _unanswered_before(trial)
         return
     waiting = trial.unanswered
     if waiting <= 0 or trial.flags.get("cut"):
-        return  # of a row that was cut off the report says what its latencies leave open
+        return  # the report says what the latencies of a row that was cut off lack
     due = counts.carried_in + counts.sent + counts.unsent
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
     when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
@@ -310,13 +308,13 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
 
 
 def _unanswered_before(trial: Trial) -> Iterator[Warning]:
-    """In records before 0.2: requests without an answer long after the windows, where every answer
-    came sooner.
+    """In records before 0.2: warns of requests without an answer long after the windows, if every
+    answer came sooner.
 
     They are in no latency, however long they wait, and fail no sooner than their time-out.
     """
     waiting = int((trial.client.get("total") or {}).get("in_flight") or 0)
-    waiting -= trial.counts.failed.get("node", 0)  # of a lost node: told as failed
+    waiting -= trial.counts.failed.get("node", 0)  # of a lost node: counted as failed
     cut_short = trial.row.requests is not None or trial.flags.get("interrupted")
     if waiting <= 0 or cut_short or not trial.counts.completed:
         return
@@ -366,7 +364,7 @@ def _host(result: Result) -> Iterator[Warning]:
     for host in sittings:
         busy, load = host.get("busy_cores"), host.get("load_1m")
         usable, logical = host.get("usable_cores"), host.get("logical_cores")
-        # What is in use is known of all cores, those that we may not run on with them.
+        # `busy_cores` counts all cores, including those that we may not run on.
         cores = (usable or logical) if busy is None else (logical or usable)
         used = load if busy is None else busy
         if used is not None and cores and used > BUSY_SHARE * cores:
@@ -396,10 +394,10 @@ def _teardowns(result: Result) -> Iterator[Warning]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What `serve-bench doctor` found: is this machine fit to measure on?
+# The results of `serve-bench doctor`: is this machine fit to measure on?
 #
-# Rule: `ok` is earned by something seen; what could not be found out is `unknown` and says why.
-# What is not here and need not be is `absent`. Looking is in doctor/, printing in report/doctor.py.
+# Rule: `ok` needs an observation; what could not be observed is `unknown`, with the reason. What is
+# missing and not required is `absent`. doctor/ makes the checks, report/doctor.py prints them.
 
 CheckStatus: TypeAlias = Literal["ok", "warning", "failure", "unknown", "absent"]
 STATUSES: Final[tuple[CheckStatus, ...]] = get_args(CheckStatus)
@@ -407,8 +405,8 @@ STATUSES: Final[tuple[CheckStatus, ...]] = get_args(CheckStatus)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `value`: what was found, or why it could not be. `advice`: what to do,
-    or what an absent thing would be good for. `detail`: the same as data, for `--json`."""
+    """One check. `value`: what was observed, or why it was not. `advice`: what to do, or the use of
+    an absent thing. `detail`: the same as data, for `--json`."""
 
     name: str
     status: CheckStatus
@@ -423,18 +421,18 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckGroup:
-    """Findings on one subject, in the order in which they are read."""
+    """Checks on one subject, in the order of the report."""
 
     title: str
     findings: tuple[Check, ...]
 
 
 def counts(sections: Iterable[CheckGroup]) -> dict[CheckStatus, int]:
-    """How many findings there are of each status, the worst last but for what is not judged."""
+    """The number of checks of each status, in the order of STATUSES."""
     of_status = Counter(finding.status for section in sections for finding in section.findings)
     return {status: of_status[status] for status in STATUSES}
 
 
 def fit(sections: Iterable[CheckGroup]) -> bool:
-    """Whether anything can be measured here: no failure."""
+    """Whether this machine can measure at all: no check is a failure."""
     return counts(sections)["failure"] == 0

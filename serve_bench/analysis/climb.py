@@ -1,8 +1,8 @@
-"""The ladder of one cell as work to be done: which step comes next, and what has come of them.
+"""The ladder of one cell: its measured steps, and the next one.
 
-Pure. core/ladder.py decides; here steps become planned trials and trials become steps, for a runner
-and for a report alike. Rule: a ladder that is gone on with takes up its steps in their first order,
-and first measures again what was in doubt.
+Pure. core/ladder.py decides on the next step; this module maps steps to planned trials, and trials
+to steps, for the runner and the reports. Rule: a resumed ladder keeps its steps in their first
+order, and first measures again those in doubt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from serve_bench.core.result import (
 )
 
 LadderPlace = tuple[str, int, str]
-"""Where a ladder stands: variant, round, and the slug of its cell."""
+"""The key of a ladder: variant, round, and the slug of its cell."""
 
 
 At = tuple[int, int]
@@ -34,10 +34,10 @@ At = tuple[int, int]
 
 @dataclass
 class Climb:
-    """One ladder. `order` holds all its steps as they first came, `found` their throughput
-    (requests/s; 0 if nothing was served), `again` those in doubt. `each`: requests of each client
-    in a step; None where time ends it. `dead`: clients of steps in doubt of which no request
-    succeeded, so that they are measured again, and tell where it ended all the same."""
+    """One ladder. `order`: all steps in their first order. `rates`: their throughput (requests/s; 0
+    if nothing was served). `again`: steps in doubt. `each`: requests of each client in a step; None
+    if time ends it. `dead`: clients of steps in doubt without a successful request: they are
+    measured again, but still mark the end of the ladder."""
 
     ladder: Ladder
     variant: str
@@ -45,31 +45,30 @@ class Climb:
     cell: JsonObject
     each: int | None = None
     order: list[At] = field(default_factory=list)
-    found: dict[At, float] = field(default_factory=dict)
+    rates: dict[At, float] = field(default_factory=dict)
     again: list[At] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
 
     @property
     def finished(self) -> bool:
-        """Whether it was climbed to its end: no new step is to come, and neither the one with the
-        most clients nor the last of a list is in doubt. Repetitions may be missing, and other steps
-        be in doubt."""
+        """Whether it reached its end: no new step comes, and neither the step with the most clients
+        nor the last of a list is in doubt. Repetitions may be missing, and other steps in doubt."""
         doubted = {clients for clients, _ in self.again} - self.dead
         lasts = {max((clients for clients, _ in self.order), default=0)}
         lasts |= set(self.ladder.steps[-1:]) if self.ladder.steps is not None else set()
         if lasts & doubted:
             return False
-        # A step in doubt is not to come once more, but what comes after it is.
-        every = tuple(Rung(at[0], self.found.get(at, 0.0)) for at in self.order)
+        # The next step follows from all steps, those in doubt too.
+        every = tuple(Rung(at[0], self.rates.get(at, 0.0)) for at in self.order)
         return isinstance(onward(self.ladder, every), Stop)
 
     @property
     def steps(self) -> tuple[Rung, ...]:
-        """What is measured so far, in the order of the steps."""
-        return tuple(Rung(at[0], self.found[at]) for at in self.order if at in self.found)
+        """The measured steps, in order."""
+        return tuple(Rung(at[0], self.rates[at]) for at in self.order if at in self.rates)
 
     def decide(self) -> Next | Stop:
-        """What comes next."""
+        """The next step."""
         if self.again:
             return Next(self.again[0][0], "again")
         return decide(self.ladder, self.steps)
@@ -89,32 +88,32 @@ class Climb:
         at = (row.connections, row.run)
         if at not in self.order:
             self.order.append(at)
-        self.found[at] = throughput
+        self.rates[at] = throughput
         if at in self.again:
             self.again.remove(at)
 
     def doubt(self, row: Row) -> None:
-        """A step is to be measured again: something broke in it."""
+        """Mark a step to be measured again, after a failure."""
         at = (row.connections, row.run)
         if at not in self.order:
             self.order.append(at)
         if at not in self.again:
             self.again.append(at)
-        self.found.pop(at, None)
+        self.rates.pop(at, None)
 
     @property
     def expected_left(self) -> int:
-        """About how many steps are to come."""
+        """The expected number of further steps."""
         move = self.decide()
         if isinstance(move, Stop):
             return 0
-        measured = len({clients for clients, _ in self.found})
+        measured = len({clients for clients, _ in self.rates})
         left = len(self.again) + max(0, self.ladder.expected_steps - measured)
         return max(1, left + (1 if move.why == "repeat" else 0))
 
     @property
     def rows_left(self) -> list[Row]:
-        """The rows to come, as far as they are known: all of a list, else the next."""
+        """The known further rows: all of a list, else the next."""
         if isinstance(self.decide(), Stop):
             return []
         again = [self.planned(*at).row for at in self.again]
@@ -135,16 +134,16 @@ def throughput_of(trial: Trial | None) -> float:
 
 
 def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:
-    """The ladders of a run as far as they were climbed, in the order of the file.
+    """The ladders of a run, in the order of the file.
 
-    A step that a failure casts doubt on is to be measured again.
+    A step in doubt by a failure is to be measured again.
     """
-    found: dict[LadderPlace, Climb] = {}
+    climbs: dict[LadderPlace, Climb] = {}
     sound = {trial.key for trial in result.trials} - result.broken
 
     def climb_at(variant: str, round_: int, cell: JsonObject, row: Row) -> Climb:
         fresh = Climb(ladder, variant, round_, cell, row.requests_each)
-        return found.setdefault((variant, round_, cell_slug(cell)), fresh)
+        return climbs.setdefault((variant, round_, cell_slug(cell)), fresh)
 
     for trial in result.trials:
         climb = climb_at(trial.variant, trial.round, trial.cell, trial.row)
@@ -158,4 +157,4 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:
         climb.doubt(failure.row)
         if failure.key in sound:
             climb.dead.add(failure.row.connections)
-    return found
+    return climbs

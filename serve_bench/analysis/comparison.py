@@ -1,8 +1,8 @@
 """The statistics of A against B: intervals of a ratio, and what they say in one of four words.
 
-Pure. Rule: all is done on logarithms, since a ratio of 2 and one of 1/2 are equally far from 1, and
+Pure. Rule: it computes with logarithms, since ratios of 2 and 1/2 are equally far from 1, and
 launches are the only unit of repetition: a window or a slice is no sample. Formulas and their
-sources are in docs/ab.md; where the values come from is analysis/comparing/values.py's affair.
+sources are in docs/ab.md; analysis/comparing/values.py takes the values from records.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Word: TypeAlias = Literal["regressed", "improved", "same", "inconclusive"]
 
 CONFIDENCE: Final = 0.95
 THRESHOLD: Final = 0.05
-"""A change that is smaller is called the same, unless another threshold is asked for."""
+"""Default threshold: a smaller change counts as the same."""
 
 FEWEST: Final = 3
-"""Launches a side for a verdict: of two, the 95 % interval is 12.7 standard errors wide on either
-side, and their standard deviation says next to nothing."""
+"""Launches a side for a verdict: with two, the 95 % interval is 12.7 standard errors wide on either
+side, and their standard deviation means next to nothing."""
 
 MOST_ROUNDS: Final = 200
-"""With more than that, no number is named: the ratio lies at the threshold itself, or the noise is
-beyond what rounds can do."""
+"""The largest number of rounds to suggest. Beyond, the ratio lies at the threshold itself, or the
+noise is too large."""
 
 
 ROUNDING: Final = 1e-12
-"""Logarithms that differ by less are one: 475/500 lies at a threshold of 5 %, not beyond it."""
+"""Logarithms that differ by less are equal: 475/500 lies at a threshold of 5 %, not beyond it."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Interval:
 
     @property
     def high(self) -> float:
-        """The upper end, as a ratio; infinite where it is beyond what a number holds."""
+        """The upper end, as a ratio; infinite if too large for a float."""
         return _exp(self.center + self.half)
 
     @property
     def fewest(self) -> int:
-        """Launches of the side that has fewer."""
+        """Launches of the side with fewer."""
         return min(self.n_a, self.n_b)
 
     @property
@@ -82,12 +82,12 @@ class Interval:
         return max(abs(self.low - 1), abs(self.high - 1))
 
     def at(self, confidence: float) -> Interval:
-        """The same at another confidence, a share."""
+        """The interval at another confidence (a share)."""
         return replace(self, confidence=confidence)
 
 
 def paired(logs: Sequence[float]) -> Interval:
-    """From log(B/A) of each round, two or more. ValueError on fewer, and on what is no number."""
+    """From log(B/A) of each round. ValueError on fewer than two, and on nan or infinity."""
     _finite(logs)
     n = len(logs)
     se = statistics.stdev(logs) / math.sqrt(n)
@@ -95,7 +95,7 @@ def paired(logs: Sequence[float]) -> Interval:
 
 
 def unpaired(a_values: Sequence[float], b_values: Sequence[float]) -> Interval:
-    """From the values of launches that do not belong together, two or more a side (Welch).
+    """From the values of independent launches, two or more a side (Welch).
 
     ValueError on fewer, and on a value that is not above 0.
     """
@@ -129,12 +129,11 @@ def _finite(logs: Sequence[float]) -> None:
 class Judged:
     """The verdict on one cell and metric.
 
-    `threshold`: the one beyond which it would be an alarm, the noise floor regarded. `p`: of the
-    alarm, two-sided, 1 where the ratio is within the threshold; `p_adjusted`: by Holm over the
-    cells, an alarm up to 1 - confidence; `alpha`: what `p` itself was held against. None where
-    nothing was tested.
-    `rounds_needed`: rounds (launches a side) in all that would about settle it; None where it is
-    settled, or no number up to MOST_ROUNDS would. `why`: of an inconclusive one, else empty.
+    `threshold`: the bound of an alarm, with the noise floor. `p`: of the alarm, two-sided, 1 if the
+    ratio is within the threshold; `p_adjusted`: by Holm over the cells, an alarm up to
+    1 - confidence; `alpha`: the level for `p` itself. None if nothing was tested.
+    `rounds_needed`: rounds (launches a side) in all that would probably settle it; None if it is
+    settled, or would not be with MOST_ROUNDS. `why`: the reason of an inconclusive one, else empty.
     """
 
     word: Word
@@ -155,11 +154,11 @@ def judge(
     floor: float = 0.0,
     fewest: int = FEWEST,
 ) -> tuple[Judged, ...]:
-    """The verdicts on all cells of one metric, in their order; None is a cell without an interval.
+    """The verdicts on all cells of one metric, in order; an interval may be missing (None).
 
-    `threshold` and `floor` (the noise floor) are shares of 1. An alarm lies beyond the larger of
-    them; "same" within the threshold alone, so that noise makes nothing the same. Holm's step-down
-    keeps the chance of any false alarm over all cells within 1 - CONFIDENCE.
+    `threshold` and `floor` (the noise floor) are shares of 1. An alarm lies beyond both; "same" is
+    within the threshold, whatever the noise. Holm's step-down keeps the chance of any false alarm
+    over all cells within 1 - CONFIDENCE.
     """
     if not 0 <= threshold < 1 or not floor >= 0:
         raise ValueError(f"threshold {threshold} or floor {floor} cannot be")
@@ -180,7 +179,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Level:
-    """What Holm made of one cell."""
+    """The result of Holm's correction for one cell."""
 
     p: float
     adjusted: float
@@ -205,7 +204,7 @@ def _holm(tested: dict[int, float]) -> dict[int, _Level]:
 
 
 def _alarm_p(interval: Interval, threshold: float) -> float:
-    """Two-sided p that the true ratio is no farther out than the bound on its own side."""
+    """Two-sided p of a true ratio within the bound on the interval's side."""
     beyond = _beyond(interval, threshold)
     if beyond <= ROUNDING:
         return 1.0
@@ -222,7 +221,7 @@ def _judged(
     level: _Level,
     cells: int,
 ) -> Judged:
-    """`bounds`: within which it is the same, beyond which it is an alarm."""
+    """`bounds`: the threshold of "same", and that of an alarm."""
     threshold, holds = bounds
     levels = (holds, level.alpha, level.p, level.adjusted)
     if level.alarm:
@@ -231,7 +230,7 @@ def _judged(
     if _inside(interval, threshold):
         return Judged("same", interval, *levels)
     floored = _beyond(interval, threshold) > 0 >= _beyond(interval, holds)
-    needed = None  # more rounds do not take a ratio out of the floor
+    needed = None  # more rounds do not lift a ratio out of the floor
     if not floored:
         within = _beyond(interval, threshold) <= 0
         needed = rounds_needed(interval, threshold if within else holds, level.alpha, fewest)
@@ -240,7 +239,7 @@ def _judged(
 
 
 def _bounds(threshold: float) -> tuple[float, float]:
-    """1 - threshold and 1 + threshold as logarithms; a floor of 1 and more has no lower bound."""
+    """1 - threshold and 1 + threshold as logarithms; a floor of 1 or more has no lower bound."""
     return (math.log(1 - threshold) if threshold < 1 else -math.inf, math.log(1 + threshold))
 
 
@@ -286,16 +285,16 @@ def _why(interval: Interval, bounds: tuple[float, float], level: _Level, cells: 
 def rounds_needed(
     interval: Interval, threshold: float, alpha: float = 1 - CONFIDENCE, fewest: int = FEWEST
 ) -> int | None:
-    """Rounds (launches a side) in all with which an interval of this centre and spread would just
-    lie beyond the threshold, at `alpha`, or within it. None above MOST_ROUNDS.
+    """Rounds (launches a side) in all at which an interval of this centre and spread would just lie
+    beyond the threshold, at `alpha`, or within it. None above MOST_ROUNDS.
 
-    About: the next rounds have a centre of their own, so the chance is near one half.
+    An estimate: further rounds move the centre, so it suffices in about half of all cases.
     """
     low, high = _bounds(threshold)
     within = low < interval.center < high
     room = min(abs(interval.center - low), abs(high - interval.center))
     level = CONFIDENCE if within else 1 - alpha
-    # Of unlike numbers of launches, the number of which both sides would have the same error.
+    # The number of launches a side with the same error, if the sides have unequal numbers.
     now = 2 / (1 / interval.n_a + 1 / interval.n_b)
     df_each = interval.df / (now - 1)
     for rounds in range(fewest, MOST_ROUNDS + 1):
@@ -306,15 +305,15 @@ def rounds_needed(
 
 
 def quantile(df: float, share: float) -> float:
-    """The quantile of Student's t: the value that a share (0 to 1) of it does not exceed.
+    """The quantile of Student's t distribution at a share (0 to 1).
 
-    Raises BadInput where scipy cannot be imported.
+    Raises BadInput without scipy.
     """
     return float(_special().stdtrit(df, share))
 
 
 def _special() -> Any:
-    """scipy.special, imported where it is needed: it takes a while."""
+    """scipy.special, imported late since that is slow."""
     try:
         from scipy import special
     except ImportError as error:

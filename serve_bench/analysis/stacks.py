@@ -1,8 +1,7 @@
 """Raw stacks (one line each: `frame;frame;frame count`) to tables: top functions, change, tree.
 
 Pure. A frame is as py-spy writes it, `function (file:line)`. Rule: shares are of all samples of a
-profile, so two profiles of unlike length can be set against each other. Which layer a stack belongs
-to stands below.
+profile, so two profiles of different length can be compared. The layers of stacks are below.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 """Samples by stack, the outermost frame first."""
 
 WAITED: Final = "the thread waited"
-"""The mark at the inner end of a stack that py-spy took for busy; its layer is idle."""
+"""The innermost frame of a stack that py-spy took for busy although its thread waited: idle."""
 
 LEAST_RAN: Final = 0.02
 LEAST_OF_BUSIEST: Final = 0.1
 """A thread counts as waiting below 2 % of the time on a CPU, and a tenth of the busiest thread."""
 
 NO_FRAME: Final = "no Python frame"
-"""A stack that py-spy writes without frames: a thread of C or C++ that Python knows of."""
+"""The frame of a stack that py-spy writes without frames: of a C or C++ thread known to Python."""
 _LIBRARY: Final = re.compile(r".*/(?:(?:site|dist)-packages|lib-dynload|lib/python\d[\d.]*)/")
 _PATH: Final = re.compile(r"(?<![\w.])/(?:[^\s\"'/]+/)*([^\s\"'/]+)")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
 
 
 def parse_raw(text: str, where: str) -> Stacks:
-    """Stacks from raw (collapsed) text. BadInput names the line that is no stack."""
+    """Stacks from raw (collapsed) text. BadInput names a line that is no stack."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -61,7 +60,7 @@ def total(stacks: Stacks) -> int:
 
 
 def merged(many: Iterable[Stacks]) -> Stacks:
-    """Several profiles as one (the replicas of a deployment, say)."""
+    """Several profiles as one, such as those of the replicas of a deployment."""
     out: Counter[tuple[str, ...]] = Counter()
     for stacks in many:
         out.update(stacks)
@@ -71,12 +70,11 @@ def merged(many: Iterable[Stacks]) -> Stacks:
 def by_thread_ran(
     stacks: Stacks, ran: Mapping[int, float], *, keep_threads: bool = False
 ) -> Stacks:
-    """Stacks of `--threads`, those of threads that hardly ran marked as idle.
+    """Stacks of `--threads`, with those of threads that hardly ran marked as idle.
 
-    py-spy takes waiting threads for busy in some of its samples (in a fifth of them, on a busy
-    host); the kernel knows better. `ran` is the share of the time that each thread was on a CPU, by
-    its id. A thread that is not in it counts as busy. Unless `keep_threads`, the heading with the
-    thread's name is taken off.
+    py-spy takes waiting threads for busy in some samples (a fifth of them on a busy host); the
+    kernel knows better. `ran`: the share of time on a CPU by thread id; a thread that is not in it
+    counts as busy. Unless `keep_threads`, the heading with the thread's name is removed.
     """
     most = max(ran.values(), default=0.0)
     out: Counter[tuple[str, ...]] = Counter()
@@ -95,9 +93,9 @@ def by_thread_ran(
 
 @cache
 def split_frame(frame: str) -> tuple[str, str]:
-    """Function and file of a frame; the line is left out. The file is empty where there is none."""
-    found = _FRAME.fullmatch(frame)
-    return (found["function"], found["file"]) if found else (frame, "")
+    """Function and file of a frame, without the line; the file is empty if it has none."""
+    match = _FRAME.fullmatch(frame)
+    return (match["function"], match["file"]) if match else (frame, "")
 
 
 @cache
@@ -109,12 +107,10 @@ def function_of(frame: str) -> str:
 
 @cache
 def package_relative(frame: str) -> str:
-    """A frame whose file is named from the root of the machine, with the part that tells kept.
+    """A frame with a short path: from `site-packages` or Python's library on, else folder and file.
 
-    py-spy names files from their package on; where it cannot look beside a file (a script without
-    a package, another container), it gives the whole path, which belongs in no picture that is
-    passed on. What lies behind `site-packages` or Python's own library is kept, else folder and
-    file.
+    py-spy names files from their package on. If it cannot look beside a file (a script without a
+    package, another container), it writes the absolute path, which should not be in a picture.
     """
     if frame.startswith("process "):  # the heading of a child process: its command line
         return _PATH.sub(r"\1", frame)
@@ -136,7 +132,7 @@ def shortened(stacks: Stacks) -> Stacks:
 
 
 def by_function(stacks: Stacks) -> Stacks:
-    """The same stacks without lines, so that a function is one frame wherever it was seen."""
+    """The same stacks without line numbers: one frame for a function."""
     out: Counter[tuple[str, ...]] = Counter()
     for frames, count in stacks.items():
         out[tuple(function_of(frame) for frame in frames)] += count
@@ -148,7 +144,7 @@ def by_function(stacks: Stacks) -> Stacks:
 
 @dataclass(frozen=True)
 class FunctionShare:
-    """A function and its percent of all samples: innermost in a stack, and anywhere in it."""
+    """A function and its percent of all samples: as innermost frame, and anywhere in a stack."""
 
     name: str
     self_percent: float
@@ -156,7 +152,7 @@ class FunctionShare:
 
 
 def top_functions(stacks: Stacks, count: int = 15) -> list[FunctionShare]:
-    """The functions with most samples of their own. A recursive one counts once a stack."""
+    """The functions with most samples as innermost frame. A stack counts once for a function."""
     own, within = _self_and_total(stacks)
     every = total(stacks) or 1
     ranked = sorted(within, key=lambda name: (-own[name], -within[name], name))
@@ -192,12 +188,12 @@ class FunctionChange:
 
     @property
     def self_change(self) -> float:
-        """In percentage points; above 0 it grew from A to B."""
+        """The change of its own share from A to B, in percentage points."""
         return self.self_b - self.self_a
 
 
 def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[FunctionChange]:
-    """Functions whose own share changed by `least_points` or more, the largest change first."""
+    """Functions whose own share changed by at least `least_points`, the largest change first."""
     own_a, within_a = _self_and_total(a)
     own_b, within_b = _self_and_total(b)
     all_a, all_b = total(a) or 1, total(b) or 1
@@ -216,9 +212,9 @@ def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[FunctionCha
 
 
 def noise_points(share_percent: float, samples: int) -> float:
-    """About two standard errors of a share that rests on so many samples, in percentage points.
+    """About two standard errors of a share of this many samples, in percentage points.
 
-    Binomial: samples of one thread follow each other, so the true error is rather larger.
+    Binomial: samples of one thread depend on each other, so the true error is larger.
     """
     if samples <= 0:
         return 100.0
@@ -231,7 +227,7 @@ def noise_points(share_percent: float, samples: int) -> float:
 
 @dataclass
 class CallNode:
-    """A frame in a call tree, with its samples in each of the profiles that were laid together."""
+    """A frame in a call tree, with its samples in each of the merged profiles."""
 
     name: str
     counts: list[int]
@@ -239,7 +235,7 @@ class CallNode:
 
 
 def tree(*profiles: Stacks) -> CallNode:
-    """Profiles laid over each other as one call tree; `counts` are in the order given."""
+    """One call tree of several profiles; `counts` in the order of the arguments."""
     root = CallNode("all", [0] * len(profiles), {})
     for at, stacks in enumerate(profiles):
         for frames, count in stacks.items():
@@ -256,9 +252,8 @@ def tree(*profiles: Stacks) -> CallNode:
 # --------------------------------------------------------------------------------------------------
 # Stacks split by layer: HTTP server, router, replica wrapper, Ray core, user code, idle and so on.
 #
-# Pure. Rule: which frame belongs to which layer is data, in reference/layers.toml, and not known
-# here; what no rule knows is user code if Serve's replica called it, else "other", and shown as
-# such.
+# Rule: reference/layers.toml assigns frames to layers. A frame without a rule is user code if
+# Serve's replica called it, else "other".
 
 OTHER: Final = "other"
 IDLE: Final = "idle"
@@ -267,10 +262,10 @@ USER_CODE: Final = "user code"
 
 @dataclass(frozen=True)
 class LayerRule:
-    """Frames that belong to a layer: patterns of files and of functions; empty means any.
+    """Frames of a layer: patterns of files and of functions; empty means any.
 
-    `leaf`: only where the frame is the innermost. `under`: only where a function like one of these
-    is further out.
+    `leaf`: only as the innermost frame. `under`: only if a function like one of these is further
+    out.
     """
 
     name: str
@@ -282,7 +277,7 @@ class LayerRule:
 
 @dataclass(frozen=True)
 class LayerRules:
-    """How stacks are split. See reference/layers.toml for what each part means."""
+    """How stacks are split into layers. reference/layers.toml explains each part."""
 
     rules: tuple[LayerRule, ...]
     passed: tuple[str, ...]
@@ -290,7 +285,7 @@ class LayerRules:
 
 
 def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
-    """Rules from the content of a TOML file. BadInput names the rule that is wrong."""
+    """Rules from the content of a TOML file. BadInput names a wrong rule."""
     rules = []
     for number, table in enumerate(data.get("layer", ()), 1):
         unknown = set(table) - {"name", "files", "functions", "under", "leaf"}
@@ -323,16 +318,16 @@ def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:
 
 
 def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
-    """The layer of a stack: that of its innermost frame that a rule knows.
+    """The layer of a stack: that of its innermost frame with a rule.
 
-    A frame that none knows is user code where Serve's replica called the user's callable further
-    out, else "other".
+    A frame without a rule is user code if Serve's replica called the user's callable further out,
+    else "other".
     """
     if frames == (NO_FRAME,):
         return NO_FRAME
     for depth, frame in enumerate(reversed(frames)):
         if frame.startswith(("thread ", "process ")):
-            continue  # a heading that py-spy puts on top, no frame
+            continue  # a heading by py-spy, no frame
         function, file = split_frame(frame)
         outer = frames[: len(frames) - depth - 1]
         for rule in rules.rules:
@@ -344,7 +339,7 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
 
 
 def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
-    """The stacks but for those of one layer (idle, say)."""
+    """The stacks without those of one layer, such as idle."""
     return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
 
 

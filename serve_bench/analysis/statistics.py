@@ -1,9 +1,9 @@
 """From records to figures: mean and spread of windows, percentiles, ratios between variants.
 
-Rule: pure functions of a Result; nothing is stored, printed or rounded, and units stay as recorded
-(times in nanoseconds). The mean ± std of a row is over its windows, as the published benchmark has
-it; launches differ more than windows do, so with several launches the spread over launches stands
-beside it. Profiled trials enter no mean. What casts doubt on a figure is in checks.py.
+Rule: pure functions of a Result; nothing is rounded, and units stay as recorded (times in
+nanoseconds). The mean ± std of a row is over its windows, as in the published benchmark. Launches
+differ more than windows, so several launches have a spread of their own beside it. Profiled trials
+enter no mean. Doubts about figures are in checks.py.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from serve_bench.core.result import (
 )
 
 MAIN: Final = "throughput"
-"""The metric that ratios between variants are made of."""
+"""The metric of the ratios between variants."""
 
 LATENCY: Final = "latency"
 
 CENSORED: Final = "censored"
-"""How long the requests were waited for that had a time-out or no answer: no metric of its own, but
-what the latency's figures leave open."""
+"""The waiting times of requests with a time-out or no answer: no metric of its own, but part of the
+figures of the latency."""
 
 _At = TypeVar("_At", bound=PlannedTrial | Trial)
 _Place: TypeAlias = tuple[str, str, Row]  # variant, cell, row
@@ -47,10 +47,10 @@ LineStatus: TypeAlias = Literal["measured", "partly measured", "not measured", "
 class Spread:
     """A metric kept by windows.
 
-    `mean` is the mean of the launches' means (each launch has the same number of windows unless it
-    was broken off). `std` is over windows within a launch (ddof 0, as published; with several
-    launches the root of their mean variance). `launch_std` is over the launches' means (ddof 1,
-    since launches are a small sample of what could have been); None for a single launch.
+    `mean`: of the launches' means (each launch has the same number of windows unless it was broken
+    off). `std`: over windows within a launch (ddof 0, as published; with several launches the root
+    of their mean variance). `launch_std`: over the launches' means (ddof 1, since launches are a
+    small sample); None for a single launch.
     """
 
     unit: str
@@ -63,7 +63,7 @@ class Spread:
 
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
-    """A mean, sum or maximum of these: a LowerBound where one of them is."""
+    """A value derived from `parts`: a LowerBound if one of them is."""
     return LowerBound(value) if any(isinstance(one, LowerBound) for one in parts) else value
 
 
@@ -75,8 +75,8 @@ PERCENTILES: Final = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "p99_9":
 class Distribution:
     """A metric kept as a histogram, those of all launches merged. Percentiles: nearest rank.
 
-    Requests without an answer count as at least as long as they were waited for. The figures that
-    they leave open are LowerBounds, named in `lower_bounds`; std takes each at its bound.
+    Requests without an answer count with at least the time that they were waited for. Figures that
+    depend on them are LowerBounds, named in `lower_bounds`; std uses the bound itself.
     """
 
     unit: str
@@ -97,9 +97,9 @@ class Distribution:
 class Line:
     """One row of one cell under one variant, over all its launches.
 
-    `keys` are the trials it was planned to have, `trials` those that were measured. `ratio` is the
-    mean of MAIN over that of the same row under the first variant; None for the first itself and
-    where either is not measured or `broken` (Result.broken).
+    `keys`: of the planned trials; `trials`: the measured ones. `ratio`: the mean of MAIN over that
+    of the same row under the first variant; None for the first variant, and if either is not
+    measured or `broken` (Result.broken).
     """
 
     variant: str
@@ -141,10 +141,10 @@ def variants(result: Result) -> tuple[str, ...]:
 
 
 def summarize(result: Result) -> tuple[Line, ...]:
-    """One line for each variant, cell and row that was planned or measured, in the plan's order.
+    """One line for each planned or measured variant, cell and row, in the order of the plan.
 
-    A profiled trial has a line of its own behind the row it belongs to. Raises FormatError when a
-    stored histogram cannot be read.
+    A profiled trial has a line of its own behind its row. Raises FormatError if a stored histogram
+    cannot be read.
     """
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     planned = _grouped(_everything(result))
@@ -180,7 +180,7 @@ def spread(metrics: Sequence[Metric]) -> Spread:
 def distribution(
     metric: Metric, histogram: Histogram, censored: Histogram | None = None
 ) -> Distribution:
-    """The figures of one histogram and of what was given up; one of them must hold a value."""
+    """The figures of a histogram and that of requests without an answer; one must have values."""
     given_up = censored if censored is not None else Histogram(unit=histogram.unit)
     everything = histogram.joined(given_up)
     low = bool(given_up.count)
@@ -206,14 +206,14 @@ def distribution(
 
 
 def latency_figures(trials: Sequence[Trial], shares: Sequence[float]) -> list[float | None]:
-    """Percentiles of the latency of all requests of the windows, those without an answer too: ns,
-    a LowerBound where they leave it open, None without any. Raises FormatError."""
-    found = bounded(merged(trials, LATENCY), merged(trials, CENSORED), shares)
-    return [LowerBound(at) if at is not None and lower else at for at, lower in found]
+    """Percentiles (ns) of the latency of all requests of the windows, those without an answer too:
+    a LowerBound if it depends on those, None without requests. Raises FormatError."""
+    values = bounded(merged(trials, LATENCY), merged(trials, CENSORED), shares)
+    return [LowerBound(at) if at is not None and lower else at for at, lower in values]
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
-    """The histogram of a metric over trials, merged. Raises FormatError, naming the trial."""
+    """The merged histogram of a metric of these trials. FormatError names the trial."""
     total: Histogram | None = None
     for trial in trials:
         metric = trial.metrics.get(name)
@@ -283,13 +283,13 @@ def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
 
 
 def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
-    """What was planned, then what was measured without a plan (a load of a plain URL, say)."""
+    """The planned trials, then the measured ones, which may have no plan (a load of a URL)."""
     yield from result.run.plan
     yield from result.trials
 
 
 def _grouped(every: Iterable[_At]) -> dict[_Place, list[_At]]:
-    """What belongs to one row of one cell under one variant, over the launches."""
+    """Trials by variant, cell and row."""
     groups: dict[_Place, list[_At]] = {}
     for at in every:
         groups.setdefault((at.variant, cell_slug(at.cell), at.row), []).append(at)
@@ -314,10 +314,10 @@ def _known(value: float | None) -> float:
 # --------------------------------------------------------------------------------------------------
 # The best cell of a matrix: the row with the highest throughput, and those like it.
 #
-# Rule: pure. A row with failed requests is never the best one while another has none, and one of a
-# broken cluster (Result.broken) never is. Launches differ more than windows do, so only several of
-# them can tell two cells apart well; cells within LIKE of the best, or within two standard errors,
-# are named beside it.
+# Rule: a row with failed requests is not the best while another has none, and a row of a broken
+# cluster (Result.broken) never is. Launches differ more than windows, so only several launches can
+# separate two cells well. Cells within LIKE of the best, or within two standard errors, are listed
+# beside it.
 
 LIKE: Final = 0.05
 """Two launches of the same cell differ by 2 to 10 % on a host with 2 cores (SD of the ratio of two
@@ -325,12 +325,12 @@ identical clusters, measured with a prototype: docs/ab.md). Cells this close are
 different."""
 
 FEWEST: Final = 3
-"""Launches by which a spread over launches can be told at all."""
+"""Fewest launches for a spread over launches."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The row with the highest throughput; `like` those that are not clearly slower."""
+    """The row with the highest throughput. `like`: the rows that are not clearly slower."""
 
     line: Line
     like: tuple[Line, ...]
@@ -342,7 +342,7 @@ class Best:
 
 
 def best(lines: Iterable[Line]) -> Best | None:
-    """The best of these rows; None where fewer than two were measured."""
+    """The best of these rows; None if fewer than two are measured."""
     known = (one for one in lines if MAIN in one.spreads)
     measured = [one for one in known if one.status != "profiled" and not one.broken]
     if len(measured) < 2:
@@ -354,13 +354,13 @@ def best(lines: Iterable[Line]) -> Best | None:
 
 
 def rate(line: Line) -> float:
-    """Its mean throughput, requests/s."""
+    """The mean throughput of a row, requests/s."""
     return line.spreads[MAIN].mean
 
 
 def _like(first: Line, other: Line) -> bool:
-    """Whether the difference is within LIKE, or within two standard errors: of launches where there
-    are enough, else of windows, which tell less than what launches differ by."""
+    """Whether the difference is within LIKE, or within two standard errors: of launches if there
+    are enough, else of windows, which vary less than launches."""
     a, b = first.spreads[MAIN], other.spreads[MAIN]
     within = a.mean <= (1 + LIKE) * b.mean
     return within or a.mean - b.mean < 2 * math.hypot(_error(a), _error(b))

@@ -1,8 +1,8 @@
-"""What this machine is: a fingerprint for the Run record.
+"""Readings of processes and the host, and the fingerprint of this machine for the Run record.
 
-Rule: nothing that names a person or a network. The host's name goes in only through a hash, which
-tells two runs of one host from runs of two. What cannot be read is None, never a guess.
-Ray is asked for its version, never imported.
+Rule: nothing that names a person or a network. The host's name is stored only as a hash, so that
+runs of one host can be recognized. A figure that cannot be read is None, never a guess. The version
+of Ray is read without importing it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from serve_bench.core.usage import HostReading, Threads
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
 
 # --------------------------------------------------------------------------------------------------
-# One reading of what the system tells of a process, of its threads, and of the host.
+# One reading of a process, its threads, and the host.
 #
-# Rule: cheap enough to be done several times a second, and None for what is gone or not told, never
-# 0. Linux is read by /proc and by the CPU clocks of processes; elsewhere psutil gives what it can.
-# Who reads when is in sampler.py, adding up in core/usage.py.
+# Rule: cheap enough for several times a second; None, never 0, for an ended process or an unknown
+# figure. Linux is read by /proc and the CPU clocks of processes; other systems by psutil.
+# sampler.py times the readings, core/usage.py adds up.
 
 LINUX: Final = sys.platform.startswith("linux")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -39,10 +39,10 @@ perf = time.perf_counter_ns
 
 
 def cpu_ns(pid: int) -> int | None:
-    """CPU time of a process so far, all its threads and those that ended; None when it is gone.
+    """CPU time of a process so far, with its ended threads; None if the process has ended.
 
-    On Linux by the process's CPU clock: its id is made as `clock_getcpuclockid(3)` makes it, and
-    it needs no rights. Elsewhere by psutil, which counts in ticks of 10 ms.
+    On Linux by the process's CPU clock, whose id is that of `clock_getcpuclockid(3)` and needs no
+    rights. Elsewhere by psutil, which counts in ticks of 10 ms.
     """
     try:
         if LINUX:
@@ -54,7 +54,7 @@ def cpu_ns(pid: int) -> int | None:
 
 
 def rss_bytes(pid: int) -> int | None:
-    """Resident memory; None when the process is gone."""
+    """Resident memory; None if the process has ended."""
     try:
         if LINUX:
             return int(_text(f"/proc/{pid}/statm").split()[1]) * _PAGE
@@ -64,7 +64,7 @@ def rss_bytes(pid: int) -> int | None:
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Proportional memory: a page shared by n processes counts 1/n. None where not allowed."""
+    """Proportional memory: a page shared by n processes counts 1/n. None without the right."""
     try:
         lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
     except OSError:
@@ -74,7 +74,7 @@ def pss_bytes(pid: int) -> int | None:
 
 
 def threads_of(pid: int) -> Threads | None:
-    """Running totals of each thread, from schedstat; None where there is none, or no process."""
+    """Running totals of each thread, from schedstat; None without schedstat or process."""
     run: dict[int, int] = {}
     wait: dict[int, int] = {}
     turns: dict[int, int] = {}
@@ -92,7 +92,7 @@ def threads_of(pid: int) -> Threads | None:
 
 
 def host_reading() -> HostReading | None:
-    """Busy time of all cores so far: all but idle, waiting for I/O, and what was stolen."""
+    """Busy time of all cores so far, without idle, waiting for I/O, and stolen time."""
     try:
         user, nice, system, _, _, irq, soft, steal = map(int, _text("/proc/stat").split()[1:9])
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def children_of_this() -> set[int]:
 
 
 def children_of(process: str) -> set[int]:
-    """The pids of a process's children, by its name in /proc; empty when it is gone."""
+    """The pids of a process's children, by its name in /proc; empty if it has ended."""
     try:
         threads = os.listdir(f"/proc/{process}/task")
         texts = [_text(f"/proc/{process}/task/{tid}/children") for tid in threads]
@@ -121,8 +121,8 @@ def children_of(process: str) -> set[int]:
 
 
 def title_of(pid: int) -> str:
-    """The command line of a process, which a title that Ray sets takes the place of, without the
-    method that runs; empty when it is gone."""
+    """The command line of a process, which Ray replaces by a title, without the running method;
+    empty if it has ended."""
     try:
         return without_method(_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip())
     except OSError:
@@ -130,7 +130,7 @@ def title_of(pid: int) -> str:
 
 
 def thread_name(pid: int, tid: int) -> str | None:
-    """The name of a thread; None when it has ended."""
+    """The name of a thread; None if it has ended."""
     try:
         return _text(f"/proc/{pid}/task/{tid}/comm").strip()
     except OSError:
@@ -151,16 +151,16 @@ def _text(path: str) -> str:
 _GIT_TIMEOUT_S: Final = 5.0
 
 WATCH_S = 1.0
-"""How long the host is watched before a run: what counts is what runs then."""
+"""How long the use of the host is measured before a run."""
 
 
 def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     """The host as plain JSON content.
 
-    `usable_cores` are those this process may run on, `cpu_quota_cores` what a cgroup grants (None:
-    no limit), `memory_limit_bytes` likewise. `busy_cores` is what others use of the cores, watched
-    for `WATCH_S`, and `load_*` are load averages (of which an earlier run of ours is a part for
-    minutes): call it before the load starts. `root` stands before /proc and /sys, for tests.
+    `usable_cores`: those this process may run on. `cpu_quota_cores` and `memory_limit_bytes`: of
+    the cgroup (None: no limit). `busy_cores`: used by others, over `WATCH_S`. `load_*`: load
+    averages, which include an earlier run of ours for minutes. Call it before the load starts.
+    `root`: the parent of /proc and /sys, for tests.
     """
     load, busy = os.getloadavg(), busy_cores()
     return {
@@ -189,8 +189,8 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def busy_cores(watch_s: float | None = None) -> float | None:
-    """Cores that run something now, all processes of the host but this one, as a mean over a while
-    (`WATCH_S` where nothing is said). None where no time passed that the system counts."""
+    """Mean number of cores that all other processes of the host use, over `watch_s` (default:
+    `WATCH_S`). None if that is too short for the clock of the system."""
     before, own = host_reading(), time.process_time_ns()
     time.sleep(WATCH_S if watch_s is None else watch_s)
     after, own = host_reading(), time.process_time_ns() - own
@@ -201,7 +201,7 @@ def busy_cores(watch_s: float | None = None) -> float | None:
 
 
 def host_id() -> str:
-    """Twelve hexadecimal digits that are the same for each run of one host."""
+    """Twelve hexadecimal digits, the same for each run of one host."""
     return hashlib.sha256(f"serve-bench:{platform.node()}".encode()).hexdigest()[:12]
 
 
@@ -226,13 +226,13 @@ def memory_limit_bytes(root: Path = Path("/")) -> int | None:
 
 
 def free_memory_bytes() -> int:
-    """The memory that is free for more processes, at most the limit of the cgroup."""
+    """The memory that is free for more processes, within the limit of the cgroup."""
     free, limit = int(psutil.virtual_memory().available), memory_limit_bytes()
     return free if limit is None else min(free, limit)
 
 
 def governor(root: Path = Path("/")) -> str | None:
-    """The frequency governor of the first core, where the kernel shows it."""
+    """The frequency governor of the first core, if the kernel shows it."""
     return small_file(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -245,7 +245,7 @@ def ray_version() -> str | None:
 
 
 def git_commit(checkout: Path | None = None) -> str | None:
-    """The commit of the tool if it runs from a checkout, `+changes` behind it if it was changed.
+    """The commit of the tool if it runs from a checkout, with `+changes` if files are changed.
 
     None for an installed tool, without git, and before the first commit.
     """

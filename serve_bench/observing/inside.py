@@ -30,19 +30,18 @@ from serve_bench.store import StoreError
 # --------------------------------------------------------------------------------------------------
 # Serve's own metrics around a trial, from the Prometheus endpoint of the node: what grew.
 #
-# Ray exports at an interval, each process by itself, so a scrape shows how things stood some time
-# ago. Rule: a delta is given only where both of its ends are known to be fresh, and it is known by
-# counting: the requests that a deployment says it took must be those that the client sent. Where
-# they are not, the group reads "stale", never 0. An endpoint that does not answer, or not with
-# metrics, is MetricsAbsent with one line.
+# Each process of Ray exports at an interval, so a scrape shows an earlier state. Rule: a delta
+# needs fresh readings at both ends. They are fresh if the requests that a deployment counted are
+# those that the client sent; otherwise the group is "stale", never 0. An endpoint without an answer
+# or without metrics raises MetricsAbsent with one line.
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Series: TypeAlias = Mapping[tuple[str, Labels], float]
-"""Values by name (without `ray_serve_`) and labels, the buckets of histograms left out."""
+"""Values by name (without `ray_serve_`) and labels, without the buckets of histograms."""
 
 PREFIX: Final = "ray_serve_"
 SCRAPE_TIMEOUT_S: Final = 5.0
-#: The node is near: no proxy of the environment may stand between.
+#: Without the HTTP proxy of the environment: the node is near.
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 _LINE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?")
@@ -52,11 +51,11 @@ _UNUSED: Final = frozenset({"NodeAddress", "SessionName", "Version", "Component"
 
 
 class MetricsAbsent(Exception):
-    """The endpoint does not answer, or not with metrics: one line."""
+    """The endpoint does not answer, or without metrics. One line."""
 
 
 def parse(text: str) -> Series:
-    """Serve's series of a Prometheus text. Raises MetricsAbsent on a line that is none."""
+    """Serve's series of a Prometheus text. Raises MetricsAbsent on any other line of Serve."""
     series: dict[tuple[str, Labels], float] = {}
     for line in text.splitlines():
         if not line.startswith(PREFIX):
@@ -90,9 +89,9 @@ def scrape(url: str) -> Series:
 
 POLL_S: Final = 0.25
 
-#: Field of a deployment, what it is, its name in Ray 2.60. A mean is of a histogram, in its unit.
-#: Ray hands histograms on by their buckets, each value as the middle of its own, so a mean is rough
-#: (0.5 ms stands for anything below 1 ms).
+#: Field of a deployment, its kind, its name in Ray 2.60. A mean is of a histogram, in its unit. Ray
+#: exports histograms by their buckets, with the middle of the bucket for each value, so a mean is
+#: rough (0.5 ms for anything below 1 ms).
 DEPLOYMENT: Final = (
     ("requests", "counter", "deployment_request_counter_total"),
     ("errors", "counter", "deployment_error_counter_total"),
@@ -102,7 +101,7 @@ DEPLOYMENT: Final = (
     ("batch_wait_ms", "mean", "batch_wait_time_ms"),
     ("batch_execution_ms", "mean", "batch_execution_time_ms"),
 )
-#: The router stands in the proxy, or in the deployment that calls; it exports by itself.
+#: The router is in the proxy or in the calling deployment, and exports by itself.
 ROUTER: Final = (
     ("requests", "counter", "num_router_requests_total"),
     ("wait_ms", "mean", "request_router_fulfillment_time_ms"),
@@ -131,9 +130,8 @@ _LOOP_COUNT: Final = f"{EVENT_LOOP}_count"
 class Meter:
     """The metrics of one cell: `begin` before each load, `end` after it.
 
-    `interval_s` is how often Ray exports. `http` is False behind HAProxy: Serve then counts only a
-    part of the HTTP requests (19,845 of 27,549, Ray 2.60). `get`, `clock`, `sleep` are for tests.
-    """
+    `interval_s`: how often Ray exports. `http`: False behind HAProxy, where Serve counts only a
+    part of the HTTP requests (19,845 of 27,549, Ray 2.60). `get`, `clock`, `sleep`: for tests."""
 
     url: str
     interval_s: float
@@ -146,14 +144,14 @@ class Meter:
 
     @property
     def patience_s(self) -> float:
-        """How long an export is waited for: two intervals, and what it takes to be seen."""
+        """The longest wait for an export: two intervals, and the time to read it."""
         return 2 * self.interval_s + 0.5
 
     def begin(self) -> str | None:
-        """The state before a load. Returns why there is none, else None.
+        """Read the state before a load. Returns the reason if there are no metrics, else None.
 
-        The first of a cell waits until what the deploy itself caused has been exported; later ones
-        begin where the load before ended, if that end was fresh.
+        The first load of a cell waits until the effects of the deploy are exported; a later one
+        begins with the end of the load before, if that was fresh.
         """
         try:
             if not self._settled:
@@ -164,13 +162,13 @@ class Meter:
         return None
 
     def loaded_between(self) -> None:
-        """Requests have come since the last `end`: the next `begin` waits for their export."""
+        """Requests arrived since the last `end`: the next `begin` waits for their export."""
         self._settled = False
 
     def end(self, least: int, most: int) -> dict[str, Any]:
-        """What the load changed; it made `least` to `most` requests arrive at each deployment.
+        """The changes by a load that sent `least` to `most` requests to each deployment.
 
-        `status` is "fresh" when every group is.
+        `status` is "fresh" if every group is.
         """
         began = self.clock()
         try:
@@ -198,7 +196,7 @@ class Meter:
         return bool(groups["deployments"]) and STALE not in parts
 
     def _unchanged(self) -> Series:
-        """The state once no deployment has counted a request for longer than an export takes."""
+        """The state once no deployment has counted a request for longer than an interval."""
         began = since = self.clock()
         state = self.get(self.url)
         while (now := self.clock()) - since < 1.2 * self.interval_s:
@@ -215,10 +213,10 @@ class Meter:
 def deltas(
     before: Series, after: Series, least: int, most: int, *, http: bool = True
 ) -> dict[str, Any]:
-    """Deployments, their routers, HTTP and event loops: what grew, or "stale" for a group.
+    """Deployments, their routers, HTTP and event loops: the growth of each group, or "stale".
 
-    A group is fresh when its own count of requests grew by `least` to `most`. Those that took no
-    request at all are left out, but for HTTP.
+    A group is fresh if its own count of requests grew by `least` to `most`. Groups without requests
+    are left out, except HTTP.
     """
     out: dict[str, Any] = {
         "deployments": _groups(before, after, REQUESTS, DEPLOYMENT, least, most),
@@ -256,10 +254,10 @@ def _groups(
 
 
 def levels(before: Series, under_load: Series, after: Series) -> dict[str, Any]:
-    """Gauges as exported last while the load ran, all processes together; else "stale".
+    """Gauges as exported last during the load, summed over processes; else "stale".
 
-    The export of a process is one of the load when its own count of requests stands between those
-    before and after; a process that took none has no say in it.
+    The export of a process is from the load if its own count of requests lies between those before
+    and after; a process without requests does not matter.
     """
     counts = [_by_worker(series) for series in (before, under_load, after)]
 
@@ -288,7 +286,7 @@ def _grown(
 
 
 def _delta(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
-    """By how much a counter grew, all its series together; one that restarted counts from 0."""
+    """The growth of a counter over all its series; a restarted one counts from 0."""
     grown = []
     for labels, value in _series(after, metric, where):
         former = before.get((metric, labels), 0.0)
@@ -297,7 +295,7 @@ def _delta(before: Series, after: Series, metric: str, where: Mapping[str, str])
 
 
 def _mean(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
-    """The mean of what a histogram took in; None if it took in nothing."""
+    """The mean of the new values of a histogram; None without any."""
     count = _delta(before, after, f"{metric}_count", where)
     total = _delta(before, after, f"{metric}_sum", where)
     return round(total / count, 4) if count and total is not None else None
@@ -338,7 +336,7 @@ SAMPLES_FILE: Final = "samples.jsonl"
 
 
 def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
-    """Appends to the run's samples.jsonl, one object a line. Raises StoreError when it cannot."""
+    """Appends to the run's samples.jsonl, one object a line. Raises StoreError."""
     try:
         with (folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(one, separators=(",", ":")) + "\n" for one in samples)
@@ -349,7 +347,7 @@ def keep_samples(folder: Path, samples: Sequence[dict[str, Any]]) -> None:
 
 @dataclass
 class Inside:
-    """How a run looks inside. `profile` holds targets; empty means no profiled repetition."""
+    """What a run observes. `profile`: targets; empty means no profiled repetition."""
 
     folder: Path
     mark: Mapping[str, str] = field(default_factory=dict)
@@ -360,7 +358,7 @@ class Inside:
     _meter: Meter | None = None
 
     def deployed(self, serving: Serving) -> None:
-        """A cell is deployed: its counters are new."""
+        """A cell is deployed, with new counters."""
         self._meter = None
         if self.metrics and serving.metrics_url is not None:
             behind_haproxy = any(one.role == "haproxy" for one in serving.processes())
@@ -369,7 +367,7 @@ class Inside:
             )
 
     def loaded_between(self) -> None:
-        """Requests have come that belong to no trial."""
+        """Requests arrived that belong to no trial."""
         if self._meter is not None:
             self._meter.loaded_between()
 
@@ -377,7 +375,7 @@ class Inside:
     def around(
         self, serving: Serving, planned: PlannedTrial, *, profiled: bool = False
     ) -> Iterator[Observation]:
-        """Looks from before a load until after it. py-spy samples before the load begins."""
+        """Observes a load, from before until after it. py-spy samples before the load begins."""
         look = Observation(self.folder, planned.key, self._meter)
         processes = serving.processes() if self.sample or profiled else []
         with ExitStack() as stack:
@@ -400,13 +398,13 @@ class Inside:
 
 @dataclass
 class Observation:
-    """What is seen beside one load."""
+    """The observations beside one load."""
 
     folder: Path
     key: str
     meter: Meter | None
     sampler: Sampler | None = None
-    serve_metrics: dict[str, Any] | None = None  # None: not asked for
+    serve_metrics: dict[str, Any] | None = None  # None: not requested
     profiling: Profiling | None = None
     served: ReplicaRequests = field(default_factory=ReplicaRequests)
 
@@ -418,7 +416,7 @@ class Observation:
         return {"status": "absent", "why": why} if why else {}
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
-        """The trial with all that was seen. Raises StoreError when samples cannot be written."""
+        """The trial with all observations. Raises StoreError if samples cannot be written."""
         trial = replace(trial, served=self.served.by_replica, forward=self.served.forward)
         if (sizes := self.served.batch_sizes) is not None:
             trial = replace(trial, metrics={**trial.metrics, BATCH_SIZE: sizes})
@@ -437,6 +435,6 @@ class Observation:
         if self.meter is None or self.serve_metrics:
             return self.serve_metrics or {}
         total = result.total
-        # A request that failed with no whole response may have arrived or not.
+        # A request that failed without a whole response may have arrived or not.
         unsure = total.failed_total + total.in_flight
         return self.meter.end(total.completed, total.completed + unsure)

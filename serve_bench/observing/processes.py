@@ -1,7 +1,7 @@
-"""The Serve processes of this machine, whichever Ray cluster they belong to.
+"""The Serve processes of this machine, of any Ray cluster.
 
-A process is known by the title that Ray gives it, and by a raylet above it. Rule: only process
-tables are read, so no address, no token and no ray is needed.
+They are recognized by the title that Ray sets, and by a raylet among their parents. Rule: only
+process tables are read, so no address, no token and no ray is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from serve_bench.serving.launch_spec import port_owner
 
 SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")
 
-#: What `--target` and `--profile` take, and the roles that each means. `haproxy` is C.
+#: The values of `--target` and `--profile`, with their roles. `haproxy` is C.
 TARGETS = {
     "proxy": ("proxy", "fallback_proxy", "haproxy_manager"),
     "replica": ("replica",),
@@ -52,7 +52,7 @@ def serve_processes() -> list[ServeProcess]:
     out = []
     for process in psutil.process_iter():
         try:
-            # A title that Ray sets takes the place of the command line, padded with blanks.
+            # The title of Ray replaces the command line, padded with blanks.
             title = " ".join(process.cmdline()).strip()
             role = role_of(title or process.name())
             if role not in SERVE_ROLES:
@@ -67,8 +67,8 @@ def serve_processes() -> list[ServeProcess]:
 
 
 def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
-    """All processes of the Serve of this machine that answers the URL, its raylets with them; empty
-    where another machine or another program does. Serve listens on no Unix socket."""
+    """All processes and raylets of the Serve that answers the URL; empty if it is on another
+    machine or another program answers. Serve listens on no Unix socket."""
     if unix_socket is not None:
         return []
     parts = urlsplit(url)
@@ -94,8 +94,7 @@ def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a name stands for an address of this machine. To connect to 0.0.0.0 is to connect to
-    it, too."""
+    """Whether a name is an address of this machine. So is 0.0.0.0, to a client."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
@@ -106,7 +105,7 @@ def _is_here(host: str) -> bool:
 
 
 def app_of(title: str) -> tuple[str | None, str | None]:
-    """App and deployment in the title of a replica; a method that runs stands behind a dot."""
+    """App and deployment in the title of a replica; a running method follows after a dot."""
     match = _REPLICA.match(title)
     return (match["app"], match["deployment"]) if match else (None, None)
 
@@ -117,7 +116,7 @@ def chosen(
     app: str | None = None,
     deployment: str | None = None,
 ) -> list[ServeProcess]:
-    """Those that `target` means; `app` and `deployment` narrow replicas down."""
+    """The processes of a target; `app` and `deployment` select replicas."""
     return [
         one
         for one in processes
@@ -129,7 +128,7 @@ def chosen(
 
 @dataclass(frozen=True)
 class InUse:
-    """A process, and what it used lately. `cpu`: % of a core."""
+    """A process with its present use. `cpu`: % of a core."""
 
     process: ServeProcess
     cpu: float
@@ -137,7 +136,7 @@ class InUse:
 
 
 def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUse]:
-    """What each uses, looked at for so many seconds; those that end meanwhile are left out."""
+    """The use of each process over `seconds`; those that end meanwhile are left out."""
     watched = list(processes)
     before, began = {one.pid: cpu_ns(one.pid) for one in watched}, time.perf_counter_ns()
     time.sleep(seconds if watched else 0.0)
@@ -166,7 +165,7 @@ def _raylet_above(process: psutil.Process) -> psutil.Process | None:
 
 
 def with_fallback(processes: list[ServeProcess]) -> list[ServeProcess]:
-    """Where HAProxy serves a cluster, the ProxyActor beside it is the fallback."""
+    """In a cluster with HAProxy, the ProxyActor beside it is the fallback."""
     behind_haproxy = {one.cluster for one in processes if one.role == "haproxy_manager"}
     return [
         replace(one, role="fallback_proxy" if one.cluster in behind_haproxy else one.role)

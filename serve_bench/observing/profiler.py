@@ -1,9 +1,8 @@
-"""py-spy: the program, who may use it, recordings of one process, of several, and beside a load.
+"""py-spy: the program, the rights, recordings of one process, of several, and beside a load.
 
-Rule: it is the one of this environment, started with a list of words; its errors come out as one
-line that says what to do. What py-spy wrote is moved to its place only when it holds samples, so a
-failed recording leaves no file; what was sampled is kept where it can be. What the samples mean is
-in analysis/stacks.py.
+Rule: the program is that of this environment; its errors become one line that says what to do. A
+recording moves to its place only if it has samples, so a failed one leaves no file; samples before
+a failure are kept if possible. analysis/stacks.py interprets the samples.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ from serve_bench.serving.strays import DIRECTORY_MARK
 from serve_bench.store.files import make_room, remove_empty, why, write_whole
 
 # --------------------------------------------------------------------------------------------------
-# May this user look into a process, and is there Python in it? Answers say what to do about it.
-#
-# It reads /proc and changes nothing.
+# May this user look into a process, and is it Python? Errors say what to do. It only reads /proc.
 
 _CAP_SYS_PTRACE: Final = 19
 
 
 def check_process(pid: int) -> None:
-    """BadInput unless the process runs and is Python; RunFailed when it may not be looked into."""
+    """BadInput unless the process runs and is Python; RunFailed without the right to look into
+    it."""
     try:
         process = psutil.Process(pid)
         name, status = process.name(), process.status()
@@ -67,7 +65,7 @@ def check_process(pid: int) -> None:
 
 
 def why_not_allowed(pid: int) -> str | None:
-    """Why this user may not look into the process, and what to do; None where it may."""
+    """Why this user may not look into the process, and what to do; None if it may."""
     again = f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}'
     if sys.platform == "darwin":
         return None if os.geteuid() == 0 else f"macOS lets only root look into a process: {again}"
@@ -76,7 +74,7 @@ def why_not_allowed(pid: int) -> str | None:
     try:
         owner = psutil.Process(pid).uids().real
     except psutil.NoSuchProcess:
-        return None  # check_process says that better
+        return None  # check_process reports that
     if os.geteuid() == 0:
         return (
             "root without CAP_SYS_PTRACE: start the container with --cap-add SYS_PTRACE "
@@ -105,7 +103,7 @@ def ptrace_scope(file: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> int
 
 
 def is_python(pid: int) -> bool | None:
-    """Whether an interpreter is mapped into the process; None where that cannot be seen."""
+    """Whether an interpreter is mapped into the process; None if its maps cannot be read."""
     try:
         text = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
@@ -120,12 +118,12 @@ FORMATS: Final = {
     "chrometrace": ".chrometrace.json",
     "raw": ".raw.txt",
 }
-"""The formats of a recording, and how the name of its file ends."""
+"""The formats of a recording, with the suffix of its file."""
 
 
 @dataclass(frozen=True)
 class SpyOptions:
-    """How py-spy samples. `rate` is samples a second; the others are its flags."""
+    """How py-spy samples. `rate`: samples a second; the others are flags of py-spy."""
 
     rate: int = 100
     native: bool = False
@@ -143,7 +141,7 @@ class SpyOptions:
 
 
 class ProfileFailed(RunFailed):
-    """A recording gave nothing. The message is one line and says what to do."""
+    """A recording without samples. One line that says what to do."""
 
 
 def py_spy() -> str:
@@ -156,7 +154,7 @@ def py_spy() -> str:
 
 
 def explain(output: str, pid: int) -> str:
-    """What py-spy's error means, in one line."""
+    """The meaning of an error of py-spy, in one line."""
     if "Permission Denied" in output or "Operation not permitted" in output:
         return why_not_allowed(pid) or f"not allowed to look into process {pid} (a seccomp filter?)"
     if "Failed to get process executable name" in output or "No such process" in output:
@@ -186,22 +184,22 @@ def dump(pid: int, *, native: bool = False) -> str:
 # Recordings.
 
 READY_S: Final = 30.0
-"""py-spy reads the symbols of what it attaches to; with native extensions that takes seconds."""
+"""py-spy first reads the symbols of its process; with native extensions that takes seconds."""
 
 STOP_S: Final = 20.0
 
 STOP_COSTS_S: Final = 0.0001
-"""Being stopped once costs a process 18 to 28 us on an idle host, over 50 us on a slow one. What
-ran for less than this at each stop was idle: the few samples of it are of the stopping."""
+"""A stop costs a process 18 to 28 us on an idle host, over 50 us on a slow one. A process that ran
+for less than this at each stop was idle: its few samples are of the stopping."""
 
-#: A recording that nobody stops ends by itself so long after its time.
+#: A recording without a `stop` ends by itself this long after its time.
 _AFTER_S: Final = 60
 _SAMPLES: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording that holds samples. `errors` counts stacks that py-spy could not read."""
+    """A recording with samples. `errors`: stacks that py-spy could not read."""
 
     pid: int
     path: Path
@@ -213,10 +211,10 @@ class Recorded:
 
 @dataclass
 class Recording:
-    """One py-spy on one process. `start`, then `stop`; `wait_ready` when samples must be running.
+    """One py-spy on one process: `start`, `wait_ready` until it samples, then `stop`.
 
-    py-spy is in a session of its own: Ctrl-C at the terminal is for the caller, who then stops it
-    and keeps what was sampled.
+    py-spy has a session of its own: Ctrl-C at the terminal reaches the caller alone, who then calls
+    `stop` and keeps the samples.
     """
 
     pid: int
@@ -225,7 +223,7 @@ class Recording:
     format: str = "raw"
     longest_s: float = 3600.0
     mark: Mapping[str, str] = field(default_factory=dict)  # added to py-spy's environment
-    _new_folders: tuple[Path, ...] = ()  # that were made for the file, the innermost first
+    _new_folders: tuple[Path, ...] = ()  # created for the file, the innermost first
     _process: subprocess.Popen[str] | None = None
     _output: list[str] = field(default_factory=list)
     _ready: threading.Event = field(default_factory=threading.Event)
@@ -235,12 +233,12 @@ class Recording:
 
     @property
     def _draft(self) -> Path:
-        """What py-spy writes: in the run's directory, which goes with the run, if there is one."""
+        """The file that py-spy writes: in the run's temporary directory, if there is one."""
         folder = Path(self.mark.get(DIRECTORY_MARK, self.out.parent))
         return folder / f".{self.pid}.{self.out.name}.draft"
 
     def start(self) -> None:
-        """Starts py-spy. Raises BadInput without one, or when the file cannot be made."""
+        """Starts py-spy. Raises BadInput without it, or if the file cannot be created."""
         self._make_room()
         self._process = subprocess.Popen(
             self._command(),
@@ -256,7 +254,7 @@ class Recording:
         self._reader.start()
 
     def _make_room(self) -> None:
-        """Raises BadInput when the file cannot be made."""
+        """Creates the folder. Raises BadInput if the file cannot be created."""
         self._new_folders = make_room(self.out)
 
     def _command(self) -> list[str]:
@@ -271,7 +269,7 @@ class Recording:
         return os.environ | dict(self.mark)
 
     def wait_ready(self, seconds: float = READY_S) -> bool:
-        """Waits until it samples. False when it ended first, or took too long: `stop` says why."""
+        """Waits until it samples. False if it ended first or took too long: `stop` says why."""
         self._ready.wait(seconds)
         return bool(self._began)
 
@@ -282,7 +280,7 @@ class Recording:
 
     @property
     def started(self) -> bool:
-        """Whether `start` went well."""
+        """Whether `start` succeeded."""
         return self._process is not None
 
     @property
@@ -293,7 +291,7 @@ class Recording:
 
     @property
     def running(self) -> bool:
-        """Whether py-spy still runs; it ends by itself when its process does."""
+        """Whether py-spy runs; it ends with its process."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> Recorded:
@@ -306,14 +304,14 @@ class Recording:
             self._tidy()
 
     def abandon(self) -> None:
-        """Kills py-spy if it still runs, and leaves no file half written."""
+        """Kills py-spy if it runs, and leaves no partial file."""
         if self._process is not None and self.running:
             self._process.kill()
             self._process.wait()
         self._tidy()
 
     def _tidy(self) -> None:
-        """Leaves no draft, and no folder that was made for a file which did not come."""
+        """Removes the draft, and new folders that are empty."""
         if self.started:
             self._draft.unlink(missing_ok=True)
         remove_empty(self._new_folders)
@@ -366,7 +364,7 @@ class Recording:
             raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
 
     def _refined(self, text: str, ran: Mapping[int, float]) -> str:
-        """Raw stacks as they are kept: file names from the package on, waiting threads marked."""
+        """The raw stacks to keep: file names from the package on, waiting threads marked."""
         stacks = shortened(parse_raw(text, str(self.out)))
         if self._by_thread:
             stacks = by_thread_ran(stacks, ran, keep_threads=self.options.threads)
@@ -374,11 +372,11 @@ class Recording:
 
     @property
     def _by_thread(self) -> bool:
-        """Whether samples are held against what the kernel says of each thread."""
+        """Whether samples are compared with the kernel's times of each thread."""
         return self.format == "raw" and not self.options.idle
 
     def _ran(self) -> dict[int, float]:
-        """The share of the time since sampling began that each thread was on a CPU."""
+        """The share of time on a CPU since sampling began, by thread."""
         now = threads_of(self.pid)
         if self._threads is None or now is None:
             return {}
@@ -415,10 +413,10 @@ def record(
     duration_s: float,
     on_progress: Callable[[float], None] = lambda seconds: None,
 ) -> Recordings[Recorded]:
-    """Records several processes at once. What went wrong with one does not end the others.
+    """Records several processes at once. A failure of one does not end the others.
 
-    `on_progress` takes the seconds since all of them sample. Raises BadInput when py-spy or a place
-    for the file is missing.
+    `on_progress` gets the seconds since all of them sample. Raises BadInput without py-spy, or if a
+    file cannot be created.
     """
     interrupted = False
     with contextlib.ExitStack() as stack:
@@ -449,20 +447,19 @@ def record(
 # --------------------------------------------------------------------------------------------------
 # py-spy beside one load: started before it, ended after it, its stacks kept in the run's folder.
 #
-# Rule: a load with py-spy beside it is a repetition that is marked `profiled`, never a measured
-# one. What cannot be recorded is said in the record, and is no reason for the load to fail. One
-# recording is made above, which processes there are to serving/server.py and processes.py.
+# Rule: a load with py-spy beside it is a repetition with the flag `profiled`, never a measured one.
+# A failed recording is noted in the record, and does not fail the load.
 
 FOLDER: Final = "profiles"
 
 MOST_OF_A_ROLE: Final = 4
-"""So many processes of a role are profiled at once: each py-spy needs a share of a core too."""
+"""Most processes of a role that are profiled at once: each py-spy needs a share of a core."""
 
 PROFILE_TARGETS: Final = ("proxy", "replica", "controller")
 
 
 class Profilable(Protocol):
-    """A process with its role, of our own launch or of another's."""
+    """A process with its role, of our launch or another."""
 
     @property
     def pid(self) -> int: ...
@@ -475,7 +472,7 @@ class Profilable(Protocol):
 
 
 def parse_targets(text: str, flag: str) -> tuple[str, ...]:
-    """`proxy,replica` as targets. BadInput names the flag and what is allowed."""
+    """The targets in a text such as `proxy,replica`. BadInput names the flag and the choices."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in PROFILE_TARGETS:
@@ -500,7 +497,7 @@ def to_profile(processes: Sequence[_P], targets: Sequence[str]) -> list[_P]:
 
 @dataclass
 class Profiling:
-    """The recordings beside one load. `outcomes`, after `stop`: one object for each process."""
+    """The recordings beside one load. `outcomes`: after `stop`, one object for each process."""
 
     run_folder: Path
     key: str  # of the trial; the stacks lie in profiles/<key>
@@ -511,7 +508,7 @@ class Profiling:
 
     @contextmanager
     def around(self, processes: Sequence[Profilable]) -> Iterator[None]:
-        """Samples from before the block until its end; a block that fails leaves no stacks."""
+        """Samples from before the block until its end; a failing block leaves no stacks."""
         try:
             self.start(processes)
             yield
@@ -541,7 +538,7 @@ class Profiling:
         return [recording.py_spy_pid for _, recording in self._recordings if recording.running]
 
     def stop(self) -> None:
-        """Ends the recordings: what each gave, or why it gave nothing."""
+        """Ends the recordings, and adds their outcomes."""
         for process, recording in self._recordings:
             about = {"pid": process.pid, "role": process.role, "title": process.title}
             try:
@@ -563,9 +560,9 @@ class Profiling:
 
 
 # --------------------------------------------------------------------------------------------------
-# perf on a process that is no Python (haproxy), where it is installed and allowed.
+# perf, if installed and allowed, on a process that is not Python (haproxy).
 #
-# Its samples come out as raw stacks, like py-spy's, so that all that reads those serves for both.
+# Its samples become raw stacks, as those of py-spy.
 
 PACKAGE: Final = "linux-perf on Debian, linux-tools-generic on Ubuntu, perf on Fedora"
 _FRAME: Final = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<file>[^()]*)\)")
@@ -574,11 +571,11 @@ _OFFSET: Final = re.compile(r"\+0x[0-9a-f]+$")
 
 
 class PerfUnusable(Exception):
-    """perf is missing or not allowed: one line that says what to do."""
+    """perf is missing or not allowed. One line that says what to do."""
 
 
 def record_perf(pid: int, duration_s: float, rate: int) -> Stacks:
-    """Samples a process with perf. Raises PerfUnusable; an idle process gives no stacks."""
+    """Samples a process with perf. Raises PerfUnusable; an idle process has no stacks."""
     perf = shutil.which("perf")
     if perf is None:
         raise PerfUnusable(f"perf is not installed ({PACKAGE})")
@@ -619,7 +616,7 @@ def collapse(script: str) -> Stacks:
         if match is not None:
             symbol = _OFFSET.sub("", match["symbol"]).replace(";", ":")
             frame = f"{symbol} ({match['file'].rsplit('/', 1)[-1]})"
-            # Code without frame pointers gives dozens of unknown frames in a row: one says as much.
+            # Code without frame pointers gives dozens of unknown frames in a row: one is enough.
             if frame != UNKNOWN or frames[-1:] != [UNKNOWN]:
                 frames.append(frame)
         elif not line.strip() and frames:

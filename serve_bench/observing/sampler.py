@@ -1,12 +1,12 @@
-"""CPU, memory and GPU of every process around a trial: a thread that reads, and adds nothing up.
+"""CPU, memory and GPU of every process around a trial, read by a thread.
 
-Rule: it must not disturb what is measured. It reads 5 times a second and no more often than keeps
-its own CPU at 1 % of a core; what is dear (the threads of a process) is spread over the ticks, and
-what is dearest (proportional memory, 3 ms a process) is read after the load. A reading of a
-process's CPU clock costs 0.5 us on Linux. Adding up belongs to core/usage.py.
+Rule: it must not disturb the measurement. It reads 5 times a second, and less often if its own CPU
+would exceed 1 % of a core. Slow readings (the threads of a process) are spread over the ticks, and
+the slowest (proportional memory, 3 ms a process) come after the load. A reading of a process's CPU
+clock costs 0.5 us on Linux. host.py makes a reading, core/usage.py adds up.
 
-A thread and not a process of its own: the parent of a load only listens, so nobody waits for the
-interpreter's lock, and a thread starts in no time and needs no memory. One reading: host.py.
+It is a thread and not a process: the parent of a load only listens, so nothing waits for the
+interpreter's lock, and a thread starts at once and needs no memory.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # GPU use by NVML, if the package nvidia-ml-py and a driver are there; else nothing, and why.
 #
-# Rule: never a reason for a run to fail. A figure that a device does not give is None.
+# Rule: it never fails a run. A figure that a device does not report is None.
 
 MODULE: Final = "pynvml"  # the module of nvidia-ml-py
 
 
 class Gpus:
-    """The devices of this host. Making one is cheap where there is none: see `why_not`."""
+    """The devices of this host. `why_not`: why there are none; then this is cheap."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -70,11 +70,11 @@ class Gpus:
         self._since_us = time.time_ns() // 1000
 
     def read(self) -> list[dict[str, Any]]:
-        """For each device: use in percent of the last interval, memory, and its processes."""
+        """For each device: use in percent over the last interval, memory, and processes."""
         return [self._device(index, handle) for index, handle in enumerate(self._devices)]
 
     def close(self) -> None:
-        """Lets NVML go."""
+        """Releases NVML."""
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
             self._nvml = None
@@ -102,7 +102,7 @@ class Gpus:
         }
 
     def _read(self, function: Any, *arguments: Any) -> Any:
-        """What NVML gives, or None where the device or the driver does not support it."""
+        """The answer of NVML, or None if the device or the driver does not support it."""
         try:
             return function(*arguments)
         except self._nvml.NVMLError:
@@ -114,7 +114,7 @@ def _mb(used_bytes: int | None) -> float | None:
 
 
 def gpu_summary(readings: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Mean and highest use and memory of each device over readings; its processes at the last."""
+    """Mean and highest use and highest memory of each device, and its last processes."""
     if not readings:
         return []
     out = []
@@ -138,7 +138,7 @@ def gpu_summary(readings: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, 
 
 INTERVAL_S: Final = 0.2
 OWN_SHARE: Final = 0.01
-"""What the sampler may use of a core. Where ticks cost more, they become rarer."""
+"""The share of a core that the sampler may use. If ticks cost more, they become rarer."""
 
 REPLICA_TITLE: Final = "ray::ServeReplica:"
 
@@ -149,7 +149,7 @@ CHILDREN_EVERY_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class Watched:
-    """A process to be sampled."""
+    """A process to sample."""
 
     pid: int
     role: str
@@ -158,16 +158,16 @@ class Watched:
 
 @dataclass
 class Sampler:
-    """Samples processes, and children of this one that come later, from `start` to `stop`.
+    """Samples processes, and later children of this one, from `start` to `stop`.
 
-    `late_role` is the role of such a child: during a trial it is a load worker.
+    `late_role`: the role of such a child; during a trial it is a load worker.
     """
 
     watched: Iterable[Watched]
     interval_s: float = INTERVAL_S
     late_role: str = "load_worker"
     parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
-    raylets: Sequence[int] = ()  # of their children, those that become replicas are watched too
+    raylets: Sequence[int] = ()  # their children that become replicas are sampled too
     gpus: Gpus | None = None
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
@@ -188,7 +188,7 @@ class Sampler:
         self.stop()
 
     def start(self) -> None:
-        """First readings of everything, then one each interval. To be called before the load."""
+        """Reads everything once, then at each interval. Call it before the load."""
         self._wall_ahead_ns = time.time_ns() - perf()
         self._known_children = children_of_this()
         for one in self.watched:
@@ -201,7 +201,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Last readings, proportional memory among them. To be called after the load."""
+        """Makes the last readings, with proportional memory. Call it after the load."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -212,10 +212,10 @@ class Sampler:
             track.pss_bytes = pss_bytes(pid)
 
     def summary(self, began_at_ns: int, duration_s: float) -> dict[str, Any]:
-        """What was used in a span that began at `began_at_ns` (of `time.time_ns`).
+        """The use in a span that began at `began_at_ns` (of `time.time_ns`).
 
-        Processes that were never seen in it are left out. `own_cpu_percent` is what the sampling
-        itself used, `interval_s` the mean distance of its ticks.
+        Processes without a reading in it are left out. `own_cpu_percent`: of the sampling itself;
+        `interval_s`: the mean distance of ticks.
         """
         begin = began_at_ns - self._wall_ahead_ns
         end = begin + int(duration_s * 1e9)
@@ -261,7 +261,7 @@ class Sampler:
             delay_s = max(self.interval_s, cost_s / OWN_SHARE)
 
     def _tick(self, budget_s: float = 0.0) -> int:
-        """Reads everything cheap, then threads as far as the budget goes. Its CPU cost in ns."""
+        """Reads everything cheap, then threads within the budget. Returns its CPU cost in ns."""
         before = time.thread_time_ns()
         for pid in children_of_this() - self._known_children:
             self._known_children.add(pid)
@@ -289,14 +289,14 @@ class Sampler:
         return spent
 
     def _look_for_children(self) -> None:
-        """A reload of HAProxy is a new child of its manager, while the old one drains."""
+        """Finds new children: a reload of HAProxy starts one below its manager."""
         self._looked_ns = perf()
         for parent, role in self.parents.items():
             for pid in children_of(str(parent)) - set(self._tracks):
                 self._watch(Track(pid, role, role))
         for raylet in self.raylets:
             for pid in children_of(str(raylet)) - set(self._tracks):
-                # A worker of Ray gets its title when it becomes a replica.
+                # Ray sets the title when a worker becomes a replica.
                 if (title := title_of(pid)).startswith(REPLICA_TITLE):
                     self._watch(Track(pid, "replica", title))
 
@@ -333,7 +333,7 @@ class Sampler:
         return round((ticks[-1][0] - ticks[0][0]) / 1e9 / (len(ticks) - 1), 3)
 
     def _own_percent(self) -> float | None:
-        """Of a core, over the ticks of the thread; the first and last readings are no part."""
+        """Percent of a core over the ticks of the thread, without the first and last readings."""
         ticks = self._own_ns[:-1]
         if len(ticks) < 2:
             return None
@@ -343,9 +343,9 @@ class Sampler:
 def sampler_of(
     processes: Iterable[Profilable], gpus: Gpus | None = None, spies: Iterable[int] = ()
 ) -> Sampler:
-    """Of the processes of a launch or a Serve, and of the py-spy that look at them. With them go
-    those that come later: the ones to which HAProxy hands over, and replicas that autoscaling adds.
-    """
+    """A sampler of the processes of a launch or a Serve, and of the py-spys on them (`spies`).
+    Later processes are sampled too: those of a reload of HAProxy, and replicas that autoscaling
+    adds."""
     every = tuple(processes)
     watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
     return Sampler(

@@ -1,10 +1,10 @@
 """What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
 
-Rule: pure judgement on what a Trial records. Causes are asked for in one order: requests that were
-refused, what makes a verdict impossible, an open loop that was kept up with, the client, CPU and
-GPU, what was seen inside the replicas, other waits without CPU, a wait that only a ladder shows,
-and at last the offered load. Evidence that contradicts itself
-gives "unclear", never a guess. Thresholds and their reasons are in limits.py.
+Rule: a pure judgement of the record of a Trial. Causes are tried in one order: refused requests,
+conditions that make a verdict impossible, an open loop that the server kept up with, the client,
+CPU and GPU, waits observed inside the replicas, other waits without CPU, a wait that only a ladder
+shows, and last the offered load. Contradictory evidence gives "unclear", never a guess. Thresholds
+and their reasons are in limits.py.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ from serve_bench.core.result import Trial
 class Verdict:
     """What limited a trial.
 
-    `figures` and `runner_up` are words with numbers and units. `reasons` say why a verdict is
-    unclear, or what speaks against it; `unseen` what could not be looked at. `confidence` is "none"
-    where the cause is "unclear".
+    `figures` and `runner_up`: words with numbers and units. `reasons`: why a verdict is unclear, or
+    what contradicts it. `unseen`: what could not be observed. `confidence` is "none" if the cause
+    is "unclear".
     """
 
     cause: Cause
@@ -102,8 +102,8 @@ class Verdict:
 def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
     """What limited a trial.
 
-    `front` names the deployment that HTTP meets; without it that is inferred where it can be.
-    `beside`: other trials of the run, of which those of the same cell and client form a ladder.
+    `front`: the deployment that HTTP reaches; without it, it is inferred if possible. `beside`:
+    other trials of the run; those of the same cell and client form a ladder.
     """
     case = case_of(trial, front, beside)
     answers = (ask(case) for ask in ORDER)
@@ -111,9 +111,9 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
 
 
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
-    """Whether it is worth the time to load once more and see what requests wait in (waits.py):
-    nothing full explains the row, and something else than Serve's own way takes its time. Of an
-    app of one's own, whose waits are not known, a CPU explains it only where that is sure."""
+    """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
+    CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
+    whose waits are not known, a CPU explains it only with confidence "sure"."""
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
     if not trial.usage or not trial.counts.completed or verdict.cause == "client":
         return False
@@ -126,11 +126,11 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
 
 
 EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host CPU", "GPU")
-"""Causes that say by themselves what requests wait for: a CPU."""
+"""Causes in which requests wait for a CPU."""
 
 
 def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
-    """The first verdict of the most frequent cause, over launches (at least one)."""
+    """The first verdict with the most frequent cause, over launches (at least one)."""
     most = Counter(one.cause for one in verdicts).most_common(1)[0][0]
     return next(one for one in verdicts if one.cause == most)
 
@@ -139,7 +139,7 @@ def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _impossible(case: Case) -> Verdict | None:
-    """Nothing came back, nothing was looked at, or the readings exclude each other."""
+    """No request completed, no process was sampled, or the readings contradict each other."""
     seen, trial = case.seen, case.trial
     if not trial.counts.completed:
         return _unclear(case, "no request was completed")
@@ -157,7 +157,7 @@ def _impossible(case: Case) -> Verdict | None:
 
 
 def _client(case: Case) -> Verdict | None:
-    """The client says that it was the limit: was it, or did something keep it from running?"""
+    """The client reports that it was the limit: was it, or did it wait for a CPU?"""
     seen, client = case.seen, case.client
     if client is None or not seen.client.bound:
         return None
@@ -166,7 +166,7 @@ def _client(case: Case) -> Verdict | None:
     if case.host is not None and case.host_is_full and (waited or not worked):
         return _of(case, case.host, host_confidence(case))
     if waited and not worked and case.host is not None and case.host.level >= SATURATED:
-        return None  # others fill the host: it is late by them, and rests for most of the time
+        return None  # others fill the host and delay it, while it is idle most of the time
     rivals = case.busy(SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
@@ -175,8 +175,8 @@ def _client(case: Case) -> Verdict | None:
 
 
 def _kept_up(case: Case) -> Verdict | None:
-    """An open loop that got every answer in time was limited by its own rate; a client that was
-    late to send or to read added to the latency alone."""
+    """An open loop with every answer in time was limited by its own rate; a client that was late to
+    send or to read only added to the latency."""
     offered = case.seen.offered
     if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
         return None
@@ -192,7 +192,7 @@ def _kept_up(case: Case) -> Verdict | None:
 def _cpu(case: Case) -> Verdict | None:
     """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
     before a replica, which may spin while it waits for it; a process that waits for cores comes
-    behind the host."""
+    after the host."""
     host = case.host
     near = case.busy(NEAR)
     always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
@@ -207,9 +207,9 @@ def _cpu(case: Case) -> Verdict | None:
 
 
 def _despite_cpu(case: Case) -> Verdict | None:
-    """A CPU is near its limit and rests at times, and requests are seen to wait for something
-    else: for a replica that is slower than the others and does not compute, or at a line of the
-    app where they take no longer than one alone does or where all threads of a pool are taken."""
+    """A CPU is near its limit but idle at times, and requests were observed to wait for something
+    else: a replica that is slower than the others and does not compute, or a line of the app where
+    they take no longer than one alone, or where all threads of a pool are in use."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
@@ -220,14 +220,14 @@ def _despite_cpu(case: Case) -> Verdict | None:
         return None
     full = case.busy(SATURATED)
     if any(one.cause == "GPU" or one.deployment == place.deployment for one in full):
-        return None  # what computes takes the threads of a pool, too
+        return None  # computing takes the threads of a pool, too
     if full_pool(seen, place) or (longer is not None and longer <= ALIKE):
         return _of(case, place, "weak", *filter(None, [alone_words(seen.waits)]))
     return None
 
 
 def _refused(case: Case) -> Verdict | None:
-    """Requests that were refused since slots and queue were full."""
+    """Requests were refused, since slots and queue were full."""
     if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
         return None
     refusal = refused_candidate(case.seen)
@@ -235,8 +235,8 @@ def _refused(case: Case) -> Verdict | None:
 
 
 def _inside(case: Case) -> Verdict | None:
-    """What was seen inside the replicas: a loop that is blocked, a replica that is slower than the
-    others, a deployment whose slots are waited for, the line of the app where requests are."""
+    """Observations inside the replicas: a blocked loop, a replica slower than the others, requests
+    that wait for slots of a deployment, the line of the app where requests wait."""
     seen = case.seen
     blocked = blocked_candidate(seen)
     if blocked is not None and blocked.cause == "replica CPU":
@@ -260,7 +260,7 @@ def _inside(case: Case) -> Verdict | None:
 
 
 def _waits(case: Case) -> Verdict | None:
-    """No CPU is short: slots or batches that requests wait for."""
+    """No CPU is short: requests wait for slots or batches."""
     confidence: Confidence = "weak"
     front = case.seen.front
     if case.top < IDLE:
@@ -286,7 +286,7 @@ def _waits(case: Case) -> Verdict | None:
 
 
 def _downstream(case: Case) -> Verdict | None:
-    """By Serve's own metrics: most of the latency is passed in a deployment behind the front."""
+    """By Serve's own metrics: a deployment behind the front takes most of the latency."""
     mean_ms, front = case.seen.offered.mean_ms, case.seen.front
     behind = {name: ms for name, ms in case.seen.processing_ms.items() if name != front}
     if front is None or not mean_ms or not behind:
@@ -301,7 +301,7 @@ def _downstream(case: Case) -> Verdict | None:
 
 
 def _hidden(case: Case) -> Verdict | None:
-    """Nothing is full, and yet more clients brought no more requests: they wait inside."""
+    """Nothing is full, but more clients brought no more requests: they wait inside."""
     flat = constant(case.trial, case.ladder)
     if flat is None or not case.watched or case.top >= IDLE or case.may_want_cpu:
         return None
@@ -312,7 +312,7 @@ def _hidden(case: Case) -> Verdict | None:
 
 
 def _offered(case: Case) -> Verdict | None:
-    """Nothing is full: more load would bring more requests."""
+    """Nothing is full: more load would give more requests."""
     offered, beside = case.seen.offered, beside_candidates(case.seen)
     if beside:
         return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
@@ -342,7 +342,7 @@ def _offered(case: Case) -> Verdict | None:
 
 
 def _rest(case: Case) -> str:
-    """What says that requests wait for no CPU."""
+    """Why requests do not wait for a CPU, in words."""
     return "whose processes rest on a full host" if case.host_has_no_core else "CPU idle"
 
 
@@ -407,11 +407,11 @@ def _unclear(case: Case, *reasons: str) -> Verdict:
 
 
 def _weighed(verdict: Verdict, case: Case) -> Verdict:
-    """A step less sure where requests failed, or a process of the server came or went."""
+    """One step less confident if requests failed, or a process of the server started or ended."""
     failed = case.seen.offered.failed
     lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
     if case.seen.refused and verdict.figures.endswith(REFUSED):
-        lost = []  # that they failed is what the verdict rests on
+        lost = []  # the verdict is about these failures
     doubts = [*lost, *case.seen.partly]
     if not doubts or verdict.cause == "unclear":
         return verdict

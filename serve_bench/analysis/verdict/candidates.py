@@ -1,6 +1,6 @@
-"""Candidates: each thing that may limit a trial, how much of it is in use, in words.
+"""Candidates: each resource that may limit a trial, and how much of it is in use, in words.
 
-Rule: a candidate says how full one thing is, never which of several counts: that is in __init__.py.
+Rule: a candidate describes one resource. __init__.py chooses among candidates.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ Cause: TypeAlias = Literal[
 
 REFUSED: Final = "refused (503)"
 
-#: Not on the way of a request, but without them nothing goes on.
+#: Not on the way of a request, but Serve needs them.
 BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_agent")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One thing that may be the limit. `level`: the share of it in use; `figures` and `short`: the
-    same in words, long and short; `starved`: the share of its demand that it waited for a CPU;
-    `restless`: it never was idle, though others kept it from using a whole core; `pid`: of the one
-    process that it is about; `pool`: requests wait for threads of a pool."""
+    """A possible limit. `level`: the share in use; `figures` and `short`: the same in words, long
+    and short; `starved`: the share of its demand that it waited for a CPU; `restless`: it was never
+    idle, though others kept it from a whole core; `pid`: of its process, if it is a single one;
+    `pool`: requests wait for threads of a pool."""
 
     cause: Cause
     level: float
@@ -72,7 +72,7 @@ def server_candidates(seen: Evidence) -> list[Candidate]:
 
 
 def host_candidate(seen: Evidence) -> Candidate | None:
-    """All cores together, and who takes them if it is not what was sampled."""
+    """All cores together, with the share of processes that were not sampled."""
     host = seen.host
     if host is None:
         return None
@@ -87,7 +87,7 @@ def host_candidate(seen: Evidence) -> Candidate | None:
 
 
 def client_candidate(seen: Evidence) -> Candidate | None:
-    """The client, where it said something of itself."""
+    """The client, if it reported its own state."""
     client = seen.client
     if not client.bound and client.busy is None:
         return None
@@ -102,9 +102,9 @@ def client_candidate(seen: Evidence) -> Candidate | None:
 
 
 def concurrency_candidate(seen: Evidence) -> Candidate | None:
-    """More requests in flight than the replicas take at once; None where they all have a slot.
+    """More requests in flight than the replicas take at once; None if all have a slot.
 
-    With Serve's own metrics also a wait for a slot, at whichever deployment it is.
+    With Serve's own metrics also a wait for a slot of any deployment.
     """
     in_flight, slots, mean_ms = seen.offered.in_flight, seen.slots, seen.offered.mean_ms
     for name, wait_ms in seen.router_wait_ms.items():
@@ -120,8 +120,8 @@ def concurrency_candidate(seen: Evidence) -> Candidate | None:
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
-    """Requests that were refused because slots and queue were full; None where there is no queue
-    with an end, or what failed failed otherwise."""
+    """Requests that were refused because slots and queue were full; None if the queue has no limit,
+    or the failures were others."""
     if not seen.refused or seen.queue is None or seen.slots is None:
         return None
     words = (
@@ -133,7 +133,7 @@ def refused_candidate(seen: Evidence) -> Candidate | None:
 
 
 def batch_candidate(seen: Evidence) -> Candidate | None:
-    """Batches that are sent off by their timeout, where that wait is most of the latency."""
+    """Batches that start by their timeout, if that wait is most of the latency."""
     batches, p50_ms = seen.batches, seen.offered.p50_ms
     if batches is None or not p50_ms:
         return None
@@ -148,7 +148,7 @@ def batch_candidate(seen: Evidence) -> Candidate | None:
 
 
 def queue_candidate(seen: Evidence) -> Candidate | None:
-    """Batches that are full while more than another one waits: serve.batch runs one at a time."""
+    """Full batches while more than another one waits: serve.batch runs one at a time."""
     batches, in_flight = seen.batches, seen.offered.in_flight
     if batches is None or batches.fill is None or batches.fill < BATCH_FULL or not in_flight:
         return None
@@ -160,8 +160,8 @@ def queue_candidate(seen: Evidence) -> Candidate | None:
 
 
 def _fill(seen: Evidence, batches: Batches) -> float:
-    """How full batches were; where the app did not count, as full as the requests in flight at a
-    replica could make them."""
+    """How full batches were; if the app did not count, as full as the requests in flight at a
+    replica allow."""
     if batches.fill is not None:
         return batches.fill
     replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
@@ -169,7 +169,7 @@ def _fill(seen: Evidence, batches: Batches) -> float:
 
 
 def beside_candidates(seen: Evidence) -> list[Candidate]:
-    """Processes beside the way of a request that are at a core: no cause, but a reason."""
+    """Processes beside the way of a request that use a core: no cause, but a reason."""
     return [
         Candidate("unclear", use.level, words, words, starved=use.starved)
         for use in seen.of_role(*BESIDE)
@@ -197,8 +197,8 @@ def _proxies(seen: Evidence) -> Iterator[Candidate]:
 def _replicas(seen: Evidence) -> Iterator[Candidate]:
     """Each deployment by its busiest replica: alone at its core, or as busy as the others.
 
-    One that is ahead of the others and never idle is at its limit with less than a core: with so
-    many processes on few cores it has to wait for one, as the others, which are idle at times, do.
+    A replica that is ahead of the others and never idle is at its limit below a whole core: with
+    many processes on few cores it waits for one.
     """
     for name, uses in seen.deployments.items():
         top = max(uses, key=lambda use: use.level)
@@ -228,7 +228,7 @@ def _beside(others: Sequence[float], ahead: bool) -> str:
 def _of(
     seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: ProcessUse
 ) -> Candidate:
-    """A candidate about a deployment, named where there are several."""
+    """A candidate about a deployment, with its name if there are several."""
     if len(seen.deployments) > 1:
         words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
     return Candidate(cause, level, words, short, name, use.starved)
@@ -241,7 +241,7 @@ def _gpus(seen: Evidence) -> Iterator[Candidate]:
 
 
 def _core(use: ProcessUse) -> str:
-    """`98 % of a core`; where native threads share the work, how busy the busiest is."""
+    """`98 % of a core`; of the busiest thread if native threads share the work."""
     if use.thread is not None and use.level == use.thread and use.cpu > use.thread:
         return f"{100 * use.level:.0f} % of a core in one thread"
     return f"{100 * use.level:.0f} % of a core"
@@ -257,13 +257,13 @@ def _named(seen: Evidence, name: str) -> str | None:
 def _at(
     seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str = ""
 ) -> Candidate:
-    """A candidate about a deployment, named where there are several."""
+    """A candidate about a deployment, with its name if there are several."""
     where = f"{short_name(name)}: " if name is not None and len(seen.deployments) > 1 else ""
     return Candidate(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)
 
 
 # --------------------------------------------------------------------------------------------------
-# What to try against each limit: one line a cause.
+# What to try against each limit, one line for a cause.
 #
 # Facts from Ray Serve's performance tuning page (docs.ray.io/en/latest/serve/advanced-guides/
 # performance.html: cores and GPUs a replica, OMP_NUM_THREADS, batching, async methods, an end-to-

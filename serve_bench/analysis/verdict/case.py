@@ -1,6 +1,6 @@
-"""A trial with its candidates side by side, and how they weigh against each other.
+"""A trial with all its candidates, and comparisons between them.
 
-Rule: comparisons of candidates only; __init__.py sets the order of the questions.
+Rule: comparisons only; __init__.py sets the order of the questions.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from serve_bench.analysis.verdict.usage import SERVER, figure
 from serve_bench.core.result import Trial
 
 # --------------------------------------------------------------------------------------------------
-# What several trials of one cell tell that one cannot: does the server follow a growing load?
+# Several trials of one cell: does the server follow a growing load?
 #
 # Ray Serve's performance tuning page (docs.ray.io/en/latest/serve/advanced-guides/performance.html)
 # names two signs of a service at its limit: the router's count of requests stays constant while the
 # load increases, and the processing latency climbs as queries queue up. Rule: only loads of the
-# same client are compared. The client's requests stand for the router's, which count as fresh only
-# when they are the same (observing/inside.py); without Serve's metrics the client's latency
-# stands for that of processing, and the symptom says so.
+# same client are compared. The client's requests replace the router's, which count as fresh only if
+# they are equal (observing/inside.py). Without Serve's metrics the client's latency replaces that
+# of processing, and the symptom says so.
 
 Sign: TypeAlias = Literal["constant requests", "climbing latency"]
 
@@ -72,9 +72,9 @@ class Symptom:
 
 
 def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
-    """Those of the same launch, variant, cell, client and data, in a closed loop, the fewest
-    clients first; the trial itself among them."""
-    found = [
+    """The trials of the same launch, variant, cell, client and data in a closed loop, with this
+    one, by the number of clients."""
+    similar = [
         other
         for other in others
         if (other.launch, other.variant, other.cell) == (trial.launch, trial.variant, trial.cell)
@@ -83,21 +83,22 @@ def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
         and not other.profiled
         and other.key != trial.key
     ]
-    return sorted([*found, trial], key=lambda one: one.row.connections)
+    return sorted([*similar, trial], key=lambda one: one.row.connections)
 
 
 def symptoms(trials: Sequence[Trial]) -> tuple[Symptom, ...]:
-    """The signs in the trials of one cell, each between the load from which on it holds and the
-    heaviest. Empty where the server follows, or where there is no load of twice the clients."""
+    """The signs in the trials of one cell, each from the load where it begins to the heaviest.
+    Empty
+    if the server follows the load, or no load has twice the clients of another."""
     if not trials:
         return ()
     last = max(trials, key=lambda one: one.row.connections)
     ladder = comparable(last, trials)
-    return tuple(found for found in (constant(last, ladder), climbing(last, ladder)) if found)
+    return tuple(one for one in (constant(last, ladder), climbing(last, ladder)) if one)
 
 
 def constant(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
-    """Requests that stay the same up to this trial, from the lightest load on for which they do."""
+    """A rate that stays constant up to this trial, from the lightest such load on."""
     top = rate_of(trial)
     for low in _lighter(trial, ladder):
         before = rate_of(low)
@@ -108,7 +109,7 @@ def constant(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
 
 
 def climbing(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
-    """A latency that grows as the clients do: what is added waits in a queue."""
+    """A latency that grows with the clients: the added requests wait in a queue."""
     by_replica = all(_processing_ms(one) is not None for one in ladder)
     latency = _processing_ms if by_replica else _p50_ms
     after = latency(trial)
@@ -125,7 +126,7 @@ def climbing(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
 
 
 def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
-    """Whether requests grew with the clients up to this trial, from the next lighter load on."""
+    """Whether the rate grew with the clients from the next lighter load to this trial."""
     lighter = _lighter(trial, ladder)
     if not lighter or not rate_of(lighter[-1]):
         return False
@@ -138,10 +139,10 @@ def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
 
 
 def _processing_ms(trial: Trial) -> float | None:
-    """The longest mean processing latency of the deployments, the one of the front."""
+    """The longest mean processing latency of the deployments: that of the front."""
     groups = trial.serve_metrics.get("deployments", {}).values()
-    found = [one.get("processing_ms") for one in groups if isinstance(one, Mapping)]
-    return max((value for value in found if value is not None), default=None)
+    values = [one.get("processing_ms") for one in groups if isinstance(one, Mapping)]
+    return max((value for value in values if value is not None), default=None)
 
 
 def _p50_ms(trial: Trial) -> float | None:
@@ -157,7 +158,8 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "weak", "likely", "sure")
 
 @dataclass(frozen=True)
 class Case:
-    """A trial with its evidence and all candidates about it; `server` has the fullest first."""
+    """A trial with its evidence and all its candidates; those of `server` with the fullest
+    first."""
 
     trial: Trial
     seen: Evidence
@@ -171,7 +173,7 @@ class Case:
 
     @property
     def top(self) -> float:
-        """How full the fullest part of the server is."""
+        """The level of the fullest part of the server."""
         return self.server[0].level if self.server else 0.0
 
     @property
@@ -180,17 +182,16 @@ class Case:
         return bool(self.seen.of_role(*SERVER))
 
     def busy(self, least: float) -> list[Candidate]:
-        """Parts of the server that use at least this share of what they have; one that is never
-        idle counts as near its limit."""
+        """Parts of the server with at least this level; one that is never idle counts as near its
+        limit."""
         return [
             one for one in self.server if one.level >= least or (one.restless and least <= NEAR)
         ]
 
     @property
     def apart(self) -> bool:
-        """Whether the connections are so few that they hardly wait for one another: one; or two
-        that are answered quickly, keep a CPU at work, take no longer than one alone or bring twice
-        its requests."""
+        """Whether so few connections hardly wait for one another: one; or two that are answered
+        quickly, keep a CPU busy, take no longer than one alone, or give twice its requests."""
         offered, longer = self.seen.offered, self.seen.waits.longer
         if offered.connections > FEW_CONNECTIONS:
             return False
@@ -200,9 +201,9 @@ class Case:
 
     @property
     def host_is_full(self) -> bool:
-        """No core is left, the server's processes wait for one as far as is known, and one on the
-        way of a request hardly ever rests: where all of them do, others fill the host and limit
-        nothing."""
+        """No core is free, the server's processes wait for one as far as is known, and one on the
+        way of a request is hardly ever idle. If all of them are idle at times, others fill the host
+        and limit nothing."""
         if self.host is None or not self.host_has_no_core:
             return False
         if self.host.starved is not None and self.host.starved < UNHINDERED:
@@ -211,13 +212,13 @@ class Case:
 
     @property
     def host_has_no_core(self) -> bool:
-        """No core is left, whoever uses them."""
+        """No core is free."""
         return self.host is not None and self.host.level >= SATURATED
 
     @property
     def may_want_cpu(self) -> bool:
-        """Whether a full host may limit though each process on the way rests at times: a request
-        meets them in turn, and together they ran or waited for a CPU all the time."""
+        """Whether a full host may be the limit though each process on the way is idle at times: a
+        request passes them in turn, and together they ran or waited for a CPU all the time."""
         ways: dict[str, float] = {}
         for use in self.seen.of_role(*SERVER):
             ways[use.role] = max(ways.get(use.role, 0.0), use.not_idle or use.level)
@@ -225,15 +226,15 @@ class Case:
 
     @property
     def never_rests(self) -> bool:
-        """Some process on the way of a request, or the client, hardly ever rested; True where no
-        wait for a CPU is known."""
+        """Whether a process on the way of a request, or the client, was hardly ever idle; True if
+        no wait for a CPU is known."""
         ways = [use.not_idle for use in self.seen.of_role(*SERVER)]
         known = [share for share in ways if share is not None]
         return not known or max([*known, self.seen.client.busy or 0.0]) >= RESTLESS
 
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
-    """A trial with all that can be found about it; `beside` may hold its ladder."""
+    """The case of a trial; `beside` may have its ladder."""
     seen = evidence_of(trial, front)
     return Case(
         trial=trial,
@@ -249,8 +250,8 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
 
 
 def host_first(case: Case, top: Candidate | None) -> bool:
-    """Whether the host comes before the fullest part of the server: not before one at its core,
-    which more cores would not help, and while a little is left not before one that is near it."""
+    """Whether the host comes before the fullest part of the server: not before one that fills its
+    core, which more cores would not help, and with a little left not before one near it."""
     host = case.host
     if host is None:
         return False
@@ -261,7 +262,7 @@ def host_first(case: Case, top: Candidate | None) -> bool:
 
 
 def host_confidence(case: Case) -> Confidence:
-    """Sure where no core was left and the server's processes are known to have waited."""
+    """Sure if no core was free and the server's processes are known to have waited."""
     host = case.host
     if host is None or host.level < SATURATED:
         return "weak"
@@ -270,7 +271,7 @@ def host_confidence(case: Case) -> Confidence:
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
-    """Sure where it never rests, nothing else of the server is full, and cores are left."""
+    """Sure if it is never idle, nothing else of the server is full, and cores are free."""
     if top.level < SATURATED:
         return "weak"
     rivals = [one for one in case.busy(SATURATED) if not _same(one, top)]
@@ -279,7 +280,7 @@ def cpu_confidence(case: Case, top: Candidate) -> Confidence:
 
 
 def offered_confidence(case: Case) -> Confidence:
-    """One connection waits for its answer by its nature; many may wait for what was not seen."""
+    """One connection always waits for its answer; many may wait for something unobserved."""
     grows = follows(case.trial, case.ladder)
     host = case.host.level if case.host is not None else 0.0
     if max(case.top, host) >= NEAR:
@@ -290,14 +291,15 @@ def offered_confidence(case: Case) -> Confidence:
 
 
 def latency_bound(case: Case) -> Candidate:
-    """A closed loop whose connections wait for their answers, and for nothing else."""
+    """A closed loop whose connections wait for their answers alone."""
     count = case.seen.offered.connections
     words = f"offered load, {count} connection{'s' if count != 1 else ''}"
     return Candidate("offered load", 0.0, words, words)
 
 
 def placed(case: Case, candidate: Candidate) -> Candidate:
-    """A deployment behind the front that is full while the front is not: downstream."""
+    """The candidate, as "downstream deployment" if its deployment is full behind a front that is
+    not."""
     front, behind = case.seen.front, candidate.deployment
     if front is None or behind in (None, front):
         return candidate
@@ -310,14 +312,14 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
 
 
 def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
-    """What would come next: the fullest of all else."""
+    """The next limit: the fullest of all others."""
     others = [*case.server, case.host, case.client, case.slots, case.batch, case.queue]
     left = [one for one in others if one is not None and not _same(one, candidate)]
     return max(left, key=lambda one: min(one.level, 1.0), default=None)
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
-    """The same thing, also where it was named downstream."""
+    """Whether both are about the same resource, also if one is called downstream."""
     if one.cause == other.cause == "concurrency limit":
         return True
     return one.short == other.short or (

@@ -1,8 +1,8 @@
-"""What a trial tells about its limits: processes, client, load, batches, Serve's own metrics.
+"""The evidence of a trial about its limits: processes, client, load, batches, Serve's own metrics.
 
-Rule: figures only, no judgement; what the records do not carry is None and named in `unseen`.
-CPU shares are of one core (1.0), times in ms, rates in requests/s. Works without Serve's own
-metrics; where they were scraped and fresh they are taken too.
+Rule: figures only, no judgement; a figure that is not in the records is None and named in `unseen`.
+CPU shares are of one core (1.0), times in ms, rates in requests/s. Serve's own metrics are used if
+they were scraped and fresh.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ HALF: Final = 0.5
 
 @dataclass(frozen=True)
 class ClientUse:
-    """The client's own verdict and its figures (shares of 1)."""
+    """The client's own verdict and figures (shares of 1)."""
 
     bound: bool
     reasons: tuple[str, ...]
-    busy: float | None  # ran or waited for a CPU; None when it spins, which says nothing
+    busy: float | None  # ran or waited for a CPU; None of a spinning client, which always runs
     starved: float | None
 
 
 @dataclass(frozen=True)
 class Offered:
-    """What was asked of the server and how it came back. `late`: share of the due requests that
-    piled up over the windows (open loop)."""
+    """The load and its answers. `late`: the share of due requests that piled up over the windows
+    (open loop)."""
 
     loop: str
     connections: int
@@ -62,7 +62,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class Batches:
-    """serve.batch as set, and as it filled: `fill` is the mean size by the largest allowed."""
+    """serve.batch as configured, and its `fill`: the mean size over the largest."""
 
     most: int
     wait_ms: float
@@ -72,8 +72,8 @@ class Batches:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a trial tells. `front` and `measured` are deployments ("app:Name"): the one that
-    HTTP meets, and the one that the cell is about."""
+    """All evidence of a trial. `front` and `measured` are deployments ("app:Name"): the one that
+    HTTP reaches, and the one that the cell is about."""
 
     uses: tuple[ProcessUse, ...]
     host: HostUse | None
@@ -92,9 +92,9 @@ class Evidence:
     ongoing: float | None  # by Serve's own metrics, all replicas
     router_wait_ms: Mapping[str, float]  # wait for a slot, by deployment ("app:Name")
     processing_ms: Mapping[str, float]
-    waits: Waits  # what was seen inside the replicas
-    partly: tuple[str, ...]  # processes that came or ended within the windows
-    unseen: tuple[str, ...]  # what could not be looked at
+    waits: Waits  # observations inside the replicas
+    partly: tuple[str, ...]  # processes that started or ended within the windows
+    unseen: tuple[str, ...]  # what could not be observed
 
     def of_role(self, *roles: str) -> list[ProcessUse]:
         """The processes of these roles."""
@@ -110,7 +110,7 @@ class Evidence:
 
     @property
     def starved(self) -> float | None:
-        """The share of their demand for CPU that the server's processes were held up, together."""
+        """The share of their demand for CPU that the server's processes waited, together."""
         known = [use for use in self.of_role(*SERVER) if use.held_up is not None]
         held_up = sum(use.held_up or 0.0 for use in known)
         want = sum(use.level for use in known) + held_up
@@ -118,7 +118,7 @@ class Evidence:
 
 
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
-    """Everything that a trial tells. `front` names the deployment that HTTP meets."""
+    """The evidence of a trial. `front`: the deployment that HTTP reaches."""
     uses = tuple(uses_of(trial.usage))
     deployments = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
@@ -167,7 +167,7 @@ def rate_of(trial: Trial) -> float:
 def _places(
     trial: Trial, uses: tuple[ProcessUse, ...], front: str | None
 ) -> tuple[str | None, str | None]:
-    """The deployment that HTTP meets and the one that the cell is about, as far as it is known.
+    """The deployment that HTTP reaches and the one that the cell is about, as far as known.
 
     An app of this tool counts requests in the deployment that the cell is about (`served`), and
     with two deployments that one stands behind the other.
@@ -191,10 +191,10 @@ def _places(
 def _slots(
     trial: Trial, uses: tuple[ProcessUse, ...], measured: str | None, front: str | None
 ) -> tuple[int | None, str | None, str]:
-    """Requests that all replicas of a deployment may take at once, its name where it is not the
-    measured one (with its app, where `front` has that), and the slots in words. Of an app of the
-    user's own it is the one that HTTP meets; where nothing was seen inside the one with the fewest,
-    since they may all go there.
+    """Requests that all replicas of a deployment take at once, its name if it is not the measured
+    one (with its app, if `front` has that), and the slots in words. Of an app of the user it is the
+    deployment that HTTP reaches; without observations inside, the one with the fewest slots, since
+    all requests may go there.
     """
     if trial.slots:
         least = min(trial.slots, key=lambda name: trial.slots[name])
@@ -225,7 +225,7 @@ def _slots_words(slots: int) -> str:
 
 
 def _queue(trial: Trial, at: str | None) -> int | None:
-    """Requests that may wait for a slot; Serve writes -1 where any number may."""
+    """Requests that may wait for a slot; Serve writes -1 for any number."""
     queue = number(trial.cell.get("max_queued_requests"))
     if at is not None:
         queue = number(_part(trial.limits, short_name(at)).get("queued"))
@@ -233,7 +233,7 @@ def _queue(trial: Trial, at: str | None) -> int | None:
 
 
 def _refused(trial: Trial) -> float:
-    """The share of requests that were answered with 503; 0 where most failures were others."""
+    """The share of requests that were answered with 503; 0 if most failures were others."""
     counts = trial.counts
     rejected, ended = counts.failed.get("rejected", 0), counts.completed + counts.failed_total
     return rejected / ended if ended and rejected >= WHOLE * counts.failed_total else 0.0
@@ -243,7 +243,7 @@ def _client(trial: Trial) -> ClientUse:
     verdict: Any = trial.client.get("verdict", trial.client)
     spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
     busy, wait = number(verdict.get("non_idle")), number(verdict.get("run_queue_wait"))
-    # By the few that came back a client can look slow that waited for the rest all the time.
+    # By its few answers a client can look slow that waited for the rest all the time.
     waited = bool(trial.flags.get("cut")) and busy is not None and busy < HALF
     return ClientUse(
         bound=bool(verdict.get("client_bound")) and not waited,
@@ -257,8 +257,9 @@ def _client(trial: Trial) -> ClientUse:
 
 
 def _offered(trial: Trial) -> Offered:
-    """Little's law gives the requests in flight: the time that all of them took, by the time of the
-    windows. An open loop counts it from the sending, since what waits to be sent is not there."""
+    """Little's law gives the requests in flight: the time that all of them took over the time of
+    the windows. An open loop counts from the sending, since unsent requests are not at the
+    server."""
     counts, seconds = trial.counts, measured_s(trial)
     latency = merged([trial], "latency")
     sent = merged([trial], "service_time")
@@ -267,12 +268,12 @@ def _offered(trial: Trial) -> Offered:
     spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
     in_flight = spent_s / seconds if inside.count and seconds > 0 else None
     seen = number(trial.client.get("mean_in_flight"))
-    if seen is not None:  # by the accounting: latencies of a few windows tell little of long waits
+    if seen is not None:  # of the accounting: the latencies of a few windows miss long waits
         in_flight = seen
     if in_flight is None and trial.row.loop == "closed":
         in_flight = float(trial.row.connections)
     if in_flight is not None and (trial.flags.get("cut") or trial.row.loop == "closed"):
-        # What had not ended when the windows did may have no latency here, and waited all the same.
+        # Requests without an end when the windows ended may have no latency, and waited too.
         in_flight = max(in_flight, float(counts.in_flight))
     within = counts if trial.in_windows is None else Counts(**trial.in_windows)
     due = within.sent + within.unsent
@@ -284,15 +285,15 @@ def _offered(trial: Trial) -> Offered:
         connections=max(trial.row.connections, int(most)),
         rate=rate_of(trial),
         in_flight=in_flight,
-        p50_ms=_ms(latency_figures([trial], (0.5,))[0]) or _told_p50_ms(trial),
+        p50_ms=_ms(latency_figures([trial], (0.5,))[0]) or _printed_p50_ms(trial),
         mean_ms=_ms(latency.mean),
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
     )
 
 
-def _told_p50_ms(trial: Trial) -> float | None:
-    """The median that another program told (wrk, ab)."""
+def _printed_p50_ms(trial: Trial) -> float | None:
+    """The median that another program printed (wrk, ab)."""
     metric = trial.metrics.get("latency_p50")
     return metric.windows[0] / NS_PER_MS if metric is not None and metric.windows else None
 
@@ -312,8 +313,8 @@ def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> 
 
 
 def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
-    """The share of the time that each replica was in its batch function: batches in a second times
-    the mean time of one. Both means count the warm-up too, so neither total does."""
+    """The share of time that each replica was in its batch function: batches per second times the
+    mean time of one. Both means include the warm-up."""
     mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
     if mean_ns is None or not replicas:
         return None
@@ -324,7 +325,8 @@ def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
 
 
 def _partly_seen(trial: Trial) -> Iterator[str]:
-    """HAProxy apart, which hands over to a new process at each reload and loses nothing by it."""
+    """Processes that started or ended, but for HAProxy: each reload starts a new one,
+    harmlessly."""
     seconds = measured_s(trial)
     for one in trial.usage.get("processes", ()):
         seen, role = number(one.get("seen_s")), one.get("role")
@@ -354,7 +356,7 @@ def _not_told(
 
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
-    """A figure of each deployment whose group is fresh, by "app:Name" ("app#Name" there)."""
+    """A figure of each deployment with a fresh group, by "app:Name" (recorded as "app#Name")."""
     figures = {}
     for where, fields in _part(metrics, group).items():
         value = number(fields.get(name)) if isinstance(fields, Mapping) else None

@@ -1,7 +1,7 @@
-"""What processes, host and GPUs used in a trial, as the verdict reads it from `usage`.
+"""The use of processes, host and GPUs in a trial, as the verdict reads it from `usage`.
 
-Rule: shares of one core (1.0), of one process at a time; a figure that was not sampled is None,
-never 0. Where a replica belongs is told by the title that Ray gives it.
+Rule: shares of one core (1.0), for one process at a time; a figure that was not sampled is None,
+never 0. The title that Ray sets names the deployment of a replica.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What a process used, in cores. `wait`: ready but waiting for a CPU, all its threads;
-    `thread_wait`: its busiest."""
+    """The use of a process, in cores. `wait`: all its threads ready but waiting for a CPU;
+    `thread_wait`: the busiest one."""
 
     pid: int
     role: str
@@ -34,16 +34,16 @@ class ProcessUse:
 
     @property
     def not_idle(self) -> float | None:
-        """The share of the time that it ran or waited for a CPU: its busiest thread, where the wait
-        of that is known. Threads that wait in turn look in their sum as if one never rested."""
+        """The share of time that it ran or waited for a CPU: of its busiest thread, if the wait of
+        that is known. The sum of threads that wait in turn looks like one that is never idle."""
         if self.thread is not None and self.thread_wait is not None:
             return max(self.level, min(1.0, self.thread + self.thread_wait))
         return None if self.held_up is None else self.level + self.held_up
 
     @property
     def level(self) -> float:
-        """The share of one core in use, by what can run at one time: the busiest thread of a
-        program with several native ones, all of a Python process, whose threads take turns."""
+        """The share of one core in use: of the busiest thread in a program with several native
+        ones, of all threads of a Python process, which take turns."""
         native = self.role == "haproxy" or self.cpu > GIL_CEILING
         if self.thread is None:
             return min(self.cpu, 1.0)
@@ -51,13 +51,13 @@ class ProcessUse:
 
     @property
     def held_up(self) -> float | None:
-        """What waiting for a CPU can have cost it, in cores: no more than it was not running.
-        Threads of Python that take turns wait together for what only one of them could use."""
+        """The most that waiting for a CPU cost it, in cores: no more than it was not running.
+        Python threads take turns, so several wait for a core that only one could use."""
         return None if self.wait is None else min(self.wait, max(0.0, 1.0 - self.level))
 
     @property
     def starved(self) -> float | None:
-        """The share of its demand for CPU that it was held up."""
+        """The share of its demand for CPU that it waited."""
         if self.held_up is None or self.level + self.held_up <= 0:
             return None
         return self.held_up / (self.level + self.held_up)
@@ -65,7 +65,7 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class HostUse:
-    """All cores together; `others` is what processes used that were not sampled."""
+    """All cores together. `others`: the use of processes that were not sampled."""
 
     cores: int
     cpu: float
@@ -74,7 +74,7 @@ class HostUse:
 
     @property
     def level(self) -> float:
-        """The share of all cores that was in use or taken by the hypervisor."""
+        """The share of all cores in use or taken by the hypervisor."""
         return (self.cpu + self.steal) / self.cores
 
 
@@ -84,12 +84,12 @@ def short_name(deployment: str | None) -> str:
 
 
 def is_named(deployment: str | None, name: str | None) -> bool:
-    """Whether a deployment ("app:Name") is the one of this name, told with its app or without."""
+    """Whether a deployment ("app:Name") has this name, with its app or without."""
     return name is not None and name in (deployment, short_name(deployment))
 
 
 def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
-    """The processes whose CPU is known."""
+    """The processes with a known CPU use."""
     for one in usage.get("processes", ()):
         cpu = _percent(one.get("cpu_percent"))
         if cpu is not None:
@@ -107,7 +107,7 @@ def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
 
 
 def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse | None:
-    """The host as a whole; None where it was not sampled."""
+    """The use of the host; None if it was not sampled."""
     host = usage.get("host", {})
     cpu = _percent(host.get("cpu_percent"))
     if cpu is None or not host.get("cores"):
@@ -118,7 +118,7 @@ def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse 
 
 
 def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
-    """The share of the time that each GPU ran something, by its number."""
+    """The share of time that each GPU was in use, by its number."""
     shares = {}
     for one in usage.get("gpus", ()):
         used = _percent(one.get("use_percent"))
@@ -128,7 +128,7 @@ def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
 
 
 def number(value: object) -> float | None:
-    """A figure of a record; None for what is none."""
+    """A number of a record; None for anything else."""
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -143,15 +143,14 @@ def figure(value: float) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What was seen inside the replicas, as the record of a trial holds it (`waits`), in typed form.
+# Observations inside the replicas: the `waits` of the record of a trial, typed.
 #
-# Rule: figures only; what follows from them is in waits.py, how they were got in
-# serving/cluster/look.py.
+# Rule: figures only. serving/cluster/look.py collects them, waits.py judges them.
 
 
 @dataclass(frozen=True)
 class WaitPlace:
-    """Where requests wait: in which deployment ("app:Name"), what they await, the app's line and
+    """Where requests wait: the deployment ("app:Name"), what they await, the app's line and
     function."""
 
     deployment: str
@@ -162,7 +161,7 @@ class WaitPlace:
 
 @dataclass(frozen=True)
 class ReplicaLook:
-    """One replica as it was seen; its deployment as "app:Name", numbers are means over the looks,
+    """Observations of one replica. `deployment`: "app:Name". Numbers are means over the looks,
     shares are of the looks."""
 
     pid: int
@@ -182,7 +181,7 @@ class ReplicaLook:
 
 @dataclass(frozen=True)
 class Waits:
-    """All replicas, and what a request takes alone and under the load (ms)."""
+    """All replicas, and the time of a request alone and under the load (ms)."""
 
     replicas: tuple[ReplicaLook, ...] = ()
     p50_ms: float | None = None
@@ -192,13 +191,13 @@ class Waits:
 
     @property
     def longer(self) -> float | None:
-        """How many times as long as alone a request takes under the load."""
+        """The time of a request under the load over that alone."""
         return self.p50_ms / self.alone_ms if self.p50_ms and self.alone_ms else None
 
 
 def waits_of(record: Mapping[str, Any]) -> Waits:
-    """The record's `waits`; empty where nothing was looked at. Replicas that were seen too few
-    times are left out."""
+    """The `waits` of a record; empty without observations. Replicas with too few looks are left
+    out."""
     every = tuple(_replica(one) for one in record.get("replicas", ()))
     seen = tuple(one for one in every if one.looks >= FEWEST_LOOKS)
     of: dict[str, tuple[ReplicaLook, ...]] = {}
@@ -214,7 +213,7 @@ def waits_of(record: Mapping[str, Any]) -> Waits:
 
 
 def deployment_of(record: Mapping[str, Any]) -> str:
-    """The deployment of a replica in the record, as its process is titled: "app:Name"."""
+    """The deployment of a replica in the record: "app:Name", as in the title of its process."""
     return f"{record['app']}:{record['deployment']}"
 
 

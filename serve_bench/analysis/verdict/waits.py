@@ -1,7 +1,7 @@
 """Candidates from looks inside the replicas: where requests wait.
 
-Rule: a candidate names the line of the app, or the deployment, and how many requests are there.
-Which candidate counts is in __init__.py.
+Rule: a candidate names the line of the app, or the deployment, and the number of requests there.
+__init__.py chooses among candidates.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from serve_bench.analysis.verdict.limits import (
 from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
 
 HANDLE: Final = "ray.DeploymentResponse"
-"""What is awaited where another deployment is called (its class, in ray.serve.handle)."""
+"""The awaited class in a call of another deployment (in ray.serve.handle)."""
 
 BATCH: Final = "serve.batch "
 FUTURE: Final = "a future"
 
 
 def blocked_candidate(seen: Evidence) -> Candidate | None:
-    """A loop that is in the app's own code in nearly every look, though the CPU is not full: it
-    stands still there, or computes for as much of the time."""
+    """A loop that is in the app's own code in nearly every look: it is blocked there, or computes
+    for as much of the time."""
     for name, replicas in seen.waits.of.items():
         every = [one for one in replicas if one.ongoing > 0]
         shares = {one.pid: sum(one.loop.values()) for one in every}
@@ -61,13 +61,13 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
 
 
 def computes(seen: Evidence) -> bool:
-    """Whether a loop was seen to compute: what requests wait for is CPU then."""
+    """Whether a loop computes: then requests wait for CPU."""
     blocked = blocked_candidate(seen)
     return blocked is not None and blocked.cause == "replica CPU"
 
 
 def differing_candidate(seen: Evidence) -> Candidate | None:
-    """One replica that answers fewer requests, each in a longer time, than the others."""
+    """One replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():
         known = [(one, ms) for one in replicas if (ms := _takes_ms(one, seen.waits.seconds))]
         enough = [at for at in known if round(at[0].served + at[0].ongoing) >= FEWEST_REQUESTS]
@@ -91,7 +91,7 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
 
 
 def idle_slow_candidate(seen: Evidence) -> Candidate | None:
-    """A slow replica that does not compute: where it does, it is slow because of its core."""
+    """A slow replica that does not compute: a computing one is slow because of its core."""
     slow = differing_candidate(seen)
     uses = () if slow is None else seen.deployments.get(slow.deployment or "", ())
     busy = [one.not_idle or one.level for one in uses if slow and one.pid == slow.pid]
@@ -99,16 +99,16 @@ def idle_slow_candidate(seen: Evidence) -> Candidate | None:
 
 
 def _takes_ms(one: ReplicaLook, seconds: float | None) -> float | None:
-    """What a replica takes for a request. One that answered none of those that it had takes at
-    least as long as it was looked at."""
+    """The time of a request in a replica (ms). A replica that had requests and answered none takes
+    at least the time of the looks."""
     if one.served:
         return one.mean_ms
     return 1e3 * seconds if seconds and one.ongoing >= 1 else None
 
 
 def called_candidate(seen: Evidence) -> Candidate | None:
-    """Requests wait in calls of a deployment, and not in it: of those behind the front that one
-    whose slots are fullest."""
+    """Requests that wait in calls of a deployment, and not in it: of the deployments behind the
+    front that with the fullest slots."""
     calls = sum(
         count
         for one in seen.waits.replicas
@@ -120,14 +120,14 @@ def called_candidate(seen: Evidence) -> Candidate | None:
         for name, every in seen.waits.of.items()
         if name != seen.front and any(one.served or one.ongoing for one in every)
     }
-    # What is in a deployment behind the front is in a call of it too, and waits there no more.
+    # A request in a deployment behind the front is in a call of it too, and no longer waits there.
     queued = calls - sum(held for held, _ in behind.values())
     full = {name: held / slots for name, (held, slots) in behind.items() if slots}
     if seen.front is None or not full:
         return None
     name = max(full, key=lambda one: full[one])
     held, slots = behind[name]
-    # Few slots are not even kept busy: the router asks again only after 25 to 500 ms.
+    # The router tries again only after 25 to 500 ms, so few slots are not always busy.
     if queued < max(1.0, (FULL_SLOTS - 1.0) * slots):
         return None
     waiting = queued + held
@@ -138,13 +138,13 @@ def called_candidate(seen: Evidence) -> Candidate | None:
 
 
 def place_candidate(seen: Evidence) -> Candidate | None:
-    """The line at which most requests wait, in the last deployment of a chain of calls; a batch
-    that waits to be filled is one of its own."""
+    """The line at which most requests wait, in the last deployment of a chain of calls; or a batch
+    that waits to be filled."""
     leaves = _added(
         {at: n for at, n in one.places.items() if not at.awaited.startswith(HANDLE)}
         for one in seen.waits.replicas
     )
-    # Of a chain of calls each deployment holds the same requests.
+    # In a chain of calls each deployment has the same requests.
     within = [sum(one.ongoing for one in every) for every in seen.waits.of.values()]
     requests = max(within, default=0.0)
     if not leaves or not requests:
@@ -154,7 +154,7 @@ def place_candidate(seen: Evidence) -> Candidate | None:
     if share < WAIT_SHARE:
         return None
     if not at.line:
-        # The app's code runs in a task beside that of the request: a response that is streamed.
+        # The app's code runs in another task than the request: a streamed response.
         beside = _added(one.own for one in seen.waits.of[at.deployment])
         count = leaves[at]
         at = next((one for one in beside if beside[one] >= WAIT_SHARE * count), at)
@@ -169,7 +169,7 @@ def place_candidate(seen: Evidence) -> Candidate | None:
 
 
 def full_pool(seen: Evidence, candidate: Candidate) -> bool:
-    """Whether requests wait for threads of a pool, and all of them are always taken."""
+    """Whether requests wait for threads of a pool that are always all in use."""
     if not candidate.pool:
         return False
     replicas = seen.waits.of.get(candidate.deployment or "", ())
@@ -178,11 +178,11 @@ def full_pool(seen: Evidence, candidate: Candidate) -> bool:
 
 
 def waits_in_turn(seen: Evidence) -> bool:
-    """Whether requests wait for one another inside the replicas, and not for a slot alone: there,
-    too, they take several times what one takes alone. By Little's law: with direct ingress Serve's
-    own latency holds the wait for a slot."""
+    """Whether requests wait for one another inside the replicas, and not only for a slot: inside,
+    too, they take several times as long as one alone. By Little's law, since with direct ingress
+    Serve's own latency includes the wait for a slot."""
     alone, seconds = seen.waits.alone_ms, seen.waits.seconds
-    inside = [  # of one that answered nothing it is known that they take longer than the look
+    inside = [  # in a replica without answers they take longer than the look
         1e3 * seconds * (one.ongoing / one.served if one.served else min(1.0, one.ongoing))
         for one in seen.waits.replicas
         if seconds
@@ -220,7 +220,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
 
 
 def _what(seen: Evidence, at: WaitPlace, count: float) -> str:
-    """What is waited for at a place: what is awaited there, and what works for it."""
+    """What requests wait for at a place, in words."""
     where = f", {at.line}" if at.line else ""
     replicas, pools = seen.waits.of[at.deployment], _pools(seen, at)
     if pools:
@@ -237,7 +237,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float) -> str:
 
 
 def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]]]:
-    """The full pools of threads at a place where requests wait for a thread; none elsewhere."""
+    """The full pools of threads, if requests wait for a thread at this place."""
     if not _for_a_thread(at):
         return []
     return [
@@ -255,8 +255,7 @@ def _for_a_thread(at: WaitPlace) -> bool:
 
 
 def _server(replicas: Sequence[ReplicaLook]) -> str:
-    """A task or a thread of the app that is busy or waits at one line all the time: who sets a
-    future, most likely."""
+    """A task or thread of the app that is always at one line: it probably sets the future."""
     tasks, threads = _added(one.own for one in replicas), _added(one.threads for one in replicas)
     places = {**tasks, **threads}
     top = max(places, key=lambda one: places[one], default=None)
@@ -266,7 +265,7 @@ def _server(replicas: Sequence[ReplicaLook]) -> str:
 
 
 def alone_words(waits: Waits) -> str | None:
-    """What one request alone tells, in words: whether requests wait for one another."""
+    """Whether requests wait for one another, from the time of one alone, in words."""
     longer = waits.longer
     if longer is None:
         return None
@@ -287,5 +286,5 @@ def _added(many: Any) -> Counter[Any]:
 
 
 def _named(seen: Evidence, name: str, words: str) -> str:
-    """With the deployment, where there are several."""
+    """The words after the name of the deployment, if there are several."""
     return f"{short_name(name)}: {words}" if len(seen.waits.of) > 1 else words
