@@ -2,7 +2,7 @@
 
 import sys
 
-from serve_bench.cli import main
+from serve_bench.cli.program import main
 
 if __name__ == "__main__":
     main(["noop", *sys.argv[1:]])

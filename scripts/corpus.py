@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Final, Literal
 from unittest import mock
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.report.page import Bundle
 
 ROOT: Final = Path(__file__).parent.parent

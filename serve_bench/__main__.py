@@ -14,10 +14,10 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where it is ignored, as behind nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from serve_bench import cli
+    from serve_bench.cli.program import main as program
 
     signal.signal(signal.SIGINT, before)
-    cli.main()
+    program()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.observing import host
 from serve_bench.observing.profiler import why_not_allowed
 from serve_bench.serving import strays

@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from serve_bench.benchmarks.scale import needs as scale_needs
-from serve_bench.cli import app, run
+from serve_bench.cli.program import app, run
 from serve_bench.core.codec import to_line
 from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite

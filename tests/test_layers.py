@@ -2,6 +2,7 @@
 
 core <- analysis, store, load <- serving <- observing <- nodes <- runner <- benchmarks <- cli
 core <- analysis <- pure parts of benchmarks <- report <- cli
+The command of a kind of run lies in its folder of benchmarks and is of the room cli.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -37,6 +39,9 @@ ROOMS["pytest_plugin"] = {*ROOMS} - {"cli", "report", "doctor"}
 
 #: The one kind that still has builders of its own for terminal and Markdown.
 TOLD_TWICE: Final = ("benchmarks/history/",)
+
+#: Modules of benchmarks that are of the command line.
+COMMANDS: Final = frozenset({"command", "drive", "flags"})
 
 #: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
 MEASURING: Final = frozenset(
@@ -94,14 +99,17 @@ OF_THE_PROGRAM: Final = frozenset(Path(name).stem for name in PROGRAM) - {"__mai
 
 
 def within(module: str, places: tuple[str, ...]) -> bool:
+    room = f"{room_of(module)}/"
     return any(
-        module == place or (place.endswith("/") and module.startswith(place)) for place in places
+        module == place or (place.endswith("/") and (module.startswith(place) or place == room))
+        for place in places
     )
 
 
 def room_of(module: str) -> str:
-    """The top-level name of a module: `load/raw.py` is `load`."""
-    return module.split("/")[0].removesuffix(".py")
+    """The top-level name of a module: `load/raw.py` is `load`; cli where it is of a command."""
+    room = module.split("/")[0].removesuffix(".py")
+    return "cli" if room == "benchmarks" and Path(module).stem in COMMANDS else room
 
 
 def pure(module: str) -> bool:
@@ -112,10 +120,21 @@ def pure(module: str) -> bool:
     )
 
 
+@cache
+def source(file: Path) -> ast.Module:
+    """A module, parsed once."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(file: Path) -> list[ast.AST]:
+    """All of a module, walked once."""
+    return [*ast.walk(source(file))]
+
+
 def imports(module: str) -> Iterator[str]:
     """The absolute names of all that a module imports, inside functions too."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in nodes(PACKAGE / module):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -128,8 +147,8 @@ def imports(module: str) -> Iterator[str]:
 def absolute(module: str, at_once: bool = False) -> set[str]:
     """The top-level names of what a module imports by its full name; `at_once`: while it loads."""
     names: set[str] = set()
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    for node in tree.body if at_once else ast.walk(tree):
+    file = PACKAGE / module
+    for node in source(file).body if at_once else nodes(file):
         if isinstance(node, ast.Import):
             names.update(name.name.split(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -139,8 +158,9 @@ def absolute(module: str, at_once: bool = False) -> set[str]:
 
 def ours(module: str) -> set[str]:
     """The rooms of serve_bench that a module imports from."""
-    names = {name.split(".")[1] for name in imports(module) if name.startswith("serve_bench.")}
-    return {name for name in names if not name.startswith("__")}  # __version__
+    names = [name for name in imports(module) if name.startswith("serve_bench.")]
+    rooms = {room_of("/".join(name.split(".")[1:4])) for name in names}
+    return {room for room in rooms if not room.startswith("__")}  # __version__
 
 
 def theirs(module: str) -> set[str]:
@@ -182,10 +202,9 @@ def test_what_is_pure_is_pure(module: str) -> None:
     loaded = {"importlib"} if within(module, LOADING) else set()
     assert theirs(module) <= PURE | mathematics | loaded
     assert not absolute(module, at_once=True) & mathematics
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     called = {
         node.func.id
-        for node in ast.walk(tree)
+        for node in nodes(PACKAGE / module)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert not called & {"open", "print", "input", "exec", "eval"}
@@ -229,17 +248,14 @@ def test_the_program_is_loaded_at_once_and_by_itself_alone(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is(module: str) -> None:
-    text = (PACKAGE / module).read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"{module} opens with no docstring"
+    assert ast.get_docstring(source(PACKAGE / module)), f"{module} opens with no docstring"
     assert Path(module).stem not in ("utils", "util", "helpers", "common", "misc")
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_nothing_is_run_by_a_shell(module: str) -> None:
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    words = [
-        word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords
-    ]
+    every = nodes(PACKAGE / module)
+    words = [word.arg for node in every if isinstance(node, ast.Call) for word in node.keywords]
     assert "shell" not in words
 
 
@@ -265,7 +281,7 @@ def test_the_walk_sees_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "load").mkdir()
     (tmp_path / "load" / "x.py").write_text(
         "import ray.serve as s\nfrom . import y\nfrom .. import runner\n"
-        "def f():\n    from serve_bench.cli.micro import z\n"
+        "def f():\n    from serve_bench.benchmarks.micro.command import z\n"
     )
     monkeypatch.setattr(f"{__name__}.PACKAGE", tmp_path)
     assert theirs("load/x.py") == {"ray"}

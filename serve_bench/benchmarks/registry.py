@@ -1,19 +1,22 @@
 """The kinds of run, one line each: the folder of its modules by the command that makes it.
 
-A folder has `document.py` with `document(result, options)`, which says what a run says to people,
-and `forms.py` with `json_text`, `csv_text` and `classic_text`, which machines read. Both are
-imported when they are needed. Nothing else in the package compares the command of a run.
+A folder has `command.py` with the command, a function or a group of typer, by its name;
+`document.py` with `document(result, options)`, which says what a run says to people; and `forms.py`
+with `json_text`, `csv_text` and `classic_text`, which machines read. They are imported when they
+are needed. Nothing else in the package compares the command of a run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result, Run
+
+if TYPE_CHECKING:
+    from serve_bench.core.document import Document, ReportOptions
+    from serve_bench.core.result import Result, Run
 
 
 class DocumentModule(Protocol):
@@ -39,16 +42,21 @@ class FormsModule(Protocol):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/; `data`: of its `forms.py`, where
-    it has those of another kind."""
+    """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
+    `document.py` and `forms.py`, where it has those of another kind."""
 
     folder: str
+    pages: str | None = None
     data: str | None = None
+
+    def command(self, name: str) -> Any:
+        """Its command of that name: a function, or a group of typer."""
+        return getattr(self._module(self.folder, "command"), name)
 
     @property
     def telling(self) -> DocumentModule:
         """Its module `document`."""
-        return cast(DocumentModule, self._module(self.folder, "document"))
+        return cast(DocumentModule, self._module(self.pages or self.folder, "document"))
 
     @property
     def forms(self) -> FormsModule:
@@ -65,7 +73,7 @@ ROWS: Final = Benchmark("micro")
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "micro": ROWS,
     "noop": ROWS,
-    "run": ROWS,
+    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
     "load": Benchmark("load", data=ROWS.folder),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),

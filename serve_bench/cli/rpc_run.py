@@ -29,7 +29,7 @@ from serve_bench.store import check_new
 from serve_bench.store.files import why, write_output, write_whole
 
 if TYPE_CHECKING:
-    from serve_bench.cli.rpc import RpcOptions
+    from serve_bench.benchmarks.rpc.command import RpcOptions
 
 LARGEST_REPORT = 64 * 1024 * 1024
 

@@ -14,7 +14,7 @@ from serve_bench.core.result import Result
 from serve_bench.store import check_new
 
 if TYPE_CHECKING:
-    from serve_bench.cli.scale import ScaleOptions
+    from serve_bench.benchmarks.scale.command import ScaleOptions
 
 
 def run(

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.benchmarks.own_app.facts import check_options
+from serve_bench.benchmarks.own_app.flags import app_of, asked_of
+from serve_bench.benchmarks.versus.command import OF_OWN_APPS, VersusOptions
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.request import (
     DUET_SIDE_S,
@@ -35,9 +37,7 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
 from serve_bench.cli.flags import check_number, names, seconds_of
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.own_flags import app_of, asked_of
 from serve_bench.cli.rows import known_device
-from serve_bench.cli.versus import OF_OWN_APPS, VersusOptions
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput

@@ -34,7 +34,7 @@ from serve_bench.runner.url import Service
 from serve_bench.serving.launch_spec import check_interpreter
 
 if TYPE_CHECKING:
-    from serve_bench.cli.versus import VersusOptions
+    from serve_bench.benchmarks.versus.command import VersusOptions
 
 OVERRUN: Final = 1.1
 """A budget is planned with, not enforced: beyond so many times of it that is said."""

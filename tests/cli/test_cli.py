@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.serving import strays
 from tests import places
 
@@ -175,7 +175,7 @@ def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) 
 
 def test_starting_up_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from serve_bench.cli import run; run(['--help']);"
+        "import sys; from serve_bench.cli.program import run; run(['--help']);"
         "heavy = {'ray', 'torch', 'scipy', 'aiohttp', 'numpy', 'rich', 'pydantic', 'psutil'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

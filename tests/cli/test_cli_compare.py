@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.core.codec import to_line
 from tests.cli.test_gate_flags import TWINS, stored
 from tests.records import ROWS

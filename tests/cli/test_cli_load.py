@@ -21,8 +21,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.cli import drive, run
+from serve_bench.benchmarks.load import drive
 from serve_bench.cli import progress as progress_of
+from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_text
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
@@ -313,7 +314,7 @@ def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from serve_bench.cli import run\n"
+        "from serve_bench.cli.program import run\n"
         "sys.exit(run(sys.argv[1:]))"
     )
     with serving() as server:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from tests.observing.test_profiler import TWO
 
 

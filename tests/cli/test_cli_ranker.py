@@ -14,7 +14,7 @@ import pytest
 
 from serve_bench.benchmarks.ranker import measure as ranker_bench
 from serve_bench.benchmarks.ranker.summary import ranker_lines
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.store import read
 
 SMALL = [
@@ -135,7 +135,7 @@ def test_it_runs_where_ray_is_not_installed(tmp_path: Path) -> None:
         "        if name.split('.')[0] == 'ray':\n"
         "            raise ModuleNotFoundError('ray is blocked')\n"
         "sys.meta_path.insert(0, Blocked())\n"
-        "from serve_bench.cli import run\n"
+        "from serve_bench.cli.program import run\n"
         f"code = run(['ranker', *{SMALL!r}, '--threads', '1'])\n"
         "assert 'ray' not in sys.modules and 'torch' in sys.modules\n"
         "sys.exit(code)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.store import read
 from tests import places
 from tests.servers import every, serving

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.store import RunFolder
 from tests import places, records
 

@@ -13,7 +13,7 @@ import pytest
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster
 from serve_bench.benchmarks.scale.request import ScaleSuite
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
 from tests import places

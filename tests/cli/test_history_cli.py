@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.core.result import Result
 from tests.history_records import QUIET, night, nights, nine, store
 from tests.records import ROWS

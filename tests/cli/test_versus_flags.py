@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
-from serve_bench.cli import run, versus_flags
+from serve_bench.cli import versus_flags
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.versus import VersusOptions
+from serve_bench.cli.program import run
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import hashed, kept_name, kept_suite

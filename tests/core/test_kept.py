@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing.match import unlike
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.sitting import next_launch

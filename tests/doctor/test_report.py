@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench import doctor
 from serve_bench.analysis.checks import Check, CheckGroup, CheckStatus
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.doctor import Place
 from serve_bench.report.doctor import data, text
 

@@ -69,7 +69,7 @@ def test_a_process_of_another_user_is_one_line_with_the_command() -> None:
 #: Prints the top-level packages that the command needs, and where they are.
 NEEDED = """
 import sys
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 run(["profile", "--pid", "999999999"])
 for name in sorted({module.partition(".")[0] for module in sys.modules}):
     place = getattr(sys.modules.get(name), "__file__", None) or ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.core.document import Document, Picture, ReportOptions, Section
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from serve_bench.cli import run
+from serve_bench.cli.program import run
 from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.cli.say import say
 from serve_bench.report.columns import columns, fitted

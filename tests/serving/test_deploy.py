@@ -472,7 +472,7 @@ def test_the_paths_and_names_in_the_readmes_commands_exist() -> None:
 
 
 def test_the_readmes_load_commands_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    from serve_bench.cli import run
+    from serve_bench.cli.program import run
 
     lines = [line for line in COMMANDS if line.startswith("serve-bench ")]
     assert lines

@@ -16,7 +16,7 @@ from serve_bench.core.variants import parse_env
 # The suite file of an app of the user's own: its request, its options, what Serve is started with.
 #
 # Rule: pure. `parts_of` takes out of the file what core/suite.py does not know and hands the rest
-# on. What is named by a path is read elsewhere (cli/own_flags.py).
+# on. What is named by a path is read elsewhere (benchmarks/own_app/flags.py).
 
 _REQUEST: Final = (
     *("route", "method", "headers", "body", "body_file", "expect_status"),

@@ -77,7 +77,7 @@ def load(options: LoadOptions) -> int:
 
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
-    from serve_bench.cli.drive import run
+    from serve_bench.benchmarks.load.drive import run
     from serve_bench.cli.flags import in_flags
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput

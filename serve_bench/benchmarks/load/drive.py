@@ -41,7 +41,7 @@ from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_
 from serve_bench.store.files import why
 
 if TYPE_CHECKING:
-    from serve_bench.cli.load import LoadOptions
+    from serve_bench.benchmarks.load.command import LoadOptions
 
 
 def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:

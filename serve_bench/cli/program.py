@@ -1,0 +1,158 @@
+"""The command line: all commands, and what an error of one becomes. Exit codes go out here.
+
+A kind of run brings its command in `benchmarks/<kind>/command.py`; the others stand beside this
+file.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.models import CommandInfo, TyperInfo
+
+from serve_bench import __version__
+from serve_bench.benchmarks.registry import BENCHMARKS
+from serve_bench.cli.clean import clean
+from serve_bench.cli.compare import compare
+from serve_bench.cli.doctor import doctor
+from serve_bench.cli.history import history
+from serve_bench.cli.profile import profile
+from serve_bench.cli.report import report
+from serve_bench.core.errors import BadInput, RunFailed, visible
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+#: typer carries its own click and exports this one of its errors; its base is what a parser raises.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="serve-bench",
+    help="Benchmark and profile Ray Serve; each number carries the evidence for it.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _add(name: str, command: Any) -> None:
+    """One more command, or a group of them."""
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name=name)(command)
+
+
+for name, kind in BENCHMARKS.items():
+    _add(name, kind.command(name))
+for command in (compare, history, report, doctor, clean):
+    _add(command.__name__, command)
+_add("profile", profile)
+
+
+class _Interrupted(Exception):
+    """Ctrl-C reached a command that does not end in its own way. typer would end without a word."""
+
+
+def _saying(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, whose Ctrl-C is an exception that typer lets through."""
+
+    @functools.wraps(command)
+    def run_it(*args: Any, **given: Any) -> Any:
+        try:
+            return command(*args, **given)
+        except KeyboardInterrupt:
+            raise _Interrupted from None
+
+    return run_it
+
+
+def _commands(program: typer.Typer) -> Iterator[CommandInfo | TyperInfo]:
+    """All commands, those of groups too, and what groups do without one."""
+    yield from program.registered_commands
+    if program.registered_callback is not None:
+        yield program.registered_callback
+    for group in program.registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance)
+
+
+for info in _commands(app):
+    if info.callback is not None:
+        info.callback = _saying(info.callback)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"serve-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
+    if sys.stderr is None:  # closed by the caller: print would take stdout in its place
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± still gets the figures
+    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the CLI with these arguments and returns the exit code."""
+    try:
+        outcome = app(list(argv) or ["--help"], standalone_mode=False, prog_name="serve-bench")
+        if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
+            sys.stdout.flush()
+        return int(outcome or OK)
+    except BadInput as error:
+        line = str(error).replace("\n", "\\n")  # of a name: a refusal is one line
+        return _say(f"serve-bench: {line}", BAD_INPUT)
+    except RunFailed as error:
+        return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
+    except _UsageError as error:
+        return _say(f"serve-bench: {_usage(error)}", BAD_INPUT)
+    except (_Interrupted, KeyboardInterrupt, typer.Abort):
+        return _say("serve-bench: interrupted", INTERRUPTED)
+    except BrokenPipeError:  # `serve-bench report ... | head`
+        _drop_stdout()
+        return OK
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_stdout()
+        return _say("serve-bench: the output cannot be written: no space left", FAILED)
+
+
+def _drop_stdout() -> None:
+    """What is still in the buffer has nowhere to go: it must not fail when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _usage(error: BaseException) -> str:
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "serve-bench"
+    return f"{message} (see `{path} --help`)"
+
+
+def _say(text: str, code: int) -> int:
+    print(visible(text), file=sys.stderr)
+    return code
