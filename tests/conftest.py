@@ -76,7 +76,7 @@ HERE: Final = Path(__file__).parent
 #: Test files whose tests all start processes, open sockets or wait.
 PROCESS_FILES: Final = frozenset(
     f"{name}.py"
-    for name in """load/test_client_bound load/test_drive load/test_external load/test_in_turn
+    for name in """load/test_client_bound load/test_drive load/test_in_turn
     load/test_open load/test_transport observing/test_profiler observing/test_sampler
     serving/test_ports serving/test_strays cli/test_cli_load cli/test_cli_profile
     cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
@@ -87,12 +87,10 @@ PROCESS_FILES: Final = frozenset(
 #: the cores, those on a real Ray two at a time.
 TIMED_FILES: Final = frozenset(
     f"{name}.py"
-    for name in """integration/test_kill integration/test_noop integration/test_planted
-    integration/test_profile integration/test_rpc integration/test_versus load/test_client_bound
-    load/test_drive load/test_external load/test_in_turn load/test_open observing/test_profiler
-    observing/test_sampler
-    cli/test_cli_load cli/test_cli_recsys cli/test_cli_versus kinds/versus/test_versus_rows
-    """.split()
+    for name in """cli/test_cli_recsys cli/test_cli_versus integration/test_kill
+    integration/test_noop integration/test_planted integration/test_profile integration/test_rpc
+    integration/test_versus kinds/versus/test_versus_rows load/test_client_bound load/test_drive
+    load/test_in_turn load/test_open observing/test_profiler observing/test_sampler""".split()
 )
 
 _deselected: Counter[str] = Counter()

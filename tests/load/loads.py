@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import pytest
 
 from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_spec import Load, Timing
@@ -18,6 +20,9 @@ from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
 
 TIMING = Timing(windows=1, window_s=3600.0)
+
+#: Of loads that are timed, one after the other; the rest of tests/load has both in `make test` too.
+CLIENTS: Final = ("raw", pytest.param("aiohttp", marks=pytest.mark.long))
 
 
 class Ends:

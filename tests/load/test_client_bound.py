@@ -18,6 +18,7 @@ from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
+from tests.load.loads import CLIENTS
 from tests.servers import serving
 
 FAST_SERVER = """
@@ -80,7 +81,7 @@ def verdict_on(url: str, core: int, body: bytes, client: Client) -> ClientVerdic
         return drive_load(load, Timing(0.2, 0.2, windows=1, window_s=0.6)).verdict
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("hogs", [0, 2])
 def test_a_fast_server_leaves_the_client_no_slack(
     cores: tuple[int, int], hogs: int, client: Client
@@ -96,7 +97,7 @@ def test_a_fast_server_leaves_the_client_no_slack(
         assert verdict.run_queue_wait is not None and verdict.run_queue_wait > 0.3
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("hogs", [0, 2])
 def test_a_slow_server_leaves_the_client_idle(
     cores: tuple[int, int], hogs: int, client: Client

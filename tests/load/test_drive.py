@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psutil
 import pytest
@@ -23,10 +23,9 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.typed import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from tests import servers
-from tests.load.loads import TIMING, run_here
+from tests.load.loads import CLIENTS, TIMING, run_here
 from tests.servers import KnownServer, serving
 
-CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 ROOT = Path(__file__).parents[2]
 SHORT = Timing(warmup_min_s=0.1, warmup_max_s=0.1, windows=2, window_s=0.15, drain_s=1.0)
 

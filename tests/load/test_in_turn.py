@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,8 @@ from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
 from serve_bench.load.worker import run_slices
 from tests import servers
+from tests.load.loads import CLIENTS
 from tests.servers import serving
-
-CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 
 
 def load_of(url: str, client: Client = "raw", **options: Any) -> Load:

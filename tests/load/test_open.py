@@ -6,7 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,9 @@ from serve_bench.load.merge import added_share
 from serve_bench.load.tally import MEASURE, PARTS, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
-from tests.load.loads import Ends, run_here
+from tests.load.loads import CLIENTS, Ends, run_here
 from tests.servers import KnownServer, serving
 
-CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 NOW = {"warmup_min_s": 0.0, "warmup_max_s": 0.0}
 RATE = 200.0
 PERIOD_S, STALL_S = 0.5, 0.1
