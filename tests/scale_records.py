@@ -102,7 +102,7 @@ def usage(proxy: float = 80.0, replica: float = 30.0, host: float = 150.0) -> di
     """A proxy, two replicas, a controller and a raylet on two cores."""
 
     def process(pid: int, role: str, share: float) -> dict[str, Any]:
-        title = f"ray::ServeReplica:serve_bench_single:Echo.{pid}" if role == "replica" else role
+        title = "ray::ServeReplica:serve_bench_single:Echo" if role == "replica" else role
         return {"pid": pid, "role": role, "title": title, "cpu_percent": share}
 
     return {

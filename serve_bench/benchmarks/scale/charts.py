@@ -6,34 +6,29 @@ only join sizes that were measured. Values that differ much stand on a log axis.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import prevailing
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import BarPart, LinePoint, Point
+from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import (
-    busiest_words,
     by_launch,
-    curve_words,
-    in_parts,
+    course_charts,
+    cpu_charts,
     latency_curve,
     limit_note,
-    span_words,
+    percentile_charts,
 )
-from serve_bench.benchmarks.parts.texts import bounded_number, number
+from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.scale.figures import Figure
 from serve_bench.benchmarks.scale.growth import Grown
-from serve_bench.benchmarks.scale.nodes import NodeUse, ScaleNode, use_of
-from serve_bench.benchmarks.scale.summary import (
-    ScaleSize,
-    ScaleSummary,
-    replicas_words,
-    short_label,
-)
+from serve_bench.benchmarks.scale.nodes import ScaleNode
+from serve_bench.benchmarks.scale.summary import ScaleSize, ScaleSummary, short_label, usages_of
 from serve_bench.core.document import Chart
+from serve_bench.core.figures import counted
 
 LOG_Y: Final = 5.0
 """From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
@@ -50,14 +45,12 @@ _PANELS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Quantities of a curve that share a chart, and what each is called in it."""
 
-_CORES: Final = "100 % is one core; others: raylet, load, the tool. Mean over launches."
-
 
 def row_name(summary: ScaleSummary, size: ScaleSize, line: Line) -> str:
     """What tells a row from the others of the run."""
     names = [size.variant] if len(summary.variants) > 1 else []
     if len({one.replicas for one in summary.sizes}) > 1:
-        names.append(replicas_words(size.replicas))
+        names.append(counted(size.replicas, "replica"))
     names += [short_label(line.row.label)] if len(size.lines) > 1 else []
     return ", ".join(names) or size.variant
 
@@ -84,14 +77,8 @@ def rate_charts(summary: ScaleSummary) -> Iterator[Chart]:
             name = row_name(summary, size, line)
             points.append(Point(name, size.variant, spread.mean, low, high))
     if len(points) > 1:
-        values = "; ".join(f"{one.label}: {number(one.value)}" for one in points)
-        yield charts.intervals(
-            "Requests/s",
-            points,
-            unit="requests/s",
-            words=f"Requests/s of {len(points)} rows. {values}.",
-            caption="Bars: lowest and highest launch; of one launch ± the std of its windows.",
-        )
+        caption = "Bars: lowest and highest launch; of one launch ± the std of its windows."
+        yield charts.intervals("Requests/s", points, "requests/s", caption=caption)
 
 
 # -------------------------------------------------------------------------------------- growth
@@ -150,35 +137,25 @@ def _fit(name: str, grown: Grown) -> str:
 # ----------------------------------------------------------------------- percentiles, windows
 
 
-def percentile_charts(summary: ScaleSummary) -> Iterator[Chart]:
-    """All requests of each row; of a curve a chart for each variant."""
+def latency_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Percentiles of all requests of each row; of a curve a chart for each variant."""
+    caption = "Launches and nodes merged; each curve ends where one request is slower."
     for title, own in _apart(summary):
         curves = {name: points for name, line in own if (points := latency_curve(line.trials))}
-        for part, some in in_parts(curves):
-            ends = "; ".join(curve_words(*pair) for pair in some.items())
-            yield charts.percentile_curves(
-                f"Latency{title}{part}",
-                some,
-                words=f"Percentiles of the latency. {ends}.",
-                caption="Launches and nodes merged; each curve ends where one request is slower.",
-            )
+        words = "Percentiles of the latency."
+        yield from percentile_charts(f"Latency{title}", curves, words, caption)
 
 
 def window_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """Requests/s of the windows of each row that has several; of a curve a chart a variant."""
+    caption = "Seconds since the first window, each point at the middle of its window."
     for title, own in _apart(summary):
         series: dict[str, list[tuple[float, float]]] = {}
         for name, line in own:
             series |= by_launch(name, line.trials)
-        for part, some in in_parts(series):
-            spans = "; ".join(span_words(*pair) for pair in some.items())
-            yield charts.over_time(
-                f"Requests/s, window by window{title}{part}",
-                some,
-                unit="requests/s",
-                words=f"Requests/s of each window. {spans}.",
-                caption="Seconds since the first window, each point at the middle of its window.",
-            )
+        words = "Requests/s of each window."
+        name = f"Requests/s, window by window{title}"
+        yield from course_charts(name, series, "requests/s", words, caption)
 
 
 def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]]:
@@ -205,14 +182,8 @@ def node_charts(summary: ScaleSummary) -> Iterator[Chart]:
     ]
     if len({one.label for one in points}) > 1:
         points.sort(key=lambda one: one.label)
-        values = "; ".join(f"{one.label}, {one.group}: {number(one.value)}" for one in points)
-        yield charts.intervals(
-            "Requests/s of each node",
-            points,
-            unit="requests/s",
-            words=f"Requests/s of each node. {values}.",
-            caption="Nodes that were lost have no rate.",
-        )
+        caption = "Nodes that were lost have no rate."
+        yield charts.intervals("Requests/s of each node", points, "requests/s", caption=caption)
 
 
 def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
@@ -220,37 +191,23 @@ def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
     return f"{name}, launch {launch}" if len(size.launches) > 1 else name
 
 
-def cpu_charts(summary: ScaleSummary) -> Iterator[Chart]:
+def usage_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """CPU by process of each row that was sampled on one machine, then on each node of several."""
-    rows: list[BarPart] = []
-    for row in summary.uses:
-        note = limit_note(prevailing(row.verdicts)) if row.verdicts else ""
-        rows += _shares(row_name(summary, row.size, row.line), row.use, note)
-    if rows:
-        yield _stacked("CPU by process", rows)
-    nodes: list[BarPart] = []
-    for size in () if summary.curve else summary.sizes:
-        for node in size.nodes:
-            use = use_of([node.usage]) if node.usage else None
-            label = f"{node_name(node, size)}, {_of_node(summary, size, node.launch)}"
-            nodes += [] if use is None else _shares(label, use, "")
-    if len({one.label for one in nodes}) > 1:
-        yield _stacked("CPU by process on each node", nodes)
-
-
-def _shares(label: str, use: NodeUse, note: str) -> list[BarPart]:
-    values = {
-        "proxy": use.proxy,
-        "replicas": use.replicas,
-        "controller": use.controller,
-        "others": use.others,
-    }
-    return [
-        BarPart(label, name, value, note) for name, value in values.items() if value is not None
+    caption = "100 % is one core; all processes of a role together, mean over launches."
+    rows = [
+        (
+            row_name(summary, row.size, row.line),
+            [usage for trial in row.line.trials for usage in usages_of(trial)],
+            limit_note(prevailing(row.verdicts)) if row.verdicts else "",
+        )
+        for row in summary.sampled
     ]
-
-
-def _stacked(title: str, shares: Sequence[BarPart]) -> Chart:
-    return charts.stacked(
-        title, shares, unit="% of a core", words=busiest_words(shares), caption=_CORES
-    )
+    yield from cpu_charts("CPU by process", rows, caption)
+    nodes = [
+        (f"{node_name(node, size)}, {_of_node(summary, size, node.launch)}", [node.usage], "")
+        for size in (() if summary.curve else summary.sizes)
+        for node in size.nodes
+        if node.usage
+    ]
+    if len(nodes) > 1:
+        yield from cpu_charts("CPU by process on each node", nodes, caption)

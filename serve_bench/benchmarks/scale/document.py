@@ -6,12 +6,13 @@ publishes stands in a column of its own, as published and not as measured here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, Formula, asked, machine, method
+from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, Formula, method, run_document
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     Fields,
@@ -19,11 +20,12 @@ from serve_bench.benchmarks.parts.pieces import (
     doubted,
     errors,
     gaps,
+    host_percent,
     listed,
-    padded,
     percent,
     plain,
     rate,
+    section,
     sentence,
     share,
     table_of,
@@ -36,17 +38,17 @@ from serve_bench.benchmarks.parts.texts import (
     latency,
     limited_text,
     number,
+    ratio,
 )
 from serve_bench.benchmarks.scale import charts
-from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure
+from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure, Quantity
 from serve_bench.benchmarks.scale.growth import FEWEST, Grown
-from serve_bench.benchmarks.scale.nodes import ScaleNode, use_of
+from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of
 from serve_bench.benchmarks.scale.request import AS_IT_IS
 from serve_bench.benchmarks.scale.summary import (
-    RowUse,
+    RowCpu,
     ScaleSize,
     ScaleSummary,
-    replicas_words,
     scale_summary,
     short_label,
 )
@@ -56,9 +58,7 @@ from serve_bench.core.document import (
     Chart,
     Charts,
     Column,
-    Detail,
     Document,
-    Facts,
     Finding,
     Number,
     Prose,
@@ -69,6 +69,7 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
+from serve_bench.core.figures import counted
 from serve_bench.core.result import Result
 
 RATE: Final = "cluster_requests_per_s"
@@ -147,19 +148,15 @@ INVALID: Final = (
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a scale run says, with what Ray publishes in a column of its own, if wanted."""
-    run, summary = result.run, scale_summary(result)
-    where = options.where
-    return Document(
-        title=f"serve-bench scale {summary.workload}, run {run.id}",
-        command=run.command,
-        run=Facts((*asked(run).pairs, *_asked(summary), *_variants(summary))),
-        machine=machine(run),
-        findings=tuple(_findings(summary)),
-        doubts=tuple(_doubts(summary)),
-        sections=tuple(_sections(result, summary, options.published)),
-        where=where,
-        argv=run.argv,
-        records=() if where is None else (where,),
+    summary = scale_summary(result)
+    return run_document(
+        result,
+        options.where,
+        title=f"serve-bench scale {summary.workload}",
+        facts=(*_request(summary), *_variants(summary)),
+        findings=_findings(summary),
+        doubts=_doubts(summary),
+        sections=_sections(result, summary, options.published),
         picture=lambda: charts.growth_charts(summary),
     )
 
@@ -167,15 +164,15 @@ def document(result: Result, options: ReportOptions) -> Document:
 # ------------------------------------------------------------------------------ what was asked
 
 
-def _asked(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
+def _request(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
     """The workload, its load and its cluster."""
     suite, workload = summary.run.suite, summary.workload
 
     def value(name: str) -> str:
-        given = suite.get(name)
-        if isinstance(given, list | tuple):
-            return ", ".join(f"{one:,}" for one in given)
-        return f"{given:,.6g}" if isinstance(given, int | float) else "?"
+        setting = suite.get(name)
+        if isinstance(setting, list | tuple):
+            return ", ".join(f"{one:,}" for one in setting)
+        return f"{setting:,.6g}" if isinstance(setting, int | float) else "?"
 
     each = f"{value('replicas')} replica{'' if value('replicas') == '1' else 's'}"
     echo = (
@@ -240,10 +237,10 @@ def _doubts(summary: ScaleSummary) -> Iterator[Finding]:
 def _findings(summary: ScaleSummary) -> Iterator[Finding]:
     """What the figures support: invalid results and gaps first, then rates or growth."""
     yield from sentences(map(sentence, summary.invalid[:1]), "bad")
-    yield from sentences(_found(summary))
+    yield from sentences(_results_in_words(summary))
 
 
-def _found(summary: ScaleSummary) -> Iterator[str]:
+def _results_in_words(summary: ScaleSummary) -> Iterator[str]:
     sizes = summary.sizes
     struck = [*summary.failures, *(one for part in summary.variants for one in part.failures)]
     struck += [one for size in sizes for one in size.failures]
@@ -273,14 +270,14 @@ def _rates(summary: ScaleSummary) -> Iterator[str]:
     words = []
     for size, mean in rated:
         nodes = len({node.node for node in size.nodes if node.lost is None})
-        source = f" from {nodes} node{'' if nodes == 1 else 's'}" if nodes else ""
+        source = f" from {counted(nodes, 'node')}" if nodes else ""
         p50, p99 = (size.mean(f"cluster_P{one}_latency_ms") for one in (50, 99))
         half = "" if p50 is None else f" at p50 {latency(p50)} ms"
         tail = "" if p99 is None else f", p99 {latency(p99)} ms"
         words.append(f"{size.title}: {number(mean)} requests/s{source}{half}{tail}")
     if words:
         yield sentence("; ".join(words))
-    limits = [f"{size.title}, {size.limits[0].text}" for size, _ in rated if size.limits]
+    limits = [f"{size.title}, {size.limits[0]}" for size, _ in rated if size.limits]
     if limits:
         yield sentence("; ".join(limits[:2]))
     ratios = [
@@ -316,9 +313,9 @@ def _best_size(summary: ScaleSummary) -> Iterator[str]:
     best, most = max(rated, key=lambda pair: pair[1])
     own = [one for one in rated if one[0].variant == best.variant]
     last, mean = max(own, key=lambda pair: pair[0].replicas)
-    name = best.title if len(summary.variants) > 1 else replicas_words(best.replicas)
+    name = best.title if len(summary.variants) > 1 else counted(best.replicas, "replica")
     verb = "serves" if best.replicas == 1 else "serve"
-    tail = "" if last is best else f"; {replicas_words(last.replicas)} serve {number(mean)}"
+    tail = "" if last is best else f"; {counted(last.replicas, 'replica')} serve {number(mean)}"
     yield sentence(f"{name} {verb} most, {number(most)} requests/s{tail}")
 
 
@@ -330,8 +327,8 @@ def _growths(summary: ScaleSummary) -> Iterator[str]:
             costs = one.quantity.name in ("deploy_time", "memory_per_replica", "controller_loop")
             if costs and one.fit is not None and one.fit.unknown is None:
                 ends = " to ".join(figure_text(one.points[at][1]) for at in (0, -1))
-                said = f"{ends} {one.quantity.unit}; exponent {one.fit.text}"
-                words.append(f"{one.quantity.title} {one.fit.words} ({said})")
+                figures = f"{ends} {one.quantity.unit}; exponent {one.fit.text}"
+                words.append(f"{one.quantity.title} {one.fit.words} ({figures})")
         if words:
             name = f"{part.name}: " if len(summary.variants) > 1 else "Over the replicas n, "
             yield sentence(f"{name}{'; '.join(words)}")
@@ -345,30 +342,21 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     notes = scale_notes(summary.workload) if published else ()
     measured = any(one.trials for one in summary.sizes)
 
-    def drawn(make: Callable[[ScaleSummary], Iterator[Chart]]) -> list[Block]:
-        return [Charts(lambda: make(summary))] if measured else []
+    def drawn(make: Callable[[ScaleSummary], Iterator[Chart]]) -> Sequence[Block]:
+        return [Charts(partial(make, summary))] if measured else []
 
-    named: tuple[tuple[str, str, Detail, Iterable[Block]], ...] = (
-        ("results", "Results", "headline", _results(summary)),
-        ("rows", "Rows", "table", _rows(summary)),
-        ("growth", "What each further replica costs", "table", _growth(summary)),
-        ("metrics", "Published metrics", "table", _metrics(summary, beside)),
-        ("published", "Published, not measured here", "table", _prose(notes)),
-        ("throughput", "Throughput", "further", drawn(charts.rate_charts)),
-        ("latency", "Latency", "further", drawn(charts.percentile_charts)),
-        ("nodes", "Nodes", "further" if summary.curve else "table", _nodes(summary)),
-        ("windows", "Windows over time", "further", drawn(charts.window_charts)),
-        ("cpu", "What limited each row", "table", _inside(summary)),
-    )
-    for name, title, detail, blocks in named:
-        every = tuple(blocks)
-        if every:
-            yield Section(name, title, every, detail)
+    prose = [Prose(notes, "quiet", listed=True)] if notes else []
+    yield from section("results", "Results", _results(summary), "headline")
+    yield from section("growth", "What each further replica costs", _growth(summary), "table")
+    yield from section("metrics", "Published metrics", _metrics(summary, beside), "table")
+    yield from section("published", "Published, not measured here", prose, "table")
+    yield from section("throughput", "Throughput", drawn(charts.rate_charts))
+    yield from section("latency", "Latency", drawn(charts.latency_charts))
+    yield from section("nodes", "Nodes", _nodes(summary), "further" if summary.curve else "table")
+    yield from section("windows", "Windows over time", drawn(charts.window_charts))
+    cpu = (*_inside(summary), *drawn(charts.usage_charts))
+    yield from section("cpu", "What limited each row", cpu, "table")
     yield method(_as_planned(result), (*GENERAL_FORMULAS, *_formulas(summary), *INVALID))
-
-
-def _prose(lines: Sequence[str]) -> list[Block]:
-    return [Prose(tuple(lines), "quiet", listed=True)] if lines else []
 
 
 def _formulas(summary: ScaleSummary) -> tuple[Formula, ...]:
@@ -418,78 +406,62 @@ def _measured(figure: Figure | None) -> Number:
     return Number(figure_text(figure) + spread, figure.mean)
 
 
+def _by_name(summary: ScaleSummary, variant: str) -> str:
+    """The group of the rows of a variant, where there are several."""
+    return f"variant {variant}" if len(summary.variants) > 1 else ""
+
+
 # --------------------------------------------------------------------------------------- sizes
+
+SizeLine: TypeAlias = tuple[ScaleSize, Line]
+
+
+def _percentile(name: str) -> tuple[Column, Callable[[SizeLine], Cell]]:
+    """Of the latency of a row. Nothing rare is shown of few requests, one after the other."""
+
+    def cell(row: SizeLine) -> Cell:
+        rare = name == "p99" and row[1].row.requests_each is not None
+        return NOTHING if rare else share(row[1].distributions.get(LATENCY), name)
+
+    return (Column(name, "ms", spare=name in ("p90", "max")), cell)
 
 
 def _sizes_table(summary: ScaleSummary) -> Table:
-    """A row for each size under each variant, of a graph for each that has a throughput; doubts
-    under the last of a size."""
-    first, several = summary.variants[0].name, len(summary.variants) > 1
-    columns = (
-        Column("variant", number=False),
-        Column("replicas", spare=True),
-        *([Column("row", number=False)] if summary.graph else []),
-        Column("throughput", "requests/s"),
-        *([Column("ratio", f"to {first}")] if several else []),
-        *(Column(name, "ms") for name in ("p50", "p99")),
-        Column("requests"),
-        Column("failed"),
+    """A row for each size under each variant, of a graph for each of its rows; doubts under the
+    last of a size."""
+    graph, first = summary.graph, summary.variants[0].name
+    base = first if len(summary.variants) > 1 else None
+    rows = [(size, line) for size in summary.sizes for line in size.lines]
+    last = {id(size): line for size, line in rows}
+    label: Fields[SizeLine] = (
+        (Column("row", number=False), lambda row: short_label(row[1].row.label)),
     )
-    rows = []
-    for size in summary.sizes:
-        lines = [line for line in size.lines if line.row.requests_each is None]
-        for line in lines:
-            cells: list[Cell] = [size.variant, count(size.replicas)]
-            cells += [short_label(line.row.label)] if summary.graph else []
-            if line.trials:
-                cells.append(_rate(line, bool(size.invalid)))
-                cells += [_ratio(line, first)] if several else []
-                cells += [share(line.distributions.get(LATENCY), one) for one in ("p50", "p99")]
-                cells += [count(line.completed), errors(line.failed)]
-            doubts = size.findings if line is lines[-1] else ()
-            rows.append(TableRow(padded(cells, len(columns)), doubts, about=size.title))
+    fields: Fields[SizeLine] = (
+        (Column("variant", number=False), lambda row: row[0].variant),
+        (Column("replicas", spare=True), lambda row: count(row[0].replicas)),
+        *(label if graph else ()),
+        (Column("throughput", "requests/s"), lambda row: _rate(*row)),
+        (Column("ratio", f"to {first}"), lambda row: ratio(row[1], base) if base else "-"),
+        *map(_percentile, ("p50", "p90", "p99", "max") if graph else ("p50", "p99")),
+        (Column("requests"), lambda row: count(row[1].completed) if row[1].trials else NOTHING),
+        (Column("failed"), lambda row: errors(row[1].failed) if row[1].trials else NOTHING),
+    )
     launches = " of all launches" if summary.several_launches else ""
-    note = f"±: std (ddof 0) over the windows{launches}"
-    caption = "Each size" if len(rows) > 1 else "Throughput and latency"
-    return Table(caption, columns, tuple(rows), (note,))
-
-
-def _rate(line: Line, invalid: bool = False) -> Number:
-    return rate(line.spreads.get(MAIN), "bad" if invalid else "plain")
-
-
-def _ratio(line: Line, first: str) -> Number:
-    if line.variant == first:
-        return Number("1", 1.0)
-    return NOTHING if line.ratio is None else Number(f"{line.ratio:.2f}", line.ratio)
-
-
-def _rows(summary: ScaleSummary) -> Iterator[Table]:
-    """The rows of a graph: what each measured."""
-    if not summary.graph or not summary.sizes:
-        return
-    columns = (
-        Column("row", number=False),
-        Column("requests"),
-        Column("throughput", "requests/s"),
-        *(Column(name, "ms", spare=name == "p90") for name in ("p50", "p90", "max")),
-        Column("failed"),
+    return table_of(
+        "Each row" if graph else "Each size" if len(rows) > 1 else "Throughput and latency",
+        fields,
+        rows,
+        (f"±: std (ddof 0) over the windows{launches}",),
+        doubts=lambda row: row[0].findings if last[id(row[0])] is row[1] else (),
+        about=lambda row: row[0].title,
     )
-    rows = []
-    for size in summary.sizes:
-        for line in size.lines:
-            cells: list[Cell] = [short_label(line.row.label)]
-            if line.trials:
-                times = line.distributions.get(LATENCY)
-                cells += [
-                    count(line.completed),
-                    NOTHING if line.row.requests_each is not None else _rate(line),
-                    *(share(times, name) for name in ("p50", "p90", "max")),
-                    errors(line.failed),
-                ]
-            doubts = () if line.trials else (Finding("", "not measured", "doubt"),)
-            rows.append(TableRow(padded(cells, len(columns)), doubts, size.title))
-    yield Table("Every row", columns, tuple(rows))
+
+
+def _rate(size: ScaleSize, line: Line) -> Number:
+    """Of a row that time ends: requests one after the other make no throughput."""
+    if line.row.requests_each is not None:
+        return NOTHING
+    return rate(line.spreads.get(MAIN), "bad" if size.invalid else "plain")
 
 
 # --------------------------------------------------------------------------------------- curve
@@ -497,25 +469,30 @@ def _rows(summary: ScaleSummary) -> Iterator[Table]:
 
 def _curve_table(summary: ScaleSummary) -> Table:
     """A row for each number of replicas: throughput, latency, what each further one costs."""
-    columns = (
-        Column("replicas"),
-        *(Column(one.short, one.unit, spare=one.name in SPARE) for one in QUANTITIES),
+
+    def of(one: Quantity) -> tuple[Column, Callable[[ScaleSize], Cell]]:
+        column = Column(one.short, one.unit, spare=one.name in SPARE)
+        return (column, lambda size: _measured(size.figures.get(one.figure)))
+
+    return table_of(
+        "Each size",
+        ((Column("replicas"), lambda size: count(size.replicas)), *map(of, QUANTITIES)),
+        summary.sizes,
+        ("means over launches, ± their std (ddof 1)",) if summary.several_launches else (),
+        doubts=lambda size: size.findings,
+        group=lambda size: _by_name(summary, size.variant),
+        about=lambda size: size.title,
     )
-    rows = []
-    for part in summary.variants:
-        for size in part.sizes:
-            cells: list[Cell] = [count(size.replicas)]
-            if size.trials:
-                cells += [_measured(size.figures.get(one.figure)) for one in QUANTITIES]
-            group = f"variant {part.name}" if len(summary.variants) > 1 else ""
-            rows.append(TableRow(padded(cells, len(columns)), size.findings, group, size.title))
-    notes = ("means over launches, ± their std (ddof 1)",) if summary.several_launches else ()
-    return Table("Each size", columns, tuple(rows), notes)
 
 
 def _growth(summary: ScaleSummary) -> Iterator[Block]:
     """How each quantity grows with the number of replicas n: the exponent with its interval."""
-    if not any(part.grown for part in summary.variants):
+    rows = tuple(
+        TableRow(_grown(one), group=_by_name(summary, part.name))
+        for part in summary.variants
+        for one in part.grown
+    )
+    if not rows:
         return
     columns = (
         Column("n: replicas", number=False),
@@ -524,17 +501,12 @@ def _growth(summary: ScaleSummary) -> Iterator[Block]:
         Column("sizes", spare=True),
         Column("in words", number=False),
     )
-    rows = [
-        TableRow(_grown(one), group=f"variant {part.name}" if len(summary.variants) > 1 else "")
-        for part in summary.variants
-        for one in part.grown
-    ]
     notes = (
         "±: standard error; 95 %: interval, which takes the residuals as chance; a curve that bends"
         " has no one exponent: look at the charts",
     )
-    yield Table("Growth over the number of replicas n", columns, tuple(rows), notes)
-    yield Charts(lambda: charts.growth_charts(summary))
+    yield Table("Growth over the number of replicas n", columns, rows, notes)
+    yield Charts(partial(charts.growth_charts, summary))
 
 
 def _grown(grown: Grown) -> tuple[Cell, ...]:
@@ -556,79 +528,90 @@ def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Ta
     if summary.curve or not any(one.trials for one in sizes):
         return
     several = len({one.replicas for one in sizes}) > 1
-    columns = (
-        Column("metric", number=False),
-        Column("unit", number=False, spare=True),
-        *(
-            Column(one.variant, replicas_words(one.replicas) if several else "", spare=at > 0)
-            for at, one in enumerate(sizes)
+    units = {name: figure.unit for one in sizes for name, figure in one.figures.items()}
+
+    def of(at: int, size: ScaleSize) -> tuple[Column, Callable[[str], Cell]]:
+        unit = counted(size.replicas, "replica") if several else ""
+        column = Column(size.variant, unit, spare=at > 0)
+        return (column, lambda name: _measured(size.figures.get(name)))
+
+    fields: Fields[str] = (
+        (Column("metric", number=False), lambda name: name),
+        (Column("unit", number=False, spare=True), lambda name: units[name]),
+        *(of(*pair) for pair in enumerate(sizes)),
+        (
+            Column("published", "elsewhere"),
+            lambda name: Text(f"{published[name]:,}", "quiet") if name in published else "-",
         ),
-        *([Column("published", "elsewhere")] if published else []),
     )
-    rows = []
-    for name in dict.fromkeys(name for one in sizes for name in one.figures):
-        unit = next(one.figures[name].unit for one in sizes if name in one.figures)
-        cells: list[Cell] = [name, unit, *(_measured(one.figures.get(name)) for one in sizes)]
-        if published:
-            value = published.get(name)
-            cells.append(Text(NOTHING.text if value is None else f"{value:,}", "quiet"))
-        way = "through HTTP" if name.startswith(HTTP) else "through a handle"
-        rows.append(TableRow(tuple(cells), group=way if summary.graph else ""))
     note = (
         "per_thread_*: a connection; cluster_total_thoughput, misspelt as published: a count; "
         "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests"
     )
-    notes = () if summary.graph else (note,)
-    yield Table("Metrics by their published names", columns, tuple(rows), notes)
+
+    def way(name: str) -> str:
+        return "through HTTP" if name.startswith(HTTP) else "through a handle"
+
+    yield table_of(
+        "Metrics by their published names",
+        fields,
+        units,
+        () if summary.graph else (note,),
+        group=way if summary.graph else lambda _: "",
+    )
 
 
 # --------------------------------------------------------------------------------------- nodes
 
+SizeNode: TypeAlias = tuple[ScaleSize, ScaleNode]
+
+
+def _node_percentile(name: str) -> tuple[Column, Callable[[SizeNode], Cell]]:
+    def cell(row: SizeNode) -> Number:
+        value = row[1].latency_ms.get(name)
+        return NOTHING if value is None else Number(latency(value), value)
+
+    return (Column(name, "ms"), cell)
+
+
+def _node_cpu(name: str) -> tuple[Column, Callable[[SizeNode], Cell]]:
+    """Of all processes of a group on the node."""
+
+    def cell(row: SizeNode) -> Number:
+        cpu = cpu_of([row[1].usage])
+        return percent(None if cpu is None else cpu.groups.get(name))
+
+    return (Column(name, "CPU %", spare=True), cell)
+
+
+NODE_FIELDS: Final[Fields[SizeNode]] = (
+    (Column("node", number=False), lambda row: charts.node_name(row[1], row[0])),
+    (Column("hostname", number=False, spare=True), lambda row: row[1].hostname or "-"),
+    (Column("connections", spare=True), lambda row: count(row[1].connections)),
+    (Column("requests"), lambda row: NOTHING if row[1].lost else count(row[1].completed)),
+    (Column("throughput", "requests/s"), lambda row: plain(row[1].rate)),
+    *map(_node_percentile, ("p50", "p99")),
+    (Column("failed"), lambda row: errors(row[1].failed)),
+    *map(_node_cpu, ("proxy", "replicas")),
+)
+
 
 def _nodes(summary: ScaleSummary) -> Iterator[Block]:
     """Each node in each launch, and what was lost."""
-    nodes = [node for size in summary.sizes for node in size.nodes]
-    if not nodes:
+    rows = [(size, node) for size in summary.sizes for node in size.nodes]
+    if not rows:
         return
-    sampled = any(node.usage for node in nodes)
-    columns = (
-        Column("node", number=False),
-        Column("hostname", number=False, spare=True),
-        Column("connections", spare=True),
-        Column("requests"),
-        Column("throughput", "requests/s"),
-        *(Column(name, "ms") for name in ("p50", "p99")),
-        Column("failed"),
-        *(Column(name, "CPU %", spare=True) for name in ("proxy", "replicas") if sampled),
-    )
-    rows = []
-    for size in summary.sizes:
-        for node in size.nodes:
-            launch = f", launch {node.launch}" if len(size.launches) > 1 else ""
-            name = charts.node_name(node, size)
-            cells: list[Cell] = [name, node.hostname or "-", count(node.connections)]
-            doubts: tuple[Finding, ...] = ()
-            if node.lost is None:
-                cells += [count(node.completed), plain(node.rate)]
-                cells += [_milliseconds(node, name) for name in ("p50", "p99")]
-                cells.append(errors(node.failed))
-                cells += [_cpu(node, one) for one in ("proxy", "replicas") if sampled]
-            else:
-                doubts = (Finding(str(node.lost), "lost", "bad"),)
-            rows.append(TableRow(padded(cells, len(columns)), doubts, f"{size.title}{launch}"))
-    yield Table("The load from each node", columns, tuple(rows))
-    yield Charts(lambda: charts.node_charts(summary))
 
+    def group(row: SizeNode) -> str:
+        launch = f", launch {row[1].launch}" if len(row[0].launches) > 1 else ""
+        return f"{row[0].title}{launch}"
 
-def _milliseconds(node: ScaleNode, name: str) -> Number:
-    value = node.latency_ms.get(name)
-    return NOTHING if value is None else Number(latency(value), value)
+    def lost(row: SizeNode) -> Sequence[Finding]:
+        why = row[1].lost
+        return () if why is None else (Finding(why, "lost", "bad"),)
 
-
-def _cpu(node: ScaleNode, name: str) -> Number:
-    """Of all processes of a kind on the node."""
-    use = use_of([node.usage]) if node.usage else None
-    return percent(None if use is None else getattr(use, name))
+    yield table_of("The load from each node", NODE_FIELDS, rows, doubts=lost, group=group)
+    yield Charts(partial(charts.node_charts, summary))
 
 
 # ----------------------------------------------------------------------------------------- CPU
@@ -637,30 +620,24 @@ def _cpu(node: ScaleNode, name: str) -> Number:
 def _inside(summary: ScaleSummary) -> Iterator[Block]:
     """CPU of each row that was sampled on one machine, and what limited it."""
 
-    def used(name: str) -> Callable[[RowUse], Cell]:
-        return lambda row: percent(getattr(row.use, name))
+    def group(name: str) -> tuple[Column, Callable[[RowCpu], Cell]]:
+        column = Column(name, "CPU %", spare=name not in ("proxy", "replicas"))
+        return (column, lambda row: percent(row.cpu.groups.get(name)))
 
-    fields: Fields[RowUse] = (
+    fields: Fields[RowCpu] = (
         (Column("row", number=False), lambda row: charts.row_name(summary, row.size, row.line)),
-        *(
-            (Column(name, "CPU %", spare=name not in ("proxy", "replicas")), used(name))
-            for name in ("proxy", "replicas", "busiest", "controller", "others")
+        *map(group, ("proxy", "replicas")),
+        (
+            Column("busiest", "CPU %", spare=True),
+            lambda row: percent(row.cpu.busiest.get("replicas")),
         ),
-        (Column("host", "CPU %"), _host),
+        *map(group, ("controller", "others")),
+        (Column("host", "CPU %"), lambda row: host_percent(row.cpu)),
         (
             Column("limited by", number=False),
             lambda row: limited_text(row.verdicts) if row.verdicts else "-",
         ),
     )
     note = "CPU: % of a core; busiest: of the replicas; host: all that runs there"
-    if summary.uses:
-        yield table_of("CPU by process", fields, summary.uses, (note,))
-    if any(one.trials for one in summary.sizes):
-        yield Charts(lambda: charts.cpu_charts(summary))
-
-
-def _host(row: RowUse) -> Number:
-    use = row.use
-    if use.host is None or not use.cores:
-        return percent(use.host)
-    return Number(f"{use.host:.0f} of {100 * use.cores}", use.host)
+    if summary.sampled:
+        yield table_of("CPU by process", fields, summary.sampled, (note,))

@@ -1,6 +1,6 @@
 """The published metrics of `serve-bench scale` by their names, from the trials of one size.
 
-Pure. Rule: a figure has a value for each launch, None where it was not told (wrk tells no
+Pure. Rule: a figure has a value for each launch, None where it is not known (wrk keeps no
 histogram; a launch may be missing); its mean and std are over the launches that have one. Metrics
 of nodes are in nodes.py.
 """
@@ -8,15 +8,15 @@ of nodes are in nodes.py.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from serve_bench.analysis.statistics import (
     CENSORED,
     LATENCY,
     MAIN,
-    Distribution,
     Line,
     distribution,
     latency_figures,
@@ -108,124 +108,112 @@ class Figure:
 
 def figures_of(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
     """The figures of a size by name, in the order of a report."""
-    graph = lines[0].cell.get("workload") in GRAPHS
-    return _graph(lines, launches) if graph else _cluster(lines, launches)
+    workload = lines[0].cell.get("workload")
+    if workload in GRAPHS:
+        return {one.name: one for one in _graph(lines, launches)}
+    trials = _by_launch(lines, launches)
+    further = _curve(trials) if workload == "curve" else ()
+    return {one.name: one for one in (*_cluster(trials), *further)}
+
+
+Trials = Sequence[Trial | None]
+"""A trial for each launch; None where one is missing."""
+
+
+def _by_launch(lines: Iterable[Line], launches: Sequence[int]) -> Trials:
+    trials = {trial.round: trial for line in lines for trial in line.trials}
+    return [trials.get(launch) for launch in launches]
+
+
+def _each(trials: Trials, value: Callable[[Trial], float | None]) -> tuple[float | None, ...]:
+    return tuple(None if trial is None else value(trial) for trial in trials)
+
+
+def _windows(
+    trial: Trial, name: str = MAIN, over: Callable[[Sequence[float]], float] = statistics.fmean
+) -> float | None:
+    """The mean of the windows of a metric, or what else is made of them."""
+    metric = trial.metrics.get(name)
+    return over(metric.windows) if metric is not None and metric.windows else None
 
 
 # -------------------------------------------------------------------- single, multi and curve
 
 
-def _cluster(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
-    """The 13 and ours, and what else the trials of a curve tell. There is one row."""
-    trials = {trial.round: trial for line in lines for trial in line.trials}
-    every = [trials.get(launch) for launch in launches]
-    of_nodes = [node_figures(nodes_of(one)) if one is not None else {} for one in every]
-    figures = [
-        Figure(one.name, one.unit, one.kind, tuple(told.get(one.name) for told in of_nodes))
-        for one in NODE_METRICS
-    ]
-    done = tuple(None if one is None else float(one.completed_in_windows) for one in every)
-    figures.append(Figure(CLUSTER_NAMES[0], "requests", None, done))
-    figures.append(
-        Figure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", tuple(_mean(one) for one in every))
-    )
-    shares = [_shares(one) for one in every]
+def _cluster(trials: Trials) -> Iterator[Figure]:
+    """The 13 and ours. There is one row."""
+    of_nodes = [{} if one is None else node_figures(nodes_of(one)) for one in trials]
+    for one in NODE_METRICS:
+        values = tuple(figures.get(one.name) for figures in of_nodes)
+        yield Figure(one.name, one.unit, one.kind, values)
+    completed = _each(trials, lambda trial: float(trial.completed_in_windows))
+    yield Figure(CLUSTER_NAMES[0], "requests", None, completed)
+    yield Figure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", _each(trials, _windows))
+    shares = [_shares(one) for one in trials]
     for at, name in enumerate(CLUSTER_NAMES[2:]):
-        figures.append(Figure(name, "ms", "LATENCY", tuple(one[at] for one in shares)))
-    figures += _told_of_curve(every) if lines[0].cell.get("workload") == "curve" else []
-    return {one.name: one for one in figures}
-
-
-def _mean(trial: Trial | None, name: str = MAIN) -> float | None:
-    metric = None if trial is None else trial.metrics.get(name)
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None
+        yield Figure(name, "ms", "LATENCY", tuple(one[at] for one in shares))
 
 
 def _shares(trial: Trial | None) -> list[float | None]:
     """p50, p75, p90 and p99 of all requests, in ms."""
-    found = latency_figures([trial] if trial is not None else [], (0.5, 0.75, 0.9, 0.99))
-    return [None if value is None else value / NS_PER_MS for value in found]
+    values = latency_figures([trial] if trial is not None else [], (0.5, 0.75, 0.9, 0.99))
+    return [None if value is None else value / NS_PER_MS for value in values]
 
 
-# ---------------------------------------------------------------------------------- the graphs
-
-
-def _graph(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
-    """The four of a handle, then the four of HTTP."""
-    out: dict[str, Figure] = {}
-    for way in ("", HTTP):
-        own = [line for line in lines if (line.row.client == HANDLE) is (way == "")]
-        load = _by_launch(line for line in own if line.row.requests_each is None)
-        each = _by_launch(line for line in own if line.row.requests_each is not None)
-        rates = [_windows(load.get(launch)) for launch in launches]
-        times = [_times(each.get(launch)) for launch in launches]
-        values: tuple[tuple[str, Kind, list[float | None]], ...] = (
-            ("requests/s", "THROUGHPUT", [statistics.fmean(one) if one else None for one in rates]),
-            (
-                "requests/s",
-                "THROUGHPUT",
-                [statistics.pstdev(one) if one else None for one in rates],
-            ),
-            ("ms", "LATENCY", [_ms(one.mean) if one is not None else None for one in times]),
-            ("ms", "LATENCY", [_ms(one.std) if one is not None else None for one in times]),
-        )
-        for name, (unit, kind, found) in zip(GRAPH_NAMES, values, strict=True):
-            out[way + name] = Figure(way + name, unit, kind, tuple(found))
-    return out
-
-
-def _by_launch(lines: Iterable[Line]) -> dict[int, Trial]:
-    return {trial.round: trial for line in lines for trial in line.trials}
-
-
-def _times(trial: Trial | None) -> Distribution | None:
-    """The latency of one launch, requests without an answer in it; None without any."""
-    metric = None if trial is None else trial.metrics.get(LATENCY)
-    if trial is None or metric is None:
-        return None
-    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
-    some = answered.count or given_up.count
-    return distribution(metric, answered, given_up) if some else None
-
-
-def _windows(trial: Trial | None) -> tuple[float, ...]:
-    metric = None if trial is None else trial.metrics.get(MAIN)
-    return metric.windows or () if metric is not None else ()
-
-
-def _ms(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / NS_PER_MS
-
-
-# ----------------------------------------------------------------------------------- the curve
-
-
-def _told_of_curve(every: Sequence[Trial | None]) -> list[Figure]:
+def _curve(trials: Trials) -> Iterator[Figure]:
     """The metrics of a size as the trials name them, and its latency.
 
-    wrk tells none but of its own node: with one node that is the cluster's, with several it is not.
+    wrk knows that of its own node alone: with one node it is the cluster's, with several it is not.
     """
-    out = []
     for one in QUANTITIES[3:]:
-        metrics = [None if trial is None else trial.metrics.get(one.name) for trial in every]
-        found = [metric for metric in metrics if metric is not None]
-        if found:
+        known = [trial.metrics.get(one.name) for trial in trials if trial is not None]
+        metrics = [metric for metric in known if metric is not None]
+        if metrics:
             # What is better when it is less is a LATENCY to Ray's tooling.
-            kind: Kind = "LATENCY" if found[0].better == "lower" else "THROUGHPUT"
-            values = tuple(_mean(trial, one.name) for trial in every)
-            out.append(Figure(one.figure, found[0].unit, kind, values))
+            kind: Kind = "LATENCY" if metrics[0].better == "lower" else "THROUGHPUT"
+            values = tuple(None if trial is None else _windows(trial, one.name) for trial in trials)
+            yield Figure(one.figure, metrics[0].unit, kind, values)
     for at, share in ((0, "p50"), (3, "p99")):
         values = tuple(
-            told if (told := _shares(trial)[at]) is not None else _of_only_node(trial, share)
-            for trial in every
+            own if (own := _shares(trial)[at]) is not None else _of_only_node(trial, share)
+            for trial in trials
         )
-        out.append(Figure(f"latency_{share}", "ms", "LATENCY", values))
-    return out
+        yield Figure(f"latency_{share}", "ms", "LATENCY", values)
 
 
 def _of_only_node(trial: Trial | None, share: str) -> float | None:
     nodes = () if trial is None else nodes_of(trial)
     return nodes[0].latency_ms.get(share) if len(nodes) == 1 else None
+
+
+# ---------------------------------------------------------------------------------- the graphs
+
+
+def _graph(lines: Sequence[Line], launches: Sequence[int]) -> Iterator[Figure]:
+    """The four of a handle, then the four of HTTP."""
+    for way in ("", HTTP):
+        own = [line for line in lines if (line.row.client == HANDLE) is (way == "")]
+        load = _by_launch([one for one in own if one.row.requests_each is None], launches)
+        each = _by_launch([one for one in own if one.row.requests_each is not None], launches)
+        values: tuple[tuple[str, Kind, tuple[float | None, ...]], ...] = (
+            ("requests/s", "THROUGHPUT", _each(load, _windows)),
+            ("requests/s", "THROUGHPUT", _each(load, partial(_windows, over=statistics.pstdev))),
+            ("ms", "LATENCY", _each(each, partial(_latency_ms, name="mean"))),
+            ("ms", "LATENCY", _each(each, partial(_latency_ms, name="std"))),
+        )
+        for name, figure in zip(GRAPH_NAMES, values, strict=True):
+            yield Figure(way + name, *figure)
+
+
+def _latency_ms(trial: Trial, name: str) -> float | None:
+    """Mean or std of the latency of one launch, requests without an answer in it; None without
+    any."""
+    metric = trial.metrics.get(LATENCY)
+    answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
+    if metric is None or not (answered.count or given_up.count):
+        return None
+    value: float | None = getattr(distribution(metric, answered, given_up), name)
+    return None if value is None else value / NS_PER_MS
 
 
 def published_names(workload: str) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def _size(size: ScaleSize) -> dict[str, Any]:
         "invalid": _dicts(size.invalid),
         "warnings": _dicts(size.warnings),
         "failures": _dicts(size.failures),
-        "limits": [one.text for one in size.limits],
+        "limits": list(size.limits),
     }
 
 

@@ -15,14 +15,16 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.analysis.verdict import Verdict, limited_by
+from serve_bench.benchmarks.parts.inside import GroupedCpu
 from serve_bench.benchmarks.parts.rows import engaged_of, env_of
 from serve_bench.benchmarks.parts.texts import limited_line, number
 from serve_bench.benchmarks.scale.figures import Figure, figures_of
 from serve_bench.benchmarks.scale.growth import Grown, grown_of
-from serve_bench.benchmarks.scale.nodes import NodeUse, ScaleNode, nodes_of, use_of
+from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of, nodes_of
 from serve_bench.benchmarks.scale.request import GRAPHS, invalid_share
 from serve_bench.core.document import Finding
 from serve_bench.core.failed_requests import failures, statuses_of
+from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
 
@@ -32,7 +34,7 @@ BROKEN: Final = "figures below are of a broken run"
 @dataclass(frozen=True)
 class Invalid:
     """A row of which too many requests failed, or none was completed. `share` is of 1; `statuses`:
-    how often each was seen, where the client told."""
+    how often each was seen, where the client knows."""
 
     launch: int
     row: str
@@ -55,21 +57,6 @@ class Invalid:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """What limited a row in each launch. `row`: its name, empty where the size has no other."""
-
-    line: Line
-    row: str
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def text(self) -> str:
-        """`HTTP, latency: limited by: host CPU 168 of 200 % (weak)`."""
-        named = f"{self.row}: " if self.row else ""
-        return named + limited_line(self.verdicts)
-
-
-@dataclass(frozen=True)
 class ScaleSize:
     """One size of the workload under one variant. `launches`: their rounds as planned; `lines`: its
     rows; `nodes`: of every launch, in order; `figures` by name, in the order of a report;
@@ -82,9 +69,8 @@ class ScaleSize:
     figures: Mapping[str, Figure]
     nodes: tuple[ScaleNode, ...]
     invalid: tuple[Invalid, ...]
-    limits: tuple[Limit, ...] = ()
-    warnings: tuple[Warning, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    warnings: tuple[Warning, ...]
+    failures: tuple[Failure, ...]
 
     @property
     def replicas(self) -> int:
@@ -99,7 +85,7 @@ class ScaleSize:
     @property
     def title(self) -> str:
         """`default, 8 replicas`."""
-        return f"{self.variant}, {replicas_words(self.replicas)}"
+        return f"{self.variant}, {counted(self.replicas, 'replica')}"
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -138,37 +124,46 @@ class ScaleSize:
         return None if figure is None else figure.mean
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        """What limited each of its rows: `HTTP, latency: limited by: host CPU 168 of 200 %`."""
+        several = len(self.lines) > 1
+        return tuple(
+            (f"{short_label(line.row.label)}: " if several else "") + limited_line(verdicts)
+            for line in self.lines
+            if (verdicts := verdicts_of(line))
+        )
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """Why it is invalid; what is missing, was lost, failed or is doubted."""
-        several = len(self.launches) > 1
-        rows = {trial.key: trial for trial in self.trials}
-        graph = len(self.lines) > 1
+        several, graph = len(self.launches) > 1, len(self.lines) > 1
 
-        def part(launch: int | None, row: str | None) -> str:
-            words = [] if launch is None or not several else [f"launch {launch}"]
-            return ", ".join([*words, *([row] if row is not None and graph else [])])
+        def part(launch: int, row: str = "") -> str:
+            words = [f"launch {launch}"] if several else []
+            return ", ".join([*words, *([row] if row and graph else [])])
 
-        out = [
+        parts = {one.key: part(one.round, short_label(one.row.label)) for one in self.trials}
+        findings = [
             Finding(bad.text, "INVALID", "bad", about=part(bad.launch, bad.row))
             for bad in self.invalid
         ]
-        out += [Finding("", self.gap, "doubt")] if self.gap else []
-        broken = [one for one in self.trials if one.flags.get("interrupted")]
-        out += [
-            Finding("", "broken off", "doubt", about=part(one.round, short_label(one.row.label)))
-            for one in broken
+        findings += [Finding("", self.gap, "doubt")] if self.gap else []
+        findings += [
+            Finding("", "broken off", "doubt", about=parts[one.key])
+            for one in self.trials
+            if one.flags.get("interrupted")
         ]
-        out += [_lost(node, part(node.launch, None)) for node in self.lost]
-        out += [Finding(one.message, "failed", "bad") for one in self.failures]
-        for one in self.warnings:
-            trial = rows.get(one.key or "")
-            about = "" if trial is None else part(trial.round, short_label(trial.row.label))
-            out.append(Finding(one.message, one.code, "doubt", one.hint, about))
+        findings += [_lost(node, part(node.launch)) for node in self.lost]
+        findings += [Finding(one.message, "failed", "bad") for one in self.failures]
+        findings += [
+            Finding(one.message, one.code, "doubt", one.hint, parts.get(one.key or "", ""))
+            for one in self.warnings
+        ]
         bound = dict.fromkeys(node.ip for node in self.nodes if node.client_bound)
         if bound and not any(one.code == "client-bound" for one in self.warnings):
             text = f"the client was the limit on node {', '.join(bound)}"
-            out.append(Finding(text, "client-bound", "doubt"))
-        return tuple(out)
+            findings.append(Finding(text, "client-bound", "doubt"))
+        return tuple(findings)
 
 
 def _lost(node: ScaleNode, about: str) -> Finding:
@@ -194,11 +189,6 @@ def short_label(label: str) -> str:
     return rest if comma else label
 
 
-def replicas_words(count: int) -> str:
-    """`1 replica`, `8 replicas`."""
-    return f"{count:,} replica{'' if count == 1 else 's'}"
-
-
 def scale_sizes(result: Result, doubts: Sequence[Warning] = ()) -> tuple[ScaleSize, ...]:
     """Every size that was planned or measured, by variant in the order of the plan, then by
     replicas. `doubts`: of all trials. Raises FormatError when a stored histogram cannot be read."""
@@ -211,8 +201,10 @@ def scale_sizes(result: Result, doubts: Sequence[Warning] = ()) -> tuple[ScaleSi
         replicas = int(line.cell.get("num_replicas", 0))
         return order.index(line.variant), replicas, cell_slug(line.cell)
 
-    sizes = (_size(list(own), rounds) for _, own in groupby(sorted(lines, key=place), key=place))
-    return tuple(_doubted(one, doubts, result.failures) for one in sizes)
+    return tuple(
+        _size(list(own), rounds, doubts, result.failures)
+        for _, own in groupby(sorted(lines, key=place), key=place)
+    )
 
 
 def scale_lines(result: Result) -> tuple[Line, ...]:
@@ -230,35 +222,29 @@ def scale_lines(result: Result) -> tuple[Line, ...]:
     )
 
 
-def _size(lines: Sequence[Line], rounds: Mapping[str, int]) -> ScaleSize:
-    keys = [key for line in lines for key in line.keys]
+def _size(
+    lines: Sequence[Line],
+    rounds: Mapping[str, int],
+    doubts: Sequence[Warning],
+    failures: Sequence[Failure],
+) -> ScaleSize:
+    """A size of these rows, with the doubts and failures that are about it alone."""
+    variant, cell, slug = lines[0].variant, lines[0].cell, cell_slug(lines[0].cell)
+    keys = {key for line in lines for key in line.keys}
     launches = tuple(sorted({rounds[key] for key in keys}))
-    first = lines[0]
+    trials = [trial for line in lines for trial in line.trials]
+    invalid = {trial.key: bad for trial in trials if (bad := _invalid(trial)) is not None}
+    graph = cell.get("workload") in GRAPHS
     return ScaleSize(
-        variant=first.variant,
-        cell=first.cell,
+        variant=variant,
+        cell=cell,
         launches=launches,
         lines=tuple(lines),
         figures=figures_of(lines, launches),
         nodes=tuple(
-            node
-            for trial in sorted((t for line in lines for t in line.trials), key=lambda t: t.round)
-            for node in nodes_of(trial)
+            node for trial in sorted(trials, key=lambda one: one.round) for node in nodes_of(trial)
         ),
-        invalid=tuple(
-            bad for line in lines for trial in line.trials if (bad := invalid_of(trial)) is not None
-        ),
-    )
-
-
-def _doubted(size: ScaleSize, doubts: Sequence[Warning], failures: Sequence[Failure]) -> ScaleSize:
-    """The size with the doubts and failures that are about it alone."""
-    keys, slug = size.keys, cell_slug(size.cell)
-    broken = {(bad.launch, bad.row) for bad in size.invalid}
-    invalid = {one.key for one in size.trials if (one.round, one.row.label) in broken}
-    return replace(
-        size,
-        limits=tuple(_limits(size)),
+        invalid=tuple(invalid.values()),
         warnings=tuple(
             one
             for one in doubts
@@ -266,7 +252,7 @@ def _doubted(size: ScaleSize, doubts: Sequence[Warning], failures: Sequence[Fail
             and not one.profiled
             and not (one.key in invalid and one.code == "errors")  # that it is invalid says so
             # Nothing rare is shown of a graph's sequential requests: a mean, a std, p50 and p90.
-            and not (size.workload in GRAPHS and one.code == "few-samples")
+            and not (graph and one.code == "few-samples")
         ),
         # What a worker lost is among the doubts.
         failures=tuple(
@@ -275,7 +261,7 @@ def _doubted(size: ScaleSize, doubts: Sequence[Warning], failures: Sequence[Fail
             if (one.key in keys and one.what != "worker")
             or (
                 one.key is None
-                and one.variant == size.variant
+                and one.variant == variant
                 and one.cell is not None
                 and cell_slug(one.cell) == slug
             )
@@ -283,21 +269,20 @@ def _doubted(size: ScaleSize, doubts: Sequence[Warning], failures: Sequence[Fail
     )
 
 
-def _limits(size: ScaleSize) -> Iterable[Limit]:
-    """What limited each row that HTTP loaded from one node. Of several nodes the verdict, which
-    weighs one machine's processes against the whole load, would be wrong; so it would where the
-    client of a handle is a process that it does not know."""
-    for line in size.lines:
-        verdicts = tuple(
-            limited_by(replace(trial, usage=usages_of(trial)[0]))
-            for trial in line.trials
-            if trial.row.client != HANDLE
-            and len(nodes_of(trial)) < 2
-            and usages_of(trial)
-            and trial.counts.completed
-        )
-        if verdicts and any(MAIN in trial.metrics for trial in line.trials):
-            yield Limit(line, short_label(line.row.label) if len(size.lines) > 1 else "", verdicts)
+def verdicts_of(line: Line) -> tuple[Verdict, ...]:
+    """What limited a row in each launch, where HTTP loaded it from one node. Of several nodes the
+    verdict, which weighs one machine's processes against the whole load, would be wrong; so it
+    would where the client of a handle is a process that it does not know."""
+    if not any(MAIN in trial.metrics for trial in line.trials):
+        return ()
+    return tuple(
+        limited_by(replace(trial, usage=usages[0]))
+        for trial in line.trials
+        if trial.row.client != HANDLE
+        and len(nodes_of(trial)) < 2
+        and (usages := usages_of(trial))
+        and trial.counts.completed
+    )
 
 
 def usages_of(trial: Trial) -> list[Mapping[str, Any]]:
@@ -307,16 +292,21 @@ def usages_of(trial: Trial) -> list[Mapping[str, Any]]:
     return [own] if own else []
 
 
-def invalid_of(trial: Trial) -> Invalid | None:
+def _invalid(trial: Trial) -> Invalid | None:
     """Why the figures of a trial are those of a broken run; None where they are not."""
     counts = trial.counts
     share = invalid_share(counts.completed, counts.failed_total)
     if share is None and not trial.flags.get("invalid"):
         return None
-    asked = counts.completed + counts.failed_total
-    failed = {name: count for name, count in counts.failed.items() if count}
-    told = counts.failed_total / asked if asked else 1.0
-    return Invalid(trial.round, trial.row.label, counts.completed, failed, told, statuses_of(trial))
+    requests = counts.completed + counts.failed_total
+    return Invalid(
+        trial.round,
+        trial.row.label,
+        counts.completed,
+        {name: count for name, count in counts.failed.items() if count},
+        counts.failed_total / requests if requests else 1.0,
+        statuses_of(trial),
+    )
 
 
 # --------------------------------------------------------------------------------- a whole run
@@ -324,8 +314,8 @@ def invalid_of(trial: Trial) -> Invalid | None:
 
 @dataclass(frozen=True)
 class ScaleVariant:
-    """One variant: its flags, what the proof of its launches says, its sizes and, of a curve, how
-    each quantity grows. `unloaded`: the nodes that no load came from, and why."""
+    """One variant: its flags, what its launches prove, its sizes and, of a curve, how each quantity
+    grows. `unloaded`: the nodes that no load came from, and why."""
 
     name: str
     env: tuple[str, ...]
@@ -338,12 +328,12 @@ class ScaleVariant:
 
 
 @dataclass(frozen=True)
-class RowUse:
+class RowCpu:
     """CPU of a row of a size, mean over its launches, and what limited it in each of them."""
 
     size: ScaleSize
     line: Line
-    use: NodeUse
+    cpu: GroupedCpu
     verdicts: tuple[Verdict, ...]
 
 
@@ -395,16 +385,15 @@ class ScaleSummary:
         return tuple(lines)
 
     @property
-    def uses(self) -> tuple[RowUse, ...]:
+    def sampled(self) -> tuple[RowCpu, ...]:
         """CPU of each row that was sampled on one machine."""
-        rows = []
-        for size in self.sizes:
-            for line in size.lines:
-                use = use_of([one for trial in line.trials for one in usages_of(trial)])
-                if use is not None and all(t.usage or len(nodes_of(t)) < 2 for t in line.trials):
-                    limits = [one.verdicts for one in size.limits if one.line is line]
-                    rows.append(RowUse(size, line, use, limits[0] if limits else ()))
-        return tuple(rows)
+        return tuple(
+            RowCpu(size, line, cpu, verdicts_of(line))
+            for size in self.sizes
+            for line in size.lines
+            if all(one.usage or len(nodes_of(one)) < 2 for one in line.trials)
+            and (cpu := cpu_of([usage for one in line.trials for usage in usages_of(one)]))
+        )
 
 
 def scale_summary(result: Result) -> ScaleSummary:

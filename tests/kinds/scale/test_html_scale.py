@@ -48,15 +48,17 @@ def test_published_metrics_stand_in_a_column_of_their_own() -> None:
     assert published["cluster_total_requests"] == "-"
 
 
-def test_each_size_has_the_row_that_was_loaded() -> None:
-    for made in (golden(), ensemble()):
-        sheet = scale_sheet(made, None)
-        shown = table(sheet, "Each size")
-        lines = [one for size in scale_summary(made).sizes for one in size.lines]
-        rates = [one.spreads["throughput"].mean for one in lines if one.row.requests_each is None]
-        assert column(shown, "throughput") == rates and len(rates) == 2
-    rows = table(sheet, "Every row")
-    assert column(rows, "throughput") == [rates[0], None, rates[1], None]
+def test_each_size_has_the_rows_that_were_loaded() -> None:
+    for made, caption in ((golden(), "Each size"), (ensemble(), "Each row")):
+        lines = [line for size in scale_summary(made).sizes for line in size.lines]
+        rates = [
+            line.spreads["throughput"].mean if line.row.requests_each is None else None
+            for line in lines
+        ]
+        shown = table(scale_sheet(made, None), caption)
+        assert column(shown, "throughput") == rates
+        assert column(shown, "requests") == [line.completed for line in lines]
+    assert len(rates) == 4 and rates[1] is rates[3] is None
 
 
 def test_a_lost_node_has_its_reason_and_no_figures() -> None:
@@ -129,9 +131,9 @@ def test_cpu_is_shown_for_one_node_and_for_each_of_several() -> None:
     values = vega(chart(one, "CPU by process"))["data"]["values"]
     assert {item["part"]: item["value"] for item in values} == {
         "proxy": 80.0,
-        "replicas": 45.0,
+        "replica": 45.0,
         "controller": 6.0,
-        "others": 4.0,
+        "raylet": 4.0,
     }
     assert chart(scale_sheet(golden(), None), "CPU by process on each node")
 

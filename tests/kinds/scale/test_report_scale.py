@@ -21,7 +21,7 @@ from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import NIGHTLY, published_notes, reference
 from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.figures import GRAPH_NAMES
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES, use_of
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES, cpu_of
 from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render
 from serve_bench.core.codec import parse, to_line
@@ -42,7 +42,7 @@ from tests.scale_records import (
     scale_trial,
     usage,
 )
-from tests.sheet_parts import sheet, table, texts
+from tests.sheet_parts import column, sheet, table, texts
 
 GOLDEN = places.GOLDEN
 
@@ -360,13 +360,17 @@ def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
     suite = scale_suite("chain")
     trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
     (size,) = scale_summary(scale_result(suite, *trials)).sizes
-    assert [one.row for one in size.limits] == ["HTTP, throughput", "HTTP, latency"]
+    assert [one.partition(":")[0] for one in size.limits] == [
+        "HTTP, throughput",
+        "HTTP, latency",
+    ]
 
 
 def test_no_sample_no_share() -> None:
-    assert use_of([]) is None and use_of([{}]) is None
-    use = use_of([usage(), usage(proxy=60.0)])
-    assert use is not None and (use.proxy, use.replicas, use.busiest) == (70.0, 45.0, 30.0)
+    assert cpu_of([]) is None and cpu_of([{}]) is None
+    cpu = cpu_of([usage(), usage(proxy=60.0)])
+    assert cpu is not None and (cpu.groups["proxy"], cpu.groups["replicas"]) == (70.0, 45.0)
+    assert cpu.busiest["replicas"] == 30.0
 
 
 def test_a_client_that_was_the_limit_on_a_node_is_named() -> None:
@@ -379,7 +383,8 @@ def test_sequential_requests_of_a_graph_raise_no_false_doubt() -> None:
     """80 of them are too few for p99, which is not shown; in a row of them no windows are due."""
     assert {one.code for one in checks(ensemble()) if one.key} == {"few-samples"}
     assert "! " not in render(ensemble())
-    assert "p99" not in render(ensemble()).partition("Every row")[2]
+    rows = table(sheet(ensemble()), "Each row")
+    assert [one is None for one in column(rows, "p99")] == [False, True, False, True]
 
 
 def test_an_attached_cluster_and_several_raylets_are_named() -> None:
