@@ -67,7 +67,7 @@ ONLY_IN: Final = {
     "click": ("cli/",),
     "jinja2": ("report/page.py",),
     "markupsafe": ("report/page.py",),
-    "rich": ("cli/", "report/terminal.py"),
+    "rich": ("cli/", "report/columns.py", "report/terminal.py"),
     "pytest": ("pytest_plugin/",),
     "pytest_benchmark": (),
     "aiohttp": ("load/",),

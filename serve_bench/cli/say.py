@@ -23,7 +23,7 @@ def width_here() -> int | None:
 def say(text: str) -> None:
     """Prints a line, folded where it is too wide; what follows is indented a little more."""
     from serve_bench.core.errors import visible
-    from serve_bench.report.widths import wrapped
+    from serve_bench.report.columns import wrapped
 
     text = visible(text)
     width, bare = width_here(), text.lstrip()

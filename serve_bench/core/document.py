@@ -106,6 +106,11 @@ class Column:
     number: bool = True
     spare: int = 0
 
+    @property
+    def full_name(self) -> str:
+        """The name with its unit."""
+        return f"{self.name} {self.unit}".strip()
+
 
 @dataclass(frozen=True)
 class TableRow:
@@ -137,6 +142,12 @@ class Table:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     whole_groups: bool = False
+
+    @property
+    def spare(self) -> list[int]:
+        """The places of the columns that may be left out, the first to go first."""
+        places = [at for at, column in enumerate(self.columns) if column.spare]
+        return sorted(places, key=lambda at: -self.columns[at].spare)
 
     def groups(self) -> Iterator[tuple[str, list[tuple[TableRow, tuple[Finding, ...]]]]]:
         """Each group with its rows, and the doubts that stand below each of them."""

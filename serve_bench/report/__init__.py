@@ -30,9 +30,9 @@ def _table(document: Document, layout: Layout) -> str:
 
 
 def _markdown(document: Document, _: Layout) -> str:
-    from serve_bench.report.comment import document_comment
+    from serve_bench.report.comment import comment
 
-    return visible(document_comment(document))
+    return visible(comment(document))
 
 
 FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {

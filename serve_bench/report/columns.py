@@ -1,24 +1,80 @@
-"""Columns of text, for reports of several tables: aligned, with headings between the rows.
+"""Text that fits a terminal: running text in lines, and tables in columns.
 
-Rule: layout alone; texts come in as they are to be read. A table that is too wide gives up the
-second space between its columns, then columns that its report can spare, and says which; then
-columns of words are folded. Figures never are.
+Rule: layout alone; texts come in as they are to be read. Widths count columns of the terminal, not
+characters: a wide one (East Asian, most emoji) takes two, a combining one none. A table that is too
+wide gives up the second space between its columns, then columns that its report can spare, and
+names them; then columns of words are folded. Figures never are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from serve_bench.report.widths import folded, padded, width_of
-from serve_bench.report.widths import wrapped as wrapped
+from rich.cells import cell_len
+
+NARROWEST: Final = 20
+"""Running text is never set narrower than this."""
+
+_WORDS: Final = re.compile(r"([\t\n\v\f\r ]*)([^\t\n\v\f\r ]+)")
+_BREAKS: Final = frozenset("/._-,:;=&?@|+")
+"""A word that is too long is broken behind one of these, if it has one in the right place."""
+
+
+def wrapped(
+    text: str, width: int, indent: int = 0, hang: int = 2, *, fold: bool = True
+) -> list[str]:
+    """Running text in lines; those after the first are indented by `hang` more.
+
+    A word that is longer than a line is folded too, unless `fold` is false: a path or a command is
+    there to be copied.
+    """
+    return folded(text, max(width, NARROWEST), indent, hang, fold=fold)
+
+
+def folded(
+    text: str, width: int, indent: int = 0, hang: int = 0, *, fold: bool = True
+) -> list[str]:
+    """The same for what may be narrow, such as the cell of a table. No text is no line."""
+    next_line = " " * (indent + hang)
+    width = max(width, len(next_line) + 2)  # room for a character that takes two columns
+    lines: list[str] = []
+    line, begun = " " * indent, False
+    for gap, word in _WORDS.findall(text):
+        joined = f"{line}{' ' * len(gap)}{word}"
+        if begun and cell_len(joined) > width:
+            lines.append(line)
+            joined = next_line + word
+        while fold and cell_len(joined) > width:
+            head, rest = _split(joined, width)
+            lines.append(head)
+            joined = next_line + rest
+        line, begun = joined, True
+    return [*lines, line] if begun else []
+
+
+def _split(line: str, width: int) -> tuple[str, str]:
+    """A line that is too long in two: behind a sign that leaves it at least half full, else where
+    it is full."""
+    behind = 0
+    for at, one in enumerate(line):
+        used = cell_len(line[: at + 1])
+        if used > width:
+            return line[: behind or at], line[behind or at :]
+        if one in _BREAKS and 2 * used >= width:
+            behind = at + 1
+    return line, ""
+
+
+# --------------------------------------------------------------------------------------- tables
 
 Texts = Sequence[str]
 """One text for each column; a single text is a heading across all of them."""
 
-NARROWEST: Final = 10
+NARROWEST_COLUMN: Final = 10
 """Columns of words are not folded to less."""
 
 
@@ -40,17 +96,6 @@ class Fitted:
         return wrapped(text, width, indent) if self.gone else []
 
 
-def columns(
-    names: Texts, rows: Sequence[Texts], left: Collection[int] = (0,), width: int | None = None
-) -> Iterator[str]:
-    """The names of the columns, then the rows; those in `left` are flush left, others right.
-
-    Columns stand two spaces apart, and one where that alone fits in `width`. Where not even that
-    does, those in `left` are folded, as headings are.
-    """
-    yield from fitted(names, rows, left, width).lines
-
-
 def fitted(
     names: Texts,
     rows: Sequence[Texts],
@@ -61,7 +106,8 @@ def fitted(
     whole: Texts = (),
     heads: int = 0,
 ) -> Fitted:
-    """A table for those who need to know the lines of each row.
+    """The lines of a table: the names of its columns, then the rows; columns in `left` are flush
+    left, others right, headings are folded.
 
     `spare`: columns that may go, by name or place, the first first; one that is not there, or that
     stands in front, is passed over. `fold`: the columns that may be folded, if not those in `left`.
@@ -89,11 +135,11 @@ def _only(row: Texts, kept: Sequence[int], count: int) -> Texts:
 def _narrowest(rows: Sequence[Texts], fold: Collection[int], heads: int) -> dict[int, int]:
     """How narrow each column that may be folded can be: those in `fold`, and of the others, below
     `heads` lines of names, as narrow as their figures are."""
-    out = dict.fromkeys(fold, NARROWEST)
+    out = dict.fromkeys(fold, NARROWEST_COLUMN)
     if 0 < heads < len(rows):
         figures = _widths([row for row in rows[heads:] if len(row) == len(rows[0])] or rows[:1])
         others = (at for at in range(len(rows[0])) if at not in out)
-        out |= {at: max(NARROWEST, figures[at]) for at in others}
+        out |= {at: max(NARROWEST_COLUMN, figures[at]) for at in others}
     return out
 
 
@@ -101,7 +147,7 @@ def _widths(rows: Sequence[Texts]) -> list[int]:
     """Of the rows that are no headings, the first of which has the names."""
     full = [row for row in rows if len(row) == len(rows[0])]
     return [
-        max(width_of(line) for row in full for line in row[at].split("\n"))
+        max(cell_len(line) for row in full for line in row[at].split("\n"))
         for at in range(len(rows[0]))
     ]
 
@@ -112,7 +158,7 @@ def _least(
     """How narrow the table can be: words folded to twice the narrowest that they may be at all, so
     that a column which can be spared goes before they get hard to read."""
     widths = _widths([names, *(row for row in rows if len(row) == len(names))])
-    most = {at: max(2 * NARROWEST, floor) for at, floor in narrowest.items()}
+    most = {at: max(2 * NARROWEST_COLUMN, floor) for at, floor in narrowest.items()}
     least = [min(widths[at], most.get(at, widths[at])) for at in kept]
     return sum(least) + len(kept) - 1
 
@@ -135,10 +181,11 @@ def _laid(
         cells = [_cell(text, wide) for text, wide in zip(row, widths, strict=True)]
         lines = []
         for number in range(max(map(len, cells))):
-            parts = (
-                padded(cell[number] if number < len(cell) else "", wide, at in left)
-                for at, (cell, wide) in enumerate(zip(cells, widths, strict=True))
-            )
+            parts = []
+            for at, (cell, wide) in enumerate(zip(cells, widths, strict=True)):
+                part = cell[number] if number < len(cell) else ""
+                space = " " * (wide - cell_len(part))
+                parts.append(part + space if at in left else space + part)
             lines.append(gap.join(parts).rstrip())
         yield lines
 
@@ -147,7 +194,7 @@ def _cell(text: str, width: int) -> list[str]:
     """A text in lines of its column; one that fits stays as it is, spaces and all."""
     if "\n" in text:
         return [line for part in text.split("\n") for line in _cell(part, width)]
-    if width_of(text) <= width:
+    if cell_len(text) <= width:
         return [text]
     bare = text.lstrip()
     return folded(bare, width, len(text) - len(bare), 2)

@@ -1,16 +1,26 @@
-"""A run as a comment on a pull request: a line of verdict, one table, all else folded away.
+"""A document as a comment on a pull request: a line of verdict, one table, all else folded away.
 
-Rule: pure layout. A document is put in order, made harmless to Markdown, and kept below what a
-comment holds.
+Rule: pure layout. No text is taken for Markdown or HTML, and the whole stays below what a comment
+holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from serve_bench.core.document import Block, Cell, Document, Facts, Folded, Prose, Table, cell_text
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Document,
+    Facts,
+    Folded,
+    Prose,
+    Table,
+    as_text,
+    cell_text,
+)
 from serve_bench.report.columns import inline, markdown_table
 
 MOST_CHARACTERS: Final = 65_536
@@ -22,41 +32,53 @@ MOST_COLUMNS: Final = 9
 
 SUMMARY: Final = "How, and what doubts it"
 
-LEFT_OUT_FIRST: Final = ("CPU by process", "remarks", "further tables", "formulas")
-"""Kinds of a CommentPart that are left out of what is too long, in this order."""
+PartKind: TypeAlias = Literal["", "remarks", "further tables"]
+
+LEFT_OUT_FIRST: Final[tuple[PartKind, ...]] = ("remarks", "further tables")
+"""Kinds of parts that are left out of what is too long, in this order."""
 
 
 @dataclass(frozen=True)
 class CommentPart:
-    """Lines of Markdown under the fold. `kind`: one of LEFT_OUT_FIRST, or empty for what stays."""
+    """Lines of Markdown under the fold. `kind`: empty for what always stays."""
 
-    lines: tuple[str, ...]
-    kind: str = ""
+    lines: Sequence[str]
+    kind: PartKind = ""
 
 
-def comment(
-    found: Sequence[str],
-    table: Sequence[str],
-    parts: Sequence[CommentPart],
-    where: str | None = None,
-) -> str:
-    """The comment as text that ends with a newline. `found`: the sentences that stand first, in
-    bold; `table`: lines of Markdown, none where nothing was planned; `where`: the folder of the
-    run, which is named where something had to be left out."""
-    whole = _text(found, table, parts)
-    gone: list[str] = []
+def comment(document: Document) -> str:
+    """The comment as text that ends with a newline: the headline in bold, its tables, and under the
+    fold the rest. What is too long is left out, and a line names it."""
+    open_ = [one for one in document.sections if one.detail == "headline"]
+    tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
+    head = [f"**{escaped(' '.join(one.line for one in document.findings[:1]))}**", ""]
+    for table in tables:
+        head += _table_lines(table, MOST_COLUMNS)
+    parts = [
+        _list(one.line for one in document.findings[1:]),
+        _list(one.line for one in document.doubts),
+        *(part for table in tables for part in _remarks(table)),
+    ]
+    for section in open_:
+        parts += _parts(one for one in section.blocks if not isinstance(one, Table))
+    for section in document.sections:
+        if section.detail == "table":
+            parts += _parts(section.blocks)
+    about = [one.pairs for one in (document.run, document.machine) if one.pairs]
+    parts.append(_list("; ".join(map(": ".join, pairs)) for pairs in about))
+    parts.append(CommentPart([f"- records: `{folder}`" for folder in document.records]))
+    whole = _text(head, parts)
+    gone: list[PartKind] = []
     for kind in LEFT_OUT_FIRST:
-        if len(whole) <= MOST_CHARACTERS:
-            break
-        if any(part.kind == kind for part in parts):
+        if len(whole) > MOST_CHARACTERS and any(part.kind == kind for part in parts):
             gone.append(kind)
-            kept = [part for part in parts if part.kind not in gone]
-            whole = _text(found, table, (_gone(gone, where), *kept))
+            parts = [part for part in parts if part.kind != kind]
+            whole = _text(head, [_left_out(gone, document.where), *parts])
     return whole
 
 
-def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[CommentPart]) -> str:
-    lines = [f"**{marked(' '.join(found))}**", "", *table, *([""] if table else [])]
+def _text(head: Sequence[str], parts: Iterable[CommentPart]) -> str:
+    lines = [*head, *([""] if head[-1] else [])]
     lines += [f"<details><summary>{SUMMARY}</summary>", ""]
     for part in parts:
         # A list ends with an empty line only where something else than a list follows.
@@ -66,47 +88,25 @@ def _text(found: Sequence[str], table: Sequence[str], parts: Sequence[CommentPar
     return "\n".join([*lines, *([""] if lines[-1] else []), "</details>"]) + "\n"
 
 
-def _gone(kinds: Sequence[str], where: str | None) -> CommentPart:
-    told = " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+def _left_out(kinds: Sequence[str], where: str | None) -> CommentPart:
     text = (
-        f"left out here, since a comment holds {MOST_CHARACTERS:,} characters: {told}; `serve-bench"
-        f" report {where or 'RUN'} --format html` shows them, and so does `--format json`"
+        f"left out here, since a comment holds {MOST_CHARACTERS:,} characters: "
+        f"{' and '.join(kinds)}; `serve-bench report {where or 'RUN'} --format html` shows them, "
+        "and so does `--format json`"
     )
-    return CommentPart((f"- {text}",))
-
-
-# ------------------------------------------------------------------------------- of a document
-
-
-def document_comment(document: Document) -> str:
-    """A document as a comment: its headline open, its tables and remarks folded."""
-    open_ = [one for one in document.sections if one.detail == "headline"]
-    tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
-    lines = [line for table in tables for line in _table_lines(table, MOST_COLUMNS)]
-    findings = [one.line for one in document.findings]
-    parts = [bullets(findings[1:]), bullets(one.line for one in document.doubts)]
-    parts += [part for table in tables for part in _remarks_of(table)]
-    for section in open_:
-        parts += _parts([one for one in section.blocks if not isinstance(one, Table)])
-    for section in document.sections:
-        if section.detail == "table":
-            parts += _parts(section.blocks)
-    both = (document.run.pairs, document.machine.pairs)
-    parts.append(bullets("; ".join(map(": ".join, pairs)) for pairs in both if pairs))
-    parts += map(records, document.records)
-    return comment(findings[:1], lines, parts, document.where)
+    return CommentPart([f"- {text}"])
 
 
 def _parts(blocks: Iterable[Block]) -> Iterator[CommentPart]:
     for block in blocks:
         match block:
             case Table():
-                yield folded(block.caption, _table_lines(block)[2:])
-                yield from _remarks_of(block)
+                yield _fold(block)
+                yield from _remarks(block)
             case Prose():
-                yield bullets(block.paragraphs)
+                yield _list(block.paragraphs)
             case Facts():
-                yield bullets(f"{name}: {text}" for name, text in block.pairs)
+                yield _list(f"{name}: {text}" for name, text in block.pairs)
             case Folded():
                 yield from _parts(block.blocks)
 
@@ -118,76 +118,63 @@ def _table_lines(table: Table, most: int | None = None) -> list[str]:
     named = len(groups) > 1
     codes = any(row.codes for row in table.rows)
     more = len(table.columns) + named + codes - (most or len(table.columns) + 2)
-    spare = [at for at, column in enumerate(table.columns) if column.spare]
-    gone = sorted(spare, key=lambda at: -table.columns[at].spare)[: max(0, more)]
-    kept = [at for at in range(len(table.columns)) if at not in gone]
-    heads = [f"{one.name} {one.unit}".strip() for one in (table.columns[at] for at in kept)]
-    rows = [[_marked_cell(row.cells[at]) for at in kept] for row in table.rows]
-    left = [at for at, old in enumerate(kept) if not table.columns[old].number]
-    if codes:
-        left.append(len(heads))
-        heads.append("doubts")
-        rows = [[*texts, "; ".join(row.codes)] for texts, row in zip(rows, table.rows, strict=True)]
-    if named:
-        left = [0, *(at + 1 for at in left)]
-        heads.insert(0, "row")
-        rows = [[row.group, *texts] for texts, row in zip(rows, table.rows, strict=True)]
+    gone = table.spare[: max(0, more)]
+    columns = [(at, one) for at, one in enumerate(table.columns) if at not in gone]
+    heads = [
+        *(["row"] if named else []),
+        *(column.full_name for _, column in columns),
+        *(["doubts"] if codes else []),
+    ]
+    words = [
+        *([True] if named else []),
+        *(not column.number for _, column in columns),
+        *([True] if codes else []),
+    ]
+    rows = [
+        [
+            *([row.group] if named else []),
+            *(_cell(row.cells[at]) for at, _ in columns),
+            *(["; ".join(row.codes)] if codes else []),
+        ]
+        for row in table.rows
+    ]
     whole = table.caption if named or not any(groups) else f"{table.caption}; {groups[0]}"
-    return [marked(whole), "", *markdown_table(heads, rows, left)]
+    left = [at for at, flush_left in enumerate(words) if flush_left]
+    return [escaped(whole), "", *markdown_table(heads, rows, left)]
 
 
-def _marked_cell(cell: Cell) -> str:
+def _cell(cell: Cell) -> str:
     """A cell; what is a verdict against the run is bold."""
-    bad = not isinstance(cell, str) and cell.tone == "bad"
-    return f"**{cell_text(cell)}**" if bad else cell_text(cell)
+    return f"**{cell_text(cell)}**" if as_text(cell).tone == "bad" else cell_text(cell)
 
 
-def _remarks_of(table: Table) -> Iterator[CommentPart]:
+def _fold(table: Table) -> CommentPart:
+    """A table in a fold of its own. GitHub takes what is in it for Markdown only after an empty
+    line."""
+    opened = f"<details><summary>{inline(table.caption)}</summary>"
+    lines = [opened, "", *_table_lines(table)[2:], "", "</details>", ""]
+    return CommentPart(lines, "further tables")
+
+
+def _remarks(table: Table) -> Iterator[CommentPart]:
     """What is doubted of its rows, under the name of each, then its notes."""
     alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
-    named = [
-        (row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike])), doubt.line)
-        for row in table.rows
-        for doubt in row.doubts
-    ]
-    yield remarks(named)
-    yield bullets(table.notes)
+    remarks: dict[str, list[str]] = {}
+    for row in table.rows:
+        name = row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike]))
+        if row.doubts:
+            remarks.setdefault(name, []).extend(doubt.line for doubt in row.doubts)
+    lines: list[str] = []
+    for name, texts in remarks.items():
+        lines += [f"- {escaped(name)}", *(f"  - {escaped(text)}" for text in texts)]
+    yield CommentPart(lines, "remarks")
+    yield _list(table.notes)
 
 
-# --------------------------------------------------------------------------------- its parts
+def _list(texts: Iterable[str]) -> CommentPart:
+    return CommentPart([f"- {escaped(text)}" for text in texts])
 
 
-def marked(text: str) -> str:
+def escaped(text: str) -> str:
     """Running text in which nothing is taken for Markdown or HTML; one line."""
     return inline(text).replace("*", "\\*")
-
-
-def bullets(texts: Iterable[str], kind: str = "") -> CommentPart:
-    """A list, a line for each text."""
-    return CommentPart(tuple(f"- {marked(text)}" for text in texts), kind)
-
-
-def remarks(told: Iterable[tuple[str, str]]) -> CommentPart:
-    """What is said of each row, as name and text: under the name, once."""
-    by_name: dict[str, list[str]] = {}
-    for name, text in told:
-        by_name.setdefault(name, []).append(text)
-    lines: list[str] = []
-    for name, texts in by_name.items():
-        lines += [f"- {marked(name)}", *(f"  - {marked(text)}" for text in texts)]
-    return CommentPart(tuple(lines), "remarks")
-
-
-def records(where: str | None) -> CommentPart:
-    """Where the records are, if that is known."""
-    return CommentPart(() if where is None else (f"- records: `{where}`",))
-
-
-def folded(title: str, lines: Iterable[str], kind: str = "further tables") -> CommentPart:
-    """A fold of its own; none where it would be empty. GitHub takes what is in it for Markdown only
-    after an empty line."""
-    every = tuple(lines)
-    if not every:
-        return CommentPart((), kind)
-    opened = f"<details><summary>{inline(title)}</summary>"
-    return CommentPart((opened, "", *every, "", "</details>", ""), kind)

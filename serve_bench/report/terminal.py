@@ -9,12 +9,11 @@ be spared, and says which. Colour only repeats what words and signs say.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, TextIO
 
 from serve_bench.core.document import (
     Block,
-    Cell,
     Code,
     Document,
     Facts,
@@ -25,12 +24,11 @@ from serve_bench.core.document import (
     Section,
     Table,
     TableRow,
-    Text,
     Tone,
+    as_text,
 )
 from serve_bench.core.errors import visible
-from serve_bench.report.columns import fitted
-from serve_bench.report.widths import wrapped
+from serve_bench.report.columns import fitted, wrapped
 
 Line = tuple[str, Tone | None]
 """A line and its tone; None is a heading."""
@@ -69,7 +67,23 @@ def terminal_text(
     document: Document, width: int = 80, color: bool = False, verbose: bool = False
 ) -> str:
     """The document as text that ends with a newline. `width`: characters of a line."""
-    return drawn(terminal_lines(document, width, verbose), width, color)
+    lines = terminal_lines(document, width, verbose)
+    if not color:
+        return "".join(f"{visible(line)}\n" for line, _ in lines)
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+    )
+    for line, tone in lines:
+        console.print(Text(visible(line), style=STYLES[tone]), soft_wrap=True, highlight=False)
+    return out.getvalue()
 
 
 def terminal_lines(document: Document, width: int, verbose: bool = False) -> Iterator[Line]:
@@ -126,14 +140,11 @@ def _table(table: Table, width: int) -> Iterator[Line]:
     if not table.rows:
         return
     indent = INDENT if any(row.group for row in table.rows) else ""
-    names = [column.name for column in table.columns]
-    units = [column.unit for column in table.columns]
+    names, units = zip(*((one.name, one.unit) for one in table.columns), strict=True)
     texts = [_texts(row, indent) for row in table.rows]
     left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
-    spares = [at for at, column in enumerate(table.columns) if column.spare]
-    spare = sorted(spares, key=lambda at: -table.columns[at].spare)
-    whole = [" ".join(pair).strip() for pair in zip(names, units, strict=True)]
-    layout = fitted(names, [units, *texts], left, width, spare, whole=whole, heads=2)
+    whole = [column.full_name for column in table.columns]
+    layout = fitted(names, [units, *texts], left, width, table.spare, whole=whole, heads=2)
     heads, unit_lines, *blocks = layout.blocks
     yield from ((line, "quiet") for line in heads)
     if any(units):
@@ -144,7 +155,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
             yield from _wrapped(group, width, tone="plain")
         for row, doubts in some:
             yield from ((line, _tone(row)) for line in next(rows))
-            for text in _small(row.cells[0]):
+            for text in as_text(row.cells[0]).below:
                 yield from _wrapped(text, width, indent=len(indent) + 2, tone="quiet")
             for doubt in doubts:
                 yield from _finding(doubt, width, len(indent) + 2)
@@ -156,16 +167,8 @@ def _table(table: Table, width: int) -> Iterator[Line]:
 def _texts(row: TableRow, indent: str) -> list[str]:
     """Its cells; what stands below a cell is a line of its own within the column, but for the
     first, whose lines go across the table."""
-    first, *others = row.cells
-    return [indent + _text(first), *("\n".join((_text(one), *_small(one))) for one in others)]
-
-
-def _text(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else cell.text
-
-
-def _small(cell: Cell) -> tuple[str, ...]:
-    return cell.below if isinstance(cell, Text) else ()
+    first, *others = map(as_text, row.cells)
+    return [indent + first.text, *("\n".join((one.text, *one.below)) for one in others)]
 
 
 def _finding(finding: Finding, width: int, indent: int = 0) -> Iterator[Line]:
@@ -175,34 +178,8 @@ def _finding(finding: Finding, width: int, indent: int = 0) -> Iterator[Line]:
 
 def _tone(row: TableRow) -> Tone:
     """Red where a figure of the row is a verdict against it, plain else: words say the rest."""
-    tones = {cell.tone for cell in row.cells if not isinstance(cell, str)}
-    return "bad" if "bad" in tones else "plain"
+    return "bad" if any(as_text(cell).tone == "bad" for cell in row.cells) else "plain"
 
 
 def _wrapped(text: str, width: int, *, indent: int = 0, tone: Tone | None) -> Iterator[Line]:
     return ((line, tone) for line in wrapped(text, width, indent))
-
-
-def drawn(lines: Iterable[Line], width: int, color: bool) -> str:
-    """The lines as text, with control characters written out."""
-    if not color:
-        return "".join(f"{visible(line)}\n" for line, _ in lines)
-    return styled(((line, STYLES[tone]) for line, tone in lines), width)
-
-
-def styled(lines: Iterable[tuple[str, str]], width: int) -> str:
-    """Lines with a style of rich each, in colour."""
-    from rich.console import Console
-    from rich.text import Text as RichText
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=True,
-        color_system="standard",
-        legacy_windows=False,
-    )
-    for line, style in lines:
-        console.print(RichText(visible(line), style=style), soft_wrap=True, highlight=False)
-    return out.getvalue()

@@ -11,20 +11,18 @@ import pytest
 
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
+from serve_bench.core.document import Column, Section, Table, TableRow, sentences
 from serve_bench.core.result import Failure, Result, VariantUsed, result_of
 from serve_bench.report.comment import (
     LEFT_OUT_FIRST,
     MOST_CHARACTERS,
     MOST_COLUMNS,
-    CommentPart,
-    bullets,
     comment,
-    folded,
-    marked,
-    remarks,
+    escaped,
 )
 from serve_bench.store import read
 from tests import places
+from tests.html_sample import sheet as sample
 from tests.kinds.climbs import test_html_ladder as ladders
 from tests.kinds.climbs import test_html_ranker as rankers
 from tests.kinds.press import test_report_press as press
@@ -111,9 +109,9 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) ->
     result = KINDS[kind]()
     text = render(result, "markdown")
     sentences = as_lines(sheet_of(result, None).findings)
-    assert all(marked(one) in text for one in sentences)
+    assert all(escaped(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
-    assert marked(sentences[0]) in first
+    assert escaped(sentences[0]) in first
     assert not missing or "not measured in full" in first or "failed" in first
 
 
@@ -152,34 +150,28 @@ def test_names_and_messages_break_neither_table_nor_fold() -> None:
 # ------------------------------------------------------------------------------- too long
 
 
-def parts(each: int) -> tuple[CommentPart, ...]:
-    """One of each kind, and one that stays; each with so many characters at least."""
+@pytest.mark.parametrize(("each", "gone"), [(1_000, 0), (40_000, 1), (70_000, 2)])
+def test_what_is_too_long_is_left_out_in_a_set_order_and_named(each: int, gone: int) -> None:
     long = "x" * each
-    return (
-        bullets(["host: h"]),
-        remarks([("row", f"remark {long}")]),
-        folded("CPU", [f"| cpu {long} |"], "CPU by process"),
-        folded("Steps", [f"| steps {long} |"]),
-        folded("Formulas", [f"| formula {long} |"], "formulas"),
+    columns = (Column("row", number=False),)
+    doubted = Table("open", columns, (TableRow(("a",), sentences([f"remark {long}"], "doubt")),))
+    further = Table("further", columns, (TableRow((f"steps {long}",)),))
+    document = sample(
+        findings=sentences(["It is."]),
+        sections=(
+            Section("a", "A", (doubted,), "headline"),
+            Section("b", "B", (further,), "table"),
+        ),
     )
-
-
-@pytest.mark.parametrize(
-    ("each", "gone"),
-    [(1_000, 0), (17_000, 1), (22_000, 2), (40_000, 3), (70_000, 4)],
-)
-def test_what_is_too_long_is_left_out_in_a_set_order_and_said(each: int, gone: int) -> None:
-    text = comment(["It is."], ["| a |", "| --: |"], parts(each), "results/x")
-    kept = {"CPU by process": "cpu x", "remarks": "remark x", "further tables": "steps x"}
-    kept |= {"formulas": "formula x"}
+    text = comment(document)
+    kept = {"remarks": "remark x", "further tables": "steps x"}
     assert len(text) <= MOST_CHARACTERS
-    assert [kept[kind] in text for kind in LEFT_OUT_FIRST] == [False] * gone + [True] * (4 - gone)
-    assert "host: h" in text and text.startswith("**It is.**\n\n| a |\n")
+    assert [kept[kind] in text for kind in LEFT_OUT_FIRST] == [False] * gone + [True] * (2 - gone)
+    assert "busy-host" in text and text.startswith("**It is.**\n\nopen\n\n| row |\n")
     assert text.count("<details>") == text.count("</details>")
     line = next((one for one in text.split("\n") if one.startswith("- left out here")), "")
-    assert all(kind in line for kind in LEFT_OUT_FIRST[:gone])
-    assert bool(line) == bool(gone)
-    assert not gone or "`serve-bench report results/x --format html`" in line
+    assert bool(line) == bool(gone) and f": {' and '.join(LEFT_OUT_FIRST[:gone])}" in f"{line}: "
+    assert not gone or f"`serve-bench report {document.where} --format html`" in line
 
 
 def test_a_run_of_very_many_rows_still_fits() -> None:

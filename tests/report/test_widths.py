@@ -1,4 +1,4 @@
-"""How wide text is, how it and tables are folded, and that what is no report fits as reports do."""
+"""How text and tables are folded, and that what is no report fits as reports do."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ from rich.cells import cell_len
 from serve_bench.cli.program import run
 from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.cli.say import say
-from serve_bench.report.columns import columns, fitted
-from serve_bench.report.widths import NARROWEST, width_of, wrapped
-
-
-@pytest.mark.parametrize(
-    ("text", "wide"), [("plain", 5), ("±1", 2), ("名前", 4), ("e\u0301", 1), ("🙂", 2), ("█▏", 2)]
-)
-def test_how_wide_text_is(text: str, wide: int) -> None:
-    assert width_of(text) == wide == cell_len(text)
-
+from serve_bench.report.columns import NARROWEST, fitted, wrapped
 
 # --------------------------------------------------------------------------------- running text
 
@@ -60,13 +51,13 @@ ROWS = (("first", "1.0", "10", "short"), ("second", "22.5", "11", "some words of
 
 
 def test_columns_stand_as_far_apart_as_there_is_room() -> None:
-    assert list(columns(NAMES, ROWS, (0, 3))) == list(columns(NAMES, ROWS, (0, 3), 41))
-    assert max(map(len, columns(NAMES, ROWS, (0, 3), 41))) == 41
-    assert max(map(len, columns(NAMES, ROWS, (0, 3), 40))) == 38
+    wide, narrow = (fitted(NAMES, ROWS, (0, 3), width).lines for width in (41, 40))
+    assert wide == fitted(NAMES, ROWS, (0, 3)).lines
+    assert max(map(len, wide)) == 41 and max(map(len, narrow)) == 38
 
 
 def test_columns_of_words_are_folded() -> None:
-    assert list(columns(NAMES, ROWS, (0, 3), 30)) == [
+    assert fitted(NAMES, ROWS, (0, 3), 30).lines == [
         "name   value more note",
         "first    1.0   10 short",
         "second  22.5   11 some words",
