@@ -14,9 +14,9 @@ from serve_bench.benchmarks.parts.about_run import (
     command_line,
     machine,
     method,
-    whole_doubts,
 )
-from serve_bench.benchmarks.parts.pieces import doubts_once
+from serve_bench.benchmarks.parts.pieces import doubts_once, page_doubts
+from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.core.document import Cell, Facts, Folded, Number, Section, Table, TableRow, Text
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import Result, VariantUsed, result_of
@@ -113,9 +113,9 @@ def test_the_machine_is_told_as_far_as_it_is_known() -> None:
 
 def test_doubts_about_the_whole_run_are_said_once() -> None:
     record = replace(run(), host={"logical_cores": 2, "load_1m": 1.9})
-    (doubt,) = whole_doubts(result_of([record]))
+    (doubt,) = page_doubts(page_of(result_of([record])))
     assert doubt.line.startswith("busy-host: load average 1.9 on 2 cores")
-    assert whole_doubts(measured()) == ()
+    assert list(page_doubts(page_of(measured()))) == []
     again = [Warning("busy-host", f"load average {load}", "wait") for load in (5, 4, 3)]
     (first,) = doubts_once(again)
     assert first.line.startswith("busy-host: load average 5") and first.text.endswith(

@@ -90,27 +90,22 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(loads))),
     )
-    about = tuple(pair for one in loads[:1] for pair in asked_facts(one.line.trials[0]))
-    asked = (pair for pair in about_run.asked(result.run).pairs if pair[0] != "planned")
     urls = dict.fromkeys(str(one.line.cell.get("url", "")) for one in page.entries)
-    return Document(
+    return about_run.run_document(
+        result,
+        options.where,
         title=" ".join(("serve-bench load", *urls)),
-        command=result.run.command,
-        run=Facts((*about, *asked)),
-        machine=about_run.machine(result.run),
-        findings=sentences(found(page, loads)),
-        doubts=tuple(whole_run(page.warnings, page.failures)),
+        findings=sentences(findings(page, loads)),
+        doubts=whole_run(page.warnings, page.failures),
         sections=sections,
-        where=options.where,
-        argv=result.run.argv,
-        records=() if options.where is None else (options.where,),
+        facts=tuple(fact for one in loads[:1] for fact in _about(one.line.trials[0])),
     )
 
 
 # ------------------------------------------------------------------------- request, findings
 
 
-def asked_facts(trial: Trial) -> Iterator[tuple[str, str]]:
+def _about(trial: Trial) -> Iterator[tuple[str, str]]:
     """What was loaded, by which client, how: name and words."""
     row, asked = trial.row, trial.client.get("asked", {})
     yield "URL", str(trial.cell.get("url", "-"))
@@ -139,7 +134,7 @@ def _loop(trial: Trial) -> str:
     return row.loop
 
 
-def found(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
+def findings(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
     """What failed, the figures, what limited them, what is doubted."""
     planned = [one for one in page.entries if one.line.status != "profiled"]
     missing = sum(not one.line.trials for one in planned)

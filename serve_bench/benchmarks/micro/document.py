@@ -15,6 +15,7 @@ from typing import Any, Final
 from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
 from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
 from serve_bench.analysis.statistics import LIKE, Distribution, Spread
+from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.micro.charts import (
     cpu_charts,
     ends_of,
@@ -36,11 +37,13 @@ from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
 from serve_bench.benchmarks.parts.pieces import (
     NOTHING,
     NS_PER_MS,
+    Fields,
     count,
     milliseconds,
     rate,
     section,
     share,
+    table_of,
     whole_run,
 )
 from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
@@ -51,7 +54,6 @@ from serve_bench.core.document import (
     Code,
     Column,
     Document,
-    Facts,
     Finding,
     Folded,
     Number,
@@ -107,19 +109,20 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     )
-    app = _app(result) if own else ()
-    about = dict((*app, *about_run.asked(result.run).pairs, *_variants(page)))
-    return Document(
-        title=_title(result, own),
-        command=result.run.command,
-        run=Facts(tuple(about.items())),
-        machine=about_run.machine(result.run),
+    variants = {
+        f"variant {part.name}": "; ".join((" ".join(part.env) or "no flags", *part.owners))
+        for part in page.variants
+    }
+    app: Any = result.run.suite.get("app")
+    name = f" {app['target'].rpartition('/')[2]}" if own and isinstance(app, dict) else ""
+    return about_run.run_document(
+        result,
+        options.where,
+        title=f"serve-bench {result.run.command}{name}",
         findings=sentences(findings(page, names)),
-        doubts=tuple(_whole_run(page)),
+        doubts=_whole_run(page),
         sections=sections,
-        where=options.where,
-        argv=result.run.argv,
-        records=() if options.where is None else (options.where,),
+        facts=(*(_app(result) if own else ()), *variants.items()),
     )
 
 
@@ -130,28 +133,14 @@ def _whole_run(page: Page) -> Iterator[Finding]:
         yield from whole_run(part.warnings, part.failures)
 
 
-def _title(result: Result, own: bool) -> str:
-    """Names the run; of an own app the app too, without its folder."""
-    app = result.run.suite.get("app")
-    what = f" {app['target'].rpartition('/')[2]}" if own and isinstance(app, dict) else ""
-    return f"serve-bench {result.run.command}{what}, run {result.run.id}"
-
-
-def _variants(page: Page) -> Iterator[tuple[str, str]]:
-    """Each variant with its flags and who receives HTTP."""
-    for part in page.variants:
-        yield f"variant {part.name}", "; ".join((" ".join(part.env) or "no flags", *part.owners))
-
-
 # ------------------------------------------------------------------------------- an own app
 
 
 def _app(result: Result) -> Iterator[tuple[str, str]]:
-    """The app as it was found, and the request that every row makes of it."""
+    """The deployments of the app, and the request that every row makes of it."""
     app: Any = result.run.suite.get("app")
     if not isinstance(app, dict):
         return
-    yield "app", str(app["target"])
     names = [str(one["name"]) for one in app["deployments"]]
     others = f", in front of {', '.join(names[-2::-1])}" if len(names) > 1 else ""
     name = app.get("config", {}).get("name", APP_NAME)
@@ -417,19 +406,15 @@ def cpu_tables(page: Page) -> tuple[Block, ...]:
 
 def evidence(page: Page, names: Names) -> tuple[Block, ...]:
     """What limited each row, and what that rests on, by launch; folded."""
-    rows = [
-        TableRow(
-            (launch, one.text, "; ".join(one.reasons) or "-", "; ".join(one.unseen) or "-"),
-            group=names.whole(entry),
-        )
-        for entry in page.entries
-        for launch, one in entry.verdicts.items()
-    ]
-    if not rows:
-        return ()
-    heads = ("launch", "limited by", "reasons", "not seen")
-    table = Table("By launch", tuple(Column(name, number=False) for name in heads), tuple(rows))
-    return (Folded("What limited each row, and what that rests on", (table,)),)
+    fields: Fields[tuple[Entry, str, Verdict]] = (
+        (Column("launch", number=False), lambda row: row[1]),
+        (Column("limited by", number=False), lambda row: row[2].text),
+        (Column("reasons", number=False), lambda row: "; ".join(row[2].reasons) or "-"),
+        (Column("not seen", number=False), lambda row: "; ".join(row[2].unseen) or "-"),
+    )
+    rows = [(entry, *launch) for entry in page.entries for launch in entry.verdicts.items()]
+    table = table_of("By launch", fields, rows, group=lambda row: names.whole(row[0]))
+    return (Folded("What limited each row, and what that rests on", (table,)),) if rows else ()
 
 
 # ----------------------------------------------------------------------------------- details

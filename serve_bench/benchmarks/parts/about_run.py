@@ -9,14 +9,22 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
-from serve_bench.benchmarks.parts.pieces import doubts_once, proofs, whole_proofs
-from serve_bench.benchmarks.parts.texts import cell_title, number
+from serve_bench.benchmarks.parts.pieces import (
+    NOTHING,
+    Fields,
+    count,
+    plain,
+    proofs,
+    table_of,
+    whole_proofs,
+    word_table,
+)
+from serve_bench.benchmarks.parts.rows import PROFILED
+from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -27,11 +35,12 @@ from serve_bench.core.document import (
     Number,
     Section,
     Table,
-    TableRow,
     Text,
+    Tone,
     sentences,
 )
 from serve_bench.core.figures import counted
+from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import JsonObject, Result, Run, Trial
 
 # --------------------------------------------------------------------------------------------------
@@ -39,91 +48,63 @@ from serve_bench.core.result import JsonObject, Result, Run, Trial
 #
 # Rule: what differs from what was asked is marked where it stands, and said in words under the row.
 
-MISSING: Final = Number("-", None)
-
 
 def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
     """Each row: asked and executed connections, rates and windows, the warm-up, and what was
     answered."""
-    opened = any(line.row.loop == "open" for line in lines)
-    rates = (Column("rate", "asked, requests/s"), Column("sent", "requests/s")) if opened else ()
-    columns = (
-        Column("row", number=False),
-        Column("connections", "asked"),
-        Column("used"),
-        Column("processes"),
-        *rates,
-        Column("episodes" if suite.get("steps") else _thing(lines), "asked"),
-        Column("measured"),
-        Column("warm-up", "s"),
-        Column("steady"),
-        Column("completed", "requests"),
-        Column("failed", "requests"),
-    )
     alike = _alike([line.cell for line in lines])
     clients = {_client(line) for line in lines}
-    rows = []
-    for line in lines:
+
+    def group(line: Line) -> str:
         own = {name: value for name, value in line.cell.items() if name not in alike}
-        cells = (
-            _name(line, len(clients) > 1),
-            *_load_cells(line, opened),
-            _asked_cell(line, suite),
-            _measured(line.trials) if line.trials else Text("not measured", "bad"),
-            *_outcome(line),
-        )
-        group = f"{line.variant}: {cell_title(own)}" if own else line.variant
-        rows.append(TableRow(cells, doubts=sentences(_differences(line), "doubt"), group=group))
+        return f"{line.variant}: {cell_title(own)}" if own else line.variant
+
+    # Where each of several rows has a heading of its own, that is its name.
+    apart = len(lines) > 1 and len({group(line) for line in lines}) == len(lines)
+
+    def name(line: Line) -> Text:
+        label = f"{line.row.label} (profiled)" if line.status == "profiled" else line.row.label
+        client = (_client(line),) if len(clients) > 1 else ()
+        return Text(group(line), below=(label, *client)) if apart else Text(label, below=client)
+
+    windows = "episodes" if suite.get("steps") else _thing(lines)
+    fields: Fields[Line] = (
+        (Column("row", number=False), name),
+        (Column("connections", "asked"), lambda line: count(line.row.connections)),
+        (Column("used"), _connections),
+        (Column("processes"), _processes),
+        (Column("rate", "asked, requests/s"), lambda line: plain(line.row.rate_per_s)),
+        (Column("sent", "requests/s"), _sent),
+        (Column(windows, "asked"), lambda line: _asked_cell(line, suite)),
+        (Column("measured"), _measured),
+        (Column("warm-up", "s"), _warmup),
+        (Column("steady"), _steady),
+        (Column("completed", "requests"), lambda line: _requests(line, line.completed)),
+        (Column("failed", "requests"), lambda line: _requests(line, line.errors, "bad")),
+    )
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
-    if any(line.trials for line in lines) and not any(_warmed(line) for line in lines):
-        notes.append("no warm-up before a row")
-    whole = Table("Declared and executed", columns, tuple(_apart(rows)))
-    return replace(_filled(whole), notes=(*notes, *_notes(lines, suite)))
-
-
-def _warmed(line: Line) -> bool:
-    return any(trial.warmup.seconds for trial in line.trials)
-
-
-def _apart(rows: Sequence[TableRow]) -> list[TableRow]:
-    """Where each of several rows has a heading of its own, that is its name."""
-    if len(rows) < 2 or len({row.group for row in rows}) < len(rows):
-        return list(rows)
-    out = []
-    for row in rows:
-        first, *rest = row.cells
-        name = first if isinstance(first, Text) else Text(str(first))
-        named = Text(row.group, name.tone, (name.text, *name.below))
-        out.append(replace(row, cells=(named, *rest), group=""))
-    return out
-
-
-def _filled(table: Table) -> Table:
-    """The table without the columns that hold nothing but dashes."""
-    if not table.rows:
-        return table
-    kept = [
-        at
-        for at in range(len(table.columns))
-        if any(_text(row.cells[at]) != MISSING.text for row in table.rows)
-    ]
-    return replace(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        rows=tuple(replace(row, cells=tuple(row.cells[at] for at in kept)) for row in table.rows),
+    return table_of(
+        "Declared and executed",
+        fields,
+        lines,
+        (*notes, *_notes(lines, suite)),
+        lambda line: sentences(_differences(line), "doubt"),
+        lambda line: "" if apart else group(line),
     )
-
-
-def _text(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else cell.text
 
 
 def _client(line: Line) -> str:
     return f"{line.row.client}, {line.row.loop} loop"
 
 
+def _warmed(line: Line) -> list[Warmup]:
+    return [trial.warmup for trial in line.trials if trial.warmup.seconds]
+
+
 def _notes(lines: Sequence[Line], suite: JsonObject) -> Iterator[str]:
+    if any(line.trials for line in lines) and not any(map(_warmed, lines)):
+        yield "no warm-up before a row"
     launches = [len(line.keys) for line in lines if line.status != "profiled"]
     if max(launches, default=0) > 1:
         each = _span(launches, "{}")
@@ -136,7 +117,7 @@ def _notes(lines: Sequence[Line], suite: JsonObject) -> Iterator[str]:
             "and the load goes on into the first window"
         )
     if any(line.status == "profiled" for line in lines):
-        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
+        yield PROFILED
 
 
 def _alike(cells: Sequence[JsonObject]) -> dict[str, Any]:
@@ -156,63 +137,35 @@ def _thing(lines: Sequence[Line]) -> str:
     )
 
 
-def _name(line: Line, named: bool) -> Text:
-    label = f"{line.row.label} (profiled)" if line.status == "profiled" else line.row.label
-    return Text(label, below=(_client(line),) if named else ())
-
-
-def _load_cells(line: Line, opened: bool) -> Iterator[Cell]:
-    """Connections, load workers and, where a row has one, the rate."""
-    row = line.row
-    yield Number(f"{row.connections:,}", row.connections)
-    yield _connections(line)
-    yield _processes(line)
-    if opened:
-        yield Number(number(row.rate_per_s), row.rate_per_s)
-        yield _sent(line.trials) if row.loop == "open" else MISSING
-
-
-def _outcome(line: Line) -> Iterator[Cell]:
-    """The warm-up, and the requests that the windows counted."""
-    yield _warmup(line.trials)
-    yield _steady(line.trials)
-    if not line.trials:
-        yield from (MISSING, MISSING)
-        return
-    yield Number(f"{line.completed:,}", line.completed)
-    yield Number(f"{line.errors:,}", line.errors, "bad" if line.errors else "plain")
+def _workers(line: Line) -> list[Sequence[Mapping[str, Any]]]:
+    """The load workers of each launch whose client tells of them."""
+    return [trial.client["workers"] for trial in line.trials if trial.client.get("workers")]
 
 
 def _connections(line: Line) -> Number:
     """Those that the load workers had; a dash where the client does not tell."""
-    used = [
-        sum(int(one["connections"]) for one in trial.client["workers"])
-        for trial in line.trials
-        if trial.client.get("workers")
-    ]
+    used = [sum(int(one["connections"]) for one in workers) for workers in _workers(line)]
     if not used:
-        return MISSING
-    text = _span(used, "{:,.0f}")
+        return NOTHING
     # An open loop may do with fewer; from several nodes there are more: so many on each.
     off = line.row.loop == "closed" and any(one < line.row.connections for one in used)
-    return Number(text, statistics.fmean(used), "doubt" if off else "plain")
+    return Number(_span(used, "{:,.0f}"), statistics.fmean(used), "doubt" if off else "plain")
 
 
 def _processes(line: Line) -> Number:
-    used = [len(trial.client["workers"]) for trial in line.trials if trial.client.get("workers")]
-    used = used or ([] if line.row.processes is None else [line.row.processes])
-    return Number(_span(used, "{:,.0f}"), statistics.fmean(used)) if used else MISSING
+    planned = [] if line.row.processes is None else [line.row.processes]
+    used = [len(workers) for workers in _workers(line)] or planned
+    return Number(_span(used, "{:,.0f}"), statistics.fmean(used)) if used else NOTHING
 
 
-def _sent(trials: Sequence[Trial]) -> Number:
-    """Requests sent a second, in the mean of the launches."""
+def _sent(line: Line) -> Number:
+    """Of an open loop the requests sent a second, in the mean of the launches."""
     rates = [
         trial.counts.sent / trial.seconds["measured"]
-        for trial in trials
-        if trial.seconds.get("measured")
+        for trial in line.trials
+        if line.row.loop == "open" and trial.seconds.get("measured")
     ]
-    mean = statistics.fmean(rates) if rates else None
-    return Number(number(mean), mean)
+    return plain(statistics.fmean(rates) if rates else None)
 
 
 def _asked_cell(line: Line, suite: JsonObject) -> str:
@@ -220,9 +173,9 @@ def _asked_cell(line: Line, suite: JsonObject) -> str:
     the calls of each observer in one (or as many as begin in so long)."""
     if line.row.requests is not None:
         return f"{line.row.requests:,}"
-    count, length, side = (suite.get(name) for name in ("windows", "window_s", "side_s"))
-    if count is not None and length is not None:
-        return f"{count} x {length:g} s"
+    windows, length, side = (suite.get(name) for name in ("windows", "window_s", "side_s"))
+    if windows is not None and length is not None:
+        return f"{windows} x {length:g} s"
     if side is not None:
         return f"{side:g} s"
     episodes, calls, most = (suite.get(name) for name in ("episodes", "steps", "seconds"))
@@ -231,28 +184,28 @@ def _asked_cell(line: Line, suite: JsonObject) -> str:
     return f"{episodes:,} x {calls:,} calls" if most is None else f"{most:g} s"
 
 
-def _measured(trials: Sequence[Trial]) -> str:
+def _measured(line: Line) -> Cell:
     """The windows of the launches; one window is as long as it took."""
-    metrics = [(trial, trial.metrics.get(MAIN)) for trial in trials]
-    found = [(len(m.windows), t.window_s) for t, m in metrics if m is not None and m.windows]
-    if not found:
+    if not line.trials:
+        return Text("not measured", "bad")
+    metrics = [(trial.window_s, trial.metrics.get(MAIN)) for trial in line.trials]
+    windows = [(length, len(m.windows)) for length, m in metrics if m is not None and m.windows]
+    if not windows:
         return "-"
-    lengths = _span([length for _, length in found], "{:.3g}")
-    counts = [count for count, _ in found]
-    return f"{lengths} s" if set(counts) == {1} else f"{_span(counts, '{:,}')} x {lengths} s"
+    lengths = f"{_span([length for length, _ in windows], '{:.3g}')} s"
+    counts = [number_of for _, number_of in windows]
+    return lengths if set(counts) == {1} else f"{_span(counts, '{:,}')} x {lengths}"
 
 
-def _warmup(trials: Sequence[Trial]) -> Number:
+def _warmup(line: Line) -> Number:
     """Its mean over launches; a dash where there was none."""
-    found = [trial.warmup.seconds for trial in trials if trial.warmup.seconds]
-    mean = statistics.fmean(found) if found else None
-    return Number(number(mean, 3), mean)
+    warmed = _warmed(line)
+    return plain(statistics.fmean(one.seconds for one in warmed) if warmed else None, 3)
 
 
-def _steady(trials: Sequence[Trial]) -> Text:
+def _steady(line: Line) -> Text:
     """Whether the rate had settled when the first window began."""
-    warmed = [trial.warmup for trial in trials if trial.warmup.seconds]
-    if not warmed:
+    if not (warmed := _warmed(line)):
         return Text("-")
     steady = sum(one.steady for one in warmed)
     word = "yes" if steady == len(warmed) else "no" if not steady else f"{steady} of {len(warmed)}"
@@ -261,16 +214,20 @@ def _steady(trials: Sequence[Trial]) -> Text:
     return Text(word, "plain" if steady == len(warmed) else "doubt")
 
 
+def _requests(line: Line, value: int, tone: Tone = "plain") -> Number:
+    return count(value, tone if value else "plain") if line.trials else NOTHING
+
+
 def _differences(line: Line) -> Iterator[str]:
     """In what the row was executed otherwise than it was asked for, and in which launches."""
     done, planned = len(line.trials), len(line.keys)
     if 0 < done < planned:
         yield f"{done} of {planned} launches measured"
-    told: dict[str, list[int]] = {}
+    launches: dict[str, list[int]] = {}
     for trial in line.trials:
         for words in _differs(trial):
-            told.setdefault(words, []).append(trial.round)
-    for words, rounds in told.items():
+            launches.setdefault(words, []).append(trial.round)
+    for words, rounds in launches.items():
         if len(rounds) == planned:
             yield words
         else:
@@ -383,7 +340,7 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
     if app:
         named = app.get("target") or app.get("name") if isinstance(app, dict) else app
         yield "app", str(named)
-    if run.plan:
+    if len(run.plan) > 1:
         yield "planned", _planned(run)
     yield "begun", moment(run.started_at)
     yield "run", run.id
@@ -465,13 +422,6 @@ def _load(host: JsonObject) -> str:
     return f"{loads} (mean over {', '.join(map(str, spans))} min)" if spans else ""
 
 
-def whole_doubts(result: Result) -> tuple[Finding, ...]:
-    """The warnings about the whole run."""
-    return tuple(
-        doubts_once([one for one in checks(result) if one.key is None and one.variant is None])
-    )
-
-
 def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
     """How it was measured: each row as declared and as executed, the proof of each launch, the
     formulas with their sources. What the run has none of is left out."""
@@ -481,6 +431,5 @@ def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
     if result.launches:
         blocks += [proofs(result.launches), *whole_proofs(result.launches)]
     if formulas:
-        columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
-        blocks.append(Table("Formulas", columns, tuple(TableRow(one) for one in formulas)))
+        blocks.append(word_table("Formulas", ("name", "formula", "source"), formulas))
     return Section("method", "Method", tuple(blocks))

@@ -125,6 +125,19 @@ def table_of(
     return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
 
 
+def word_table(
+    caption: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    groups: Sequence[str] | None = None,
+) -> Table:
+    """A table of words. `groups`: of each row."""
+    columns = tuple(Column(name, number=False) for name in names)
+    every = [tuple(row) for row in rows]
+    pairs = zip(every, groups or [""] * len(every), strict=True)
+    return Table(caption, columns, tuple(TableRow(row, group=group) for row, group in pairs))
+
+
 def section(
     name: str, title: str, blocks: Iterable[Block], detail: Detail = "further"
 ) -> Iterator[Section]:
@@ -420,23 +433,21 @@ def proofs(launches: Sequence[Launch]) -> Table:
     alike: dict[tuple[str, tuple[str, ...], str, bool, tuple[str, ...]], list[Launch]] = {}
     for one in launches:
         wrong = tuple(contradictions(one.variant, one.proof))
-        told = "port_owner" in one.proof  # else nothing of it serves HTTP
-        key = (one.variant.name, _flags(one), engaged_of([one]), told, wrong)
+        serves = "port_owner" in one.proof  # else nothing of it serves HTTP
+        key = (one.variant.name, _flags(one), engaged_of([one]), serves, wrong)
         alike.setdefault(key, []).append(one)
-    rows = tuple(
-        TableRow(
-            (
-                Text(", ".join(one.id for one in found), below=(_rounds(found),)),
-                Text(name, below=flags or ("no flags",)),
-                engaged or "-",
-                Text("no", "bad", wrong) if wrong else Text("yes", "good") if told else "-",
-            )
+    rows = [
+        (
+            Text(", ".join(one.id for one in same), below=(_rounds(same),)),
+            Text(name, below=flags or ("no flags",)),
+            engaged or "-",
+            Text("no", "bad", wrong) if wrong else Text("yes", "good") if serves else "-",
         )
-        for (name, flags, engaged, told, wrong), found in alike.items()
+        for (name, flags, engaged, serves, wrong), same in alike.items()
+    ]
+    return word_table(
+        "What the launches prove", ("launches", "variant", "in force", "as asked"), rows
     )
-    names = ("launches", "variant", "in force", "as asked")
-    columns = tuple(Column(name, number=False) for name in names)
-    return Table("What the launches prove", columns, rows)
 
 
 def _rounds(launches: Sequence[Launch]) -> str:
@@ -449,11 +460,9 @@ def _rounds(launches: Sequence[Launch]) -> str:
 def _flags(launch: Launch) -> tuple[str, ...]:
     """The flags, HTTP options and interpreter of a variant."""
     used = launch.variant
-    return (
-        *(f"{name}={value}" for name, value in used.env.items()),
-        *(f"{name} {value}" for name, value in used.http_options.items()),
-        *(() if used.python is None else (f"python {used.python}",)),
-    )
+    python = () if used.python is None else (f"python {used.python}",)
+    options = (f"{name} {value}" for name, value in used.http_options.items())
+    return (*(f"{name}={value}" for name, value in used.env.items()), *options, *python)
 
 
 def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
@@ -469,48 +478,43 @@ def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
             if key not in _TABLES and value is not None  # the port of a store that none has
         )
         blocks: list[Block] = [Facts(rest)] if rest else []
-        blocks += [table(one.proof[key]) for key, table in _TABLES.items() if one.proof.get(key)]
+        for key, table in _TABLES.items():
+            blocks += [table(one.proof[key])] if one.proof.get(key) else []
         yield Folded(f"All that launch {one.id} proves ({name})", tuple(blocks))
 
 
 def _resolved(flags: Mapping[str, Mapping[str, Any]]) -> Table:
     """The flags as each process resolved them: a line for each flag, a column for each role."""
-    names = dict.fromkeys(name for found in flags.values() for name in found)
-    columns = ("flag", *(role.replace("_", " ") for role in flags))
-    rows = tuple(
-        TableRow(
-            (name, *(_flat(found[name]) if name in found else "-" for found in flags.values()))
-        )
+    names = dict.fromkeys(name for own in flags.values() for name in own)
+    rows = [
+        (name, *(_flat(own[name]) if name in own else "-" for own in flags.values()))
         for name in names
-    )
-    shown = tuple(Column(name, number=False) for name in columns)
-    return Table("Flags as Serve resolved them", shown, rows)
+    ]
+    heads = ("flag", *(role.replace("_", " ") for role in flags))
+    return word_table("Flags as Serve resolved them", heads, rows)
 
 
 def _set(environment: Mapping[str, Mapping[str, Any]]) -> Table:
     """Variables of the environment that begin like Serve's flags, by role."""
-    return Table(
-        "Flags in the environment of the processes",
-        tuple(Column(name, number=False) for name in ("process", "variable", "value")),
-        tuple(
-            TableRow((role.replace("_", " "), name, _flat(value)))
-            for role, found in environment.items()
-            for name, value in sorted(found.items())
-        ),
+    rows = [
+        (role.replace("_", " "), name, _flat(value))
+        for role, own in environment.items()
+        for name, value in sorted(own.items())
+    ]
+    caption = "Flags in the environment of the processes"
+    return word_table(caption, ("process", "variable", "value"), rows)
+
+
+def _listed(caption: str, *keys: str) -> Callable[[Sequence[Mapping[str, Any]]], Table]:
+    """Makes a table of objects that have these keys."""
+    return lambda every: word_table(
+        caption, keys, [tuple(_flat(one.get(key, "-")) for key in keys) for one in every]
     )
 
 
-def _listed(caption: str, keys: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Table:
-    columns = tuple(Column(key, number=False) for key in keys)
-    rows = tuple(TableRow(tuple(_flat(one.get(key, "-")) for key in keys)) for one in found)
-    return Table(caption, columns, rows)
-
-
 _TABLES: Final[Mapping[str, Callable[[Any], Table]]] = {
-    "processes": lambda found: _listed("Processes", ("role", "pid", "title"), found),
-    "open_to_network": lambda found: _listed(
-        "Ports that the network can reach", ("role", "address", "port"), found
-    ),
+    "processes": _listed("Processes", "role", "pid", "title"),
+    "open_to_network": _listed("Ports that the network can reach", "role", "address", "port"),
     "flags": _resolved,
     "environment": _set,
 }

@@ -29,6 +29,8 @@ from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Tr
 
 NS_PER_MS: Final = 1e6
 
+PROFILED: Final = "profiled rows were slowed by the profiler and enter no mean and no ratio"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -335,4 +337,4 @@ def _method(lines: Sequence[Line]) -> Iterable[str]:
         shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(shapes))
         yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
     if any(line.status == "profiled" for line in lines):
-        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
+        yield PROFILED

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts import pieces
-from serve_bench.benchmarks.parts.about_run import asked, machine, method
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, sentence
 from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.benchmarks.parts.texts import latency, number
@@ -30,7 +30,6 @@ from serve_bench.core.document import (
     Charts,
     Column,
     Document,
-    Facts,
     Finding,
     Number,
     ReportOptions,
@@ -142,19 +141,15 @@ def _millions(value: int) -> Number:
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of the ranker alone says."""
-    run, lines, page = result.run, ranker_lines(result), page_of(result)
+    lines, page = ranker_lines(result), page_of(result)
     entries = sorted(page.entries, key=_rows)
-    return Document(
-        title=f"serve-bench ranker, run {run.id}",
-        command=run.command,
-        run=Facts((*asked(run).pairs, *_model(result.trials))),
-        machine=Facts((*machine(run).pairs, *_peaks(result.trials))),
+    return run_document(
+        result,
+        options.where,
         findings=sentences(_findings(result, entries, lines)),
-        doubts=tuple(pieces.page_doubts(page)),
-        sections=tuple(_sections(result, entries, lines)),
-        where=options.where,
-        argv=run.argv,
-        records=(options.where,) if options.where else (),
+        doubts=pieces.page_doubts(page),
+        sections=_sections(result, entries, lines),
+        facts=(*_model(result.trials), *_peaks(result.trials)),
     )
 
 
