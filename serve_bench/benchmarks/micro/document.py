@@ -185,7 +185,7 @@ def _results(page: Page, names: Names) -> Iterator[Block]:
 def _table(page: Page, names: Names) -> Table:
     """Every row, those of the same cell and load under all variants beside each other; cells are
     headings, or rows themselves."""
-    fields, hints = tuple(_fields(page, names)), _hints(page)
+    hints = _hints(page)
     shared = {part.name: [one.code for one in part.warnings] for part in page.variants}
     struck = {
         id(part.entries[0]): [
@@ -195,17 +195,15 @@ def _table(page: Page, names: Names) -> Table:
         for variant in page.variants
         for part in variant.cells
     }
-    rows = tuple(
-        TableRow(
-            tuple(cell(entry) for _, cell in fields),
-            (*struck.get(id(entry), ()), *_doubts(entry, hints, shared[entry.line.variant])),
-            names.full(entry.line.cell) if names.grouped and names.cells else "",
-            names.whole(entry),
-        )
-        for entry in names.in_order(page.entries)
+    return table_of(
+        "Throughput, latency and what limited each row",
+        tuple(_fields(page, names)),
+        names.in_order(page.entries),
+        tuple(_notes(page, names)),
+        lambda one: (*struck.get(id(one), ()), *_doubts(one, hints, shared[one.line.variant])),
+        lambda one: names.full(one.line.cell) if names.grouped and names.cells else "",
+        names.whole,
     )
-    caption = "Throughput, latency and what limited each row"
-    return Table(caption, tuple(one for one, _ in fields), rows, tuple(_notes(page, names)))
 
 
 def _hints(page: Page) -> dict[str, str]:
@@ -249,18 +247,14 @@ def _fields(page: Page, names: Names) -> Iterator[Field]:
     """The columns, each with what makes its cell. Of latencies p90 and max go first."""
     yield from _name_fields(names)
     yield Column("requests/s"), _rate
-    if page.base is not None:
-        yield Column("ratio", spare=1), lambda one: _ratio(one, page.base)
+    yield Column("ratio", spare=1), lambda one: _ratio(one, page.base)
     spares = {"p50": 3, "p90": 6, "p99": 0, "max": 5}
     for name, spare in spares.items():
         yield Column(name, "ms", spare=spare), _latency(name)
     yield Column("errors"), _errors
-    if page.launches > 1:
-        yield Column("std over launches", spare=4), lambda one: _over_launches(one.rate)
-    if any(entry.published for entry in page.entries):
-        yield Column("published", "requests/s", spare=2), _published
-    if any(entry.limited for entry in page.entries):
-        yield Column("limited by", number=False), _cause
+    yield Column("std over launches", spare=4), lambda one: _over_launches(one.rate)
+    yield Column("published", "requests/s", spare=2), _published
+    yield Column("limited by", number=False), _cause
 
 
 def _name_fields(names: Names) -> Iterator[Field]:
@@ -475,17 +469,21 @@ def _value(value: float, unit: str) -> Number:
 def _requests(entries: Sequence[Entry], names: Names) -> Table:
     """What became of the requests of each row; the replicas count those of the warm-up too."""
 
-    rows = []
-    for one in entries:
-        line = one.line
-        classes = ", ".join(f"{name} {failed:,}" for name, failed in line.failed.items())
-        taken = (trial.served.items() for trial in line.trials if trial.served)
-        served = "; ".join(", ".join(f"{name}: {n:,}" for name, n in of) for of in taken)
-        cells = (count(line.completed), _errors(one), classes or "none", served or "-")
-        rows.append(TableRow(cells, group=names.whole(one)))
-    heads = (Column("completed"), Column("failed"), Column("by class", number=False))
-    columns = (*heads, Column("by replica, with the warm-up", number=False))
-    return Table("What became of them", columns, tuple(rows))
+    def classes(one: Entry) -> str:
+        failed = one.line.failed.items()
+        return ", ".join(f"{name} {number_of:,}" for name, number_of in failed) or "none"
+
+    def served(one: Entry) -> str:
+        taken = (trial.served.items() for trial in one.line.trials if trial.served)
+        return "; ".join(", ".join(f"{name}: {n:,}" for name, n in of) for of in taken) or "-"
+
+    fields: Fields[Entry] = (
+        (Column("completed"), lambda one: count(one.line.completed)),
+        (Column("failed"), _errors),
+        (Column("by class", number=False), classes),
+        (Column("by replica, with the warm-up", number=False), served),
+    )
+    return table_of("What became of them", fields, entries, group=names.whole)
 
 
 # ---------------------------------------------------------------------------------- profiles

@@ -6,10 +6,10 @@ and no CPU by process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serve_bench.benchmarks.parts import pieces
 from serve_bench.benchmarks.parts.about_run import method, run_document
@@ -27,6 +27,7 @@ from serve_bench.benchmarks.ranker.summary import (
 )
 from serve_bench.core.document import (
     Block,
+    Cell,
     Charts,
     Column,
     Document,
@@ -34,8 +35,6 @@ from serve_bench.core.document import (
     Number,
     ReportOptions,
     Section,
-    Table,
-    TableRow,
     Text,
     sentences,
 )
@@ -78,17 +77,31 @@ FORMULAS: Final = (
     ("rows/s", "the median over rounds of rows / call", SUMMARY),
 )
 
-TIMES: Final[pieces.Fields[RankerLine]] = (
-    (Column("rows"), lambda one: count(one.rows)),
-    (Column("ranker", number=False), lambda one: one.kind),
-    (Column("forward", "ms"), lambda one: milliseconds(one.forward.median)),
-    (Column("call", "ms"), lambda one: milliseconds(one.call.median)),
-    (Column("rows/s", spare=True), lambda one: plain(one.rows_per_s)),
-    (Column("plain/tuned forward", spare=True), lambda one: _interval(one.forward_ratio)),
-    (Column("plain/tuned call"), lambda one: _interval(one.call_ratio)),
+Timed: TypeAlias = tuple[Entry, RankerLine | None]
+"""A row with its figures, where it was measured."""
+
+
+def _timed(cell: Callable[[RankerLine], Cell]) -> Callable[[Timed], Cell]:
+    return lambda one: pieces.NOTHING if one[1] is None else cell(one[1])
+
+
+def _forward(one: Timed) -> Cell:
+    line = one[1]
+    return Text("not measured", "doubt") if line is None else milliseconds(line.forward.median)
+
+
+TIMES: Final[pieces.Fields[Timed]] = (
+    (Column("rows"), lambda one: count(_rows(one[0]))),
+    (Column("ranker", number=False), lambda one: one[0].line.variant),
+    (Column("forward", "ms"), _forward),
+    (Column("call", "ms"), _timed(lambda one: milliseconds(one.call.median))),
+    (Column("rows/s", spare=True), _timed(lambda one: plain(one.rows_per_s))),
+    (Column("plain/tuned forward", spare=True), _timed(lambda one: _interval(one.forward_ratio))),
+    (Column("plain/tuned call"), _timed(lambda one: _interval(one.call_ratio))),
 )
 FLOORS: Final[pieces.Fields[RankerLine]] = (
-    *TIMES[:2],
+    (Column("rows"), lambda one: count(one.rows)),
+    (Column("ranker", number=False), lambda one: one.kind),
     (Column("moved", "MB", spare=True), lambda one: _millions(one.floor.bytes_moved)),
     (Column("memory", "ms"), lambda one: _seconds(one.floor.memory_s)),
     (Column("work", "Mflop", spare=True), lambda one: _millions(one.floor.flops)),
@@ -188,10 +201,9 @@ def _sections(
     result: Result, entries: Sequence[Entry], lines: Sequence[RankerLine]
 ) -> Iterator[Section]:
     known = {(line.rows, line.kind): line for line in lines}
-    rows = [_time_row(one, known.get((_rows(one), one.line.variant))) for one in entries]
-    columns = tuple(column for column, _ in TIMES)
-    notes = tuple(f"{name}: {text}" for name, text, _ in TIMES_FORMULAS)
-    times = Table("Times by batch size", columns, tuple(rows), notes)
+    rows = [(one, known.get((_rows(one), one.line.variant))) for one in entries]
+    notes = [f"{name}: {text}" for name, text, _ in TIMES_FORMULAS]
+    times = pieces.table_of("Times by batch size", TIMES, rows, notes, _doubts)
     yield Section("results", "Results", (times,), "headline")
     if lines:
         floors = pieces.table_of(
@@ -213,13 +225,11 @@ def _sections(
     yield method(bare, FORMULAS)
 
 
-def _time_row(entry: Entry, line: RankerLine | None) -> TableRow:
-    """A row of TIMES, measured or not, with what doubts it."""
-    if line is None:
-        cells = (count(_rows(entry)), entry.line.variant, Text("not measured", "doubt"))
-        return TableRow(pieces.padded(cells, len(TIMES)), entry.findings)
-    few = [Finding(line.few_rounds, "few-rounds", "doubt")] if line.few_rounds else []
-    return TableRow(tuple(cell(line) for _, cell in TIMES), (*entry.findings, *few))
+def _doubts(one: Timed) -> tuple[Finding, ...]:
+    """What doubts a row, measured or not."""
+    entry, line = one
+    few = line.few_rounds if line is not None else ""
+    return (*entry.findings, *([Finding(few, "few-rounds", "doubt")] if few else []))
 
 
 # --------------------------------------------------------------------------------------- findings
