@@ -1,6 +1,6 @@
 """`serve-bench doctor`: everything on this machine that decides whether figures can be trusted.
 
-Rule: it looks and changes nothing; it never fails because something cannot be read, but says so.
+Rule: it reads and changes nothing. Where something cannot be read, it says so and goes on.
 Findings and their words are in analysis/checks.py, thresholds beside the checks.
 """
 

@@ -106,7 +106,7 @@ _LOAD: Final = NOT_FROM_HERE + "from ray import serve"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What an interpreter has. `flags`: the RAY_SERVE_* names of its Ray, None without Serve."""
+    """What an interpreter has. `flags`: the RAY_SERVE_* names of its Ray; None without Serve."""
 
     path: str
     python: str
@@ -324,7 +324,7 @@ IMPORT_TIMEOUT_S: Final = 60.0
 
 
 def program(name: str, flag: str, pattern: str, use: str) -> Check:
-    """A program that need not be there: found with its version, or what it would be good for."""
+    """An optional program: its version, or its use here."""
     path = where(name)
     if path is None:
         return Check(name, "absent", "not on PATH", f"for {use}")

@@ -1,9 +1,9 @@
 """Load from every node of a Ray cluster: one load actor on a node, all measured together.
 
-The parent (crew.py) knows nothing of Ray and starts `python -m serve_bench.nodes`, which joins the
-cluster as a driver, puts an actor on each node and says what they say. Ray is imported in that
-program alone. It may run where no more than Ray is installed, so the names of the parent's side are
-loaded only when they are asked for. What a node's share is: core/nodes.py.
+The parent (crew.py) imports no ray. It starts the program `python -m serve_bench.nodes`, which
+joins the cluster as a driver, puts an actor (actors.py) on each node and passes their answers on.
+The program and the actors may run where only Ray is installed, so the names of the parent's side
+are loaded on first use. The share of a node is computed in core/nodes.py.
 """
 
 from __future__ import annotations

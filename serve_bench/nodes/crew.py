@@ -1,4 +1,4 @@
-"""The parent's side of all nodes: starts the program, orders loads and recordings, tells progress.
+"""The parent's side: starts the program of the nodes, orders loads and recordings.
 
 Rule: nothing here imports ray, and nothing here waits without an end. The program dies with this
 process (stdin), and with it Ray ends the actors, and the load workers with those.

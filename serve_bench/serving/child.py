@@ -1,7 +1,7 @@
 """A child process that speaks JSON lines: commands on its stdin, answers on its stdout.
 
-The end of its stdin tells it to stop, so the parent's death by any signal reaches it. Its stderr
-goes to a log file.
+It stops when its stdin ends, so it notices the parent's death by any signal. Its stderr goes to a
+log file.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Child:
     ) -> dict[str, Any]:
         """Sends a command and waits for its answer. Raises ChildError.
 
-        `broken` is asked about once a second and says why the answer can no longer come.
-        `number` goes with the command, for a child that answers with it: then an answer to what was
-        asked before, by somebody who was interrupted, is passed over.
+        `broken` is called about once a second and returns why no answer can come any more, or None.
+        `number` goes with the command, to a child that answers with it: the answer to an earlier
+        command, whose caller was interrupted, is then ignored.
         """
         began = phase_began = time.monotonic()
         numbered = {} if number is None else {"number": number}

@@ -1,12 +1,12 @@
-"""Whatever a run started, found by its mark and ended: no process or directory of ours stays.
+"""Finds what a run started by its mark, and ends it: no process or directory of ours stays.
 
 Every process of a run carries SERVE_BENCH_RUN=<id>, SERVE_BENCH_DIRECTORY and SERVE_BENCH_OWNER in
 its environment, and every process of a launch SERVE_BENCH_LAUNCH=<id>.<number> too. Ray's agents
 overwrite the memory that shows their environment; they are known by being descendants of a marked
 process, or by holding a file open in the run's directory. Rule: nothing is ended that is not known
 in one of these ways, and no run whose owner may be alive. A mark is believed, and a directory
-removed, only where it is our own user's: anybody can set an environment and make a directory, and
-as root we could end and remove anything on their word.
+removed, only where it belongs to our own user: anybody can set an environment and make a directory,
+and as root we could end and remove anything that they name.
 
 The warden (`python -m serve_bench.serving.strays RUN`) waits for the end of its stdin, which comes
 with the death of the CLI by any signal, and then ends the run. What outlives even that is found by
@@ -57,7 +57,7 @@ LONGEST_TEMP_ROOT = 14
 REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
 
-#: Of runs of 0.1.0, whose owners told the time of day at which they started.
+#: Of runs of 0.1.0, whose owner files hold the time of day at which they started.
 _SAME_START_S = 2.0
 _WARDEN_READY = b"ready\n"
 
@@ -85,8 +85,8 @@ def marks(run_id: str) -> dict[str, str]:
 def owner_of(process: psutil.Process) -> str:
     """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in.
 
-    The start is the time of day to a hundredth of a second, which is all that 0.1.0 knows and takes
-    for alive, and behind it, without a gap, `started`.
+    The start is the time of day to a hundredth of a second, the part that 0.1.0 reads, and directly
+    behind it `started`.
     """
     since = f"{process.create_time():.2f}{started(process.pid):020d}"
     return f"{process.pid}:{since}:{_pid_namespace(process.pid)}"
@@ -420,7 +420,7 @@ if __name__ == "__main__":
 
 
 # --------------------------------------------------------------------------------------------------
-# A run that is marked, so that nothing of it can be left behind, from its begin to its end.
+# A marked run, from its begin to its end.
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """The applications of `scale`: an echo, hops at random, and graphs whose answer is a known sum.
 
-Each builder takes what scale_request.apps_of makes. Over HTTP the answer is text; over a handle a
-graph takes and returns a number, which is 0 at the entry. Each replica counts the calls that it
-takes. Replicas ask for no CPU of Ray's, so that any number of them fits: whether there is memory
-for them is for the caller to know.
+Each builder takes the arguments that benchmarks/scale/request.py makes. Over HTTP the answer is
+text; over a handle a graph takes and returns a number, which is 0 at the entry. Each replica counts
+its calls. Replicas ask Ray for next to no CPU, so that any number of them fits: the caller checks
+that there is memory for them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Hop:
         self._counts = ReplicaTally(folders()[0])
 
     async def __call__(self, request: Request | int) -> Any:
-        """The entry, which no handle call of ours has reached yet."""
+        """The entry: no hop yet."""
         answer = await self.hop(0)
         return _text(answer) if isinstance(request, Request) else answer
 

@@ -1,7 +1,7 @@
 """From the bytes of a press request to samples, and from their strings to what a ranker takes.
 
-Rule: the standard library alone, and nothing that differs between processes or runs: crc32, never
-Python's own hash. What is no such request is one line that says what is wrong.
+Rule: the standard library alone, since the command line imports it too, and nothing that differs
+between processes or runs: crc32, never Python's own hash. A bad request is refused with one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_SAMPLES = 1000
 
 
 class NoRequest(ValueError):
-    """What came is no request. The message is one line."""
+    """The body is no press request. The message is one line."""
 
 
 def read(body: bytes, features: Sequence[str]) -> Samples:

@@ -1,5 +1,5 @@
 """Running totals of a replica, in memory that is mapped from a file: they can be read at any moment
-and ask nothing of the replica. And what replicas that batch have in common.
+without asking the replica. And what replicas that batch have in common.
 
 A file is named by the pid, in a folder of the launch; it holds 8-byte numbers: the first a total,
 then one for each batch size. Without a folder there is no file. How they are read: core/usage.py.
@@ -35,7 +35,7 @@ class ReplicaTally:
         self.make_room(1)
 
     def make_room(self, largest: int) -> None:
-        """So that places up to `largest` can be added to; what is there stays."""
+        """Makes room for places up to `largest`; the present numbers stay."""
         size = 8 * (largest + 1)
         if self._fd < 0:
             fresh = memoryview(bytearray(max(size, self._slots.nbytes))).cast("Q")
@@ -64,7 +64,7 @@ class SharedTally(ReplicaTally):
         super().__init__(folder)
 
     def make_room(self, largest: int) -> None:
-        """As ReplicaTally; what is being added meanwhile stays too."""
+        """As ReplicaTally; additions of other threads meanwhile are kept."""
         with self._turn:
             super().make_room(largest)
 
@@ -87,7 +87,7 @@ class Batching:
     _max_batch_size = 1
 
     def _make_room(self, largest: int) -> None:
-        """So that batches of up to so many requests can be counted."""
+        """Makes room to count batches of up to so many requests."""
         raise NotImplementedError
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Ends what a launch started, when nobody else is left to: a program of its own, started by path.
+"""A program, started by path: ends what a launch started, when no other process is left to do it.
 
 The child of a launch becomes this program (exec) when its parent is gone. As a rule the warden ends
 the launch at the same time; where that was killed too, this alone is left. Rule: only processes of
@@ -31,7 +31,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def become() -> None:
-    """This process goes on as the program, from any thread; it does not return.
+    """Replaces this process by the program, from any thread; does not return.
 
     It takes in orphans from now on (kept across exec): the raylet ends as soon as the exec closes
     the driver's connections, before the program runs, and its agents would go to pid 1.
@@ -74,7 +74,7 @@ def _to_end(mark: str) -> set[int]:
 
 
 def end_all(mark: str) -> None:
-    """Ends them, until two looks in a row find none."""
+    """Ends the processes of the launch, until two looks in a row find none."""
     deadline, quiet = time.monotonic() + DEADLINE_S, 0
     while quiet < 2 and time.monotonic() < deadline:
         left = _to_end(mark)

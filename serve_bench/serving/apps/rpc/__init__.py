@@ -1,7 +1,7 @@
 """One agent and its observers, over torch's RPC, Ray actors or a Serve handle: a program.
 
-`python -m serve_bench_apps.rpc` holds one backend; the parent tells it which worlds to make and
-when an episode begins. Rule: what the agent does and what an observer does stand here once
-(agent.py); a backend only carries a call from one to the other. Figures go out as they
-were measured: nothing is added up here.
+`python -m serve_bench_apps.rpc` holds one backend. The parent orders the worlds to make and starts
+the episodes. Rule: agent and observer are written once (agent.py); a backend only carries the calls
+between them, and is a module of its own, since it imports what the other backends must not load.
+Latencies are returned as measured: nothing is added up here.
 """

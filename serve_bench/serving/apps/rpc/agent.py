@@ -1,4 +1,4 @@
-"""What an agent and an observer do, whatever carries the calls, and what all worlds have in common.
+"""The agent and the observers of all backends, and what all worlds have in common.
 
 Rule: one policy, one clock. An agent latency is the time from the first `select_action` that the
 agent took up for a batch until an action is selected for each request in it (as PyTorch's benchmark
@@ -103,7 +103,7 @@ def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps
 
 
 # --------------------------------------------------------------------------------------------------
-# Worlds: how a call that failed, or a process that ended, is named.
+# Worlds: the names of calls that failed and of processes that ended.
 
 PARENT = 0
 """Descriptor of the parent's commands; it sends none while one is under way, so it is readable
