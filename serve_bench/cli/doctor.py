@@ -28,7 +28,7 @@ def doctor(options: DoctorOptions) -> int:
     """
     from serve_bench.analysis.checks import fit
     from serve_bench.cli.flags import check_texts
-    from serve_bench.doctor import Place, diagnose
+    from serve_bench.doctor import Machine, diagnose
     from serve_bench.observing.host import fingerprint
     from serve_bench.report.doctor import data, text
     from serve_bench.report.terminal import terminal
@@ -36,7 +36,7 @@ def doctor(options: DoctorOptions) -> int:
     check_texts({"python": options.python})
     host = fingerprint()  # the load before we add to it
     sections = diagnose(
-        Place(python=options.python), lambda said: print(said, file=sys.stderr, flush=True)
+        Machine(python=options.python), lambda said: print(said, file=sys.stderr, flush=True)
     )
     if options.as_json:
         typer.echo(data(sections, host), nl=False)

@@ -16,48 +16,48 @@ import psutil
 
 from serve_bench.analysis.checks import Check, CheckGroup
 from serve_bench.doctor import machine_checks, tool_checks
-from serve_bench.doctor.place import Place
+from serve_bench.doctor.machine import Machine
 from serve_bench.serving.launch_spec import ignored_environment
 
-__all__ = ["Place", "diagnose"]
+__all__ = ["Machine", "diagnose"]
 
 Checker = Callable[[], Check]
 
 
 def diagnose(
-    place: Place, announce: Callable[[str], None] = lambda text: None
+    machine: Machine, announce: Callable[[str], None] = lambda text: None
 ) -> tuple[CheckGroup, ...]:
     """Looks at all there is. `announce` is called with what takes seconds, before it begins.
 
-    Raises BadInput when `place.python` is no interpreter.
+    Raises BadInput when `machine.python` is no interpreter.
     """
-    python = tool_checks.interpreter(place)  # first: a wrong --python is refused at once
-    load = _checked("load", lambda: machine_checks.read_load(place))  # before we add to it
-    before = machine_checks.ticks(place)
-    time.sleep(place.pause_s)
-    after = machine_checks.ticks(place)
+    python = tool_checks.interpreter(machine)  # first: a wrong --python is refused at once
+    load = _checked("load", lambda: machine_checks.read_load(machine))  # before we add to it
+    before = machine_checks.ticks(machine)
+    time.sleep(machine.pause_s)
+    after = machine_checks.ticks(machine)
     cpu = _section(
         "CPU and clock",
         {
-            "cores": lambda: machine_checks.read_cores(place),
-            "CPU quota": lambda: machine_checks.read_quota(place),
-            "CPU governor": lambda: machine_checks.read_governor(place),
+            "cores": lambda: machine_checks.read_cores(machine),
+            "CPU quota": lambda: machine_checks.read_quota(machine),
+            "CPU governor": lambda: machine_checks.read_governor(machine),
             "load": lambda: load,
-            "steal": lambda: machine_checks.steal(before, after, place.pause_s),
-            "clock": lambda: machine_checks.read_clock(place),
+            "steal": lambda: machine_checks.steal(before, after, machine.pause_s),
+            "clock": lambda: machine_checks.read_clock(machine),
         },
     )
-    room = _room(place, before, after)  # before torch takes some of it
+    room = _room(machine, before, after)  # before torch takes some of it
     heavy = [name for name in ("ray", "torch") if python.versions[name] is not None]
     if heavy:
         announce(f"asking {' and '.join(heavy)}, which takes seconds")
     with ThreadPoolExecutor(2) as pool:
-        serve = pool.submit(tool_checks.why_not_loaded, place) if "ray" in heavy else None
-        torch = pool.submit(tool_checks.ask_torch, place.python) if "torch" in heavy else None
+        serve = pool.submit(tool_checks.why_not_loaded, machine) if "ray" in heavy else None
+        torch = pool.submit(tool_checks.ask_torch, machine.python) if "torch" in heavy else None
         not_loaded = None if serve is None else serve.result()
         ray = _ray(python, not_loaded)
         inside = _inside()
-        gpu = _checked("GPU", lambda: tool_checks.read_gpu(place))
+        gpu = _checked("GPU", lambda: tool_checks.read_gpu(machine))
         answer = None if torch is None else torch.result()
     has_gpu = bool(gpu.detail.get("devices"))
     models = CheckGroup("models", (gpu, tool_checks.read_torch(python, answer, has_gpu)))
@@ -67,20 +67,20 @@ def diagnose(
 
 
 def _room(
-    place: Place, before: machine_checks.Ticks | None, after: machine_checks.Ticks | None
+    machine: Machine, before: machine_checks.Ticks | None, after: machine_checks.Ticks | None
 ) -> CheckGroup:
     ray_flag, flag = "set TMPDIR to a short path elsewhere", "choose another folder by --out"
     read_disk = machine_checks.read_disk
     return _section(
         "room",
         {
-            "memory": lambda: machine_checks.read_memory(place),
-            "swap": lambda: machine_checks.read_swap(place, before, after),
-            "shared memory": lambda: machine_checks.read_shared_memory(place),
-            "disk for Ray": lambda: read_disk("", place.temporary, ray_flag, needed=True),
-            "disk for results": lambda: read_disk("", place.results, flag, needed=False),
-            "open files": lambda: machine_checks.read_open_files(place),
-            "ephemeral ports": lambda: machine_checks.read_ports(place),
+            "memory": lambda: machine_checks.read_memory(machine),
+            "swap": lambda: machine_checks.read_swap(machine, before, after),
+            "shared memory": lambda: machine_checks.read_shared_memory(machine),
+            "disk for Ray": lambda: read_disk("", machine.temporary, ray_flag, needed=True),
+            "disk for results": lambda: read_disk("", machine.results, flag, needed=False),
+            "open files": lambda: machine_checks.read_open_files(machine),
+            "ephemeral ports": lambda: machine_checks.read_ports(machine),
         },
     )
 

@@ -1,7 +1,7 @@
 """Is the machine fit to measure with (cores, quota, governor, load, steal, clock)? Is there room
 (memory, swap, shared memory, disk, open files, ports for connections)?
 
-Rule: a check either reads (with a Place) or judges (numbers in, a Check out); thresholds stand
+Rule: a check either reads (with a Machine) or judges (numbers in, a Check out); thresholds stand
 before the checks with their reasons. Nothing is changed.
 """
 
@@ -22,7 +22,7 @@ import psutil
 
 from serve_bench.analysis.checks import BUSY_SHARE, Check, CheckStatus
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
-from serve_bench.doctor.place import GIB, Place, doubt, plural, size
+from serve_bench.doctor.machine import GIB, Machine, doubt, plural, size
 from serve_bench.load.connection import SPARE_FDS
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores
 from serve_bench.observing import host
@@ -68,14 +68,14 @@ class Ticks:
     swapped_pages: int | None
 
 
-def ticks(place: Place) -> Ticks | None:
+def ticks(machine: Machine) -> Ticks | None:
     """The totals now; None without /proc."""
-    stat = place.text("proc/stat")
+    stat = machine.text("proc/stat")
     if not stat:
         return None
     # user nice system idle iowait irq softirq steal; what comes after is counted in these
     fields = [int(field) for field in stat.splitlines()[0].split()[1:9]]
-    lines = (place.text("proc/vmstat") or "").splitlines()
+    lines = (machine.text("proc/vmstat") or "").splitlines()
     swapped = [int(n) for name, n in (line.split() for line in lines) if name in _SWAPPED]
     stolen = fields[7] if len(fields) == 8 else None
     return Ticks(stolen, sum(fields), sum(swapped) if swapped else None)
@@ -84,12 +84,12 @@ def ticks(place: Place) -> Ticks | None:
 _SWAPPED: Final = ("pswpin", "pswpout")
 
 
-def read_cores(place: Place) -> Check:
+def read_cores(machine: Machine) -> Check:
     """The cores that this process may use."""
     logical = psutil.cpu_count(logical=True) or os.cpu_count() or 0
     process = psutil.Process()
     usable = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else logical
-    return cores(usable, logical, host.cpu_model(place.root))
+    return cores(usable, logical, host.cpu_model(machine.root))
 
 
 def cores(usable: int, logical: int, model: str | None) -> Check:
@@ -111,16 +111,16 @@ def cores(usable: int, logical: int, model: str | None) -> Check:
     return doubt("cores", value, advice, detail)
 
 
-def read_quota(place: Place) -> Check:
+def read_quota(machine: Machine) -> Check:
     """The CPU quota of the cgroup, of either version, and how often it stopped this one."""
-    if not (place.root / "sys/fs/cgroup").is_dir():
+    if not (machine.root / "sys/fs/cgroup").is_dir():
         return Check("CPU quota", "unknown", "no cgroups here (/sys/fs/cgroup is missing)")
     seen = ("sys/fs/cgroup/cgroup.controllers", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu.max")
-    if not any((place.root / name).exists() for name in seen):
+    if not any((machine.root / name).exists() for name in seen):
         return Check("CPU quota", "unknown", "/sys/fs/cgroup shows no CPU controller")
-    quota = cpu_quota_cores(place.root)
-    stats = cgroup_files(place.root, "", "cpu.stat") if quota is not None else []
-    stats += cgroup_files(place.root, "cpu", "cpu.stat") if quota is not None else []
+    quota = cpu_quota_cores(machine.root)
+    stats = cgroup_files(machine.root, "", "cpu.stat") if quota is not None else []
+    stats += cgroup_files(machine.root, "cpu", "cpu.stat") if quota is not None else []
     return quota_of(quota, [_throttled(text) for text in stats], os.cpu_count() or 1)
 
 
@@ -149,10 +149,10 @@ def quota_of(quota: float | None, stats: Sequence[tuple[int, int]], logical: int
     return doubt("CPU quota", value, "" if harmless else advice, detail)
 
 
-def read_governor(place: Place) -> Check:
+def read_governor(machine: Machine) -> Check:
     """The frequency governors of all cores."""
-    files = sorted((place.root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
-    names = [place.text(f"{file.relative_to(place.root)}/scaling_governor") for file in files]
+    files = sorted((machine.root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
+    names = [machine.text(f"{file.relative_to(machine.root)}/scaling_governor") for file in files]
     return governor([name for name in names if name])
 
 
@@ -172,7 +172,7 @@ def governor(names: Sequence[str]) -> Check:
     return doubt("CPU governor", value, "" if steady else advice, dict(counts))
 
 
-def read_load(place: Place) -> Check:
+def read_load(machine: Machine) -> Check:
     """The load averages of the host, which are of all its cores, in a container too."""
     try:
         averages = os.getloadavg()
@@ -210,10 +210,10 @@ def steal(before: Ticks | None, after: Ticks | None, watched_s: float) -> Check:
     return doubt("steal", value, advice if max(now, since_boot) > STEAL_LIMIT else "", detail)
 
 
-def read_clock(place: Place) -> Check:
+def read_clock(machine: Machine) -> Check:
     """The clock source of the kernel, what a reading costs, and the smallest step."""
-    source = place.text(CLOCK + "current_clocksource")
-    others = (place.text(CLOCK + "available_clocksource") or "").split()
+    source = machine.text(CLOCK + "current_clocksource")
+    others = (machine.text(CLOCK + "available_clocksource") or "").split()
     return clock(source, others, *clock_cost(time.perf_counter_ns))
 
 
@@ -284,10 +284,10 @@ TIME_WAIT: Final = "06"
 """Of /proc/net/tcp. It lasts 60 s in Linux (TCP_TIMEWAIT_LEN in include/net/tcp.h)."""
 
 
-def read_memory(place: Place) -> Check:
+def read_memory(machine: Machine) -> Check:
     """What is available, to the system and within each cgroup."""
     memory = psutil.virtual_memory()
-    return memory_of(int(memory.total), int(memory.available), cgroup_room(place))
+    return memory_of(int(memory.total), int(memory.available), cgroup_room(machine))
 
 
 @dataclass(frozen=True)
@@ -298,13 +298,13 @@ class Room:
     free: int
 
 
-def cgroup_room(place: Place) -> Room | None:
+def cgroup_room(machine: Machine) -> Room | None:
     """The cgroup with the least left, of either version; None without a limit. Pages of files that
     were not used lately are free when asked for."""
     rooms = []
     for controller, limit_file, used_file, idle in _MEMORY_FILES:
         limits, used, stats = (
-            cgroup_files(place.root, controller, name)
+            cgroup_files(machine.root, controller, name)
             for name in (limit_file, used_file, "memory.stat")
         )
         for limit, use, stat in zip(limits, used, stats, strict=False):
@@ -346,13 +346,13 @@ def memory_of(total: int, available: int, room: Room | None) -> Check:
     return Check("memory", "ok", value, detail=detail)
 
 
-def read_swap(place: Place, before: Ticks | None, after: Ticks | None) -> Check:
+def read_swap(machine: Machine, before: Ticks | None, after: Ticks | None) -> Check:
     """How much swap is in use, and whether pages moved while it was watched."""
     memory = psutil.swap_memory()
     pages: int | None = None
     if before and after and before.swapped_pages is not None and after.swapped_pages is not None:
         pages = after.swapped_pages - before.swapped_pages
-    return swap(int(memory.total), int(memory.used), pages, place.pause_s)
+    return swap(int(memory.total), int(memory.used), pages, machine.pause_s)
 
 
 def swap(total: int, used: int, pages: int | None, watched_s: float) -> Check:
@@ -368,15 +368,15 @@ def swap(total: int, used: int, pages: int | None, watched_s: float) -> Check:
     return doubt("swap", value, advice if pages else "", detail)
 
 
-def read_shared_memory(place: Place) -> Check:
+def read_shared_memory(machine: Machine) -> Check:
     """Room in /dev/shm, where Ray keeps its objects on Linux."""
-    if not place.is_linux:
+    if not machine.is_linux:
         value = "not Linux: Ray keeps its objects in its temporary folder"
         return Check("shared memory", "unknown", value)
-    memory, room = psutil.virtual_memory(), cgroup_room(place)
+    memory, room = psutil.virtual_memory(), cgroup_room(machine)
     available = int(memory.available) if room is None else min(int(memory.available), room.free)
     try:
-        disk = os.statvfs(place.root / "dev/shm")
+        disk = os.statvfs(machine.root / "dev/shm")
     except OSError:
         return shared_memory(None, None, available)
     block = disk.f_frsize
@@ -443,7 +443,7 @@ def disk(
     return Check(name, "ok", value, detail=detail)
 
 
-def read_open_files(place: Place) -> Check:
+def read_open_files(machine: Machine) -> Check:
     """The limits of this shell; what it starts inherits them."""
     return open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
@@ -467,17 +467,17 @@ def open_files(soft: int, hard: int) -> Check:
     return doubt("open files", value, "" if endless or hard >= needed else advice, detail)
 
 
-def read_ports(place: Place) -> Check:
+def read_ports(machine: Machine) -> Check:
     """The range of ports for outgoing connections, and how many of them are taken."""
-    words = (place.text("proc/sys/net/ipv4/ip_local_port_range") or "").split()
+    words = (machine.text("proc/sys/net/ipv4/ip_local_port_range") or "").split()
     if len(words) != 2:
         return Check("ephemeral ports", "unknown", "the range is not told: no /proc/sys/net here")
-    tables = [place.text(f"proc/net/{name}") for name in ("tcp", "tcp6")]
+    tables = [machine.text(f"proc/net/{name}") for name in ("tcp", "tcp6")]
     if not any(tables):
         return Check("ephemeral ports", "unknown", "/proc/net/tcp cannot be read")
     first, last = int(words[0]), int(words[1])
     taken = [one for table in tables if table for one in _local_ports(table)]
-    reserved = place.text("proc/sys/net/ipv4/ip_local_reserved_ports") or ""
+    reserved = machine.text("proc/sys/net/ipv4/ip_local_reserved_ports") or ""
     return ports(range(first, last + 1), taken, _covered(reserved, BLOCKS))
 
 

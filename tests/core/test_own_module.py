@@ -14,7 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
-from serve_bench.doctor.place import Place
+from serve_bench.doctor.machine import Machine
 from serve_bench.doctor.tool_checks import interpreter
 from serve_bench.load import drive_load, external
 from serve_bench.nodes import NodeCrew, NodesFailed
@@ -57,7 +57,7 @@ def _tied() -> None:
 
 
 def _doctor() -> None:
-    assert interpreter(Place(python=sys.executable)).python
+    assert interpreter(Machine(python=sys.executable)).python
 
 
 def _launch() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from serve_bench import doctor
 from serve_bench.analysis.checks import Check, CheckGroup
-from serve_bench.doctor import Place, diagnose, tool_checks
+from serve_bench.doctor import Machine, diagnose, tool_checks
 from tests.doctor.test_tool_checks import WHOLE
 
 ROOT = Path(__file__).parents[2]
@@ -25,16 +25,16 @@ def by_name(sections: tuple[CheckGroup, ...]) -> Mapping[str, Check]:
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     """No Ray, no torch, no py-spy, no program, and neither /proc nor /sys."""
     missing = WHOLE.__class__("python", "3.11.7", "CPython", False, NOTHING, None, None)
-    monkeypatch.setattr(tool_checks, "interpreter", lambda place: missing)
+    monkeypatch.setattr(tool_checks, "interpreter", lambda machine: missing)
     monkeypatch.setattr(tool_checks, "where", lambda name: None)
     monkeypatch.setattr(tool_checks, "py_spy", lambda: str(tmp_path / "none"))
-    return Place(root=tmp_path, results=tmp_path / "results", temporary=tmp_path, pause_s=0.0)
+    return Machine(root=tmp_path, results=tmp_path / "results", temporary=tmp_path, pause_s=0.0)
 
 
-def test_a_bare_machine_is_told_so_line_by_line(bare: Place) -> None:
+def test_a_bare_machine_is_told_so_line_by_line(bare: Machine) -> None:
     told: list[str] = []
     found = by_name(diagnose(bare, told.append))
     assert told == []  # nothing was there to be asked
@@ -56,7 +56,7 @@ def test_a_bare_machine_is_told_so_line_by_line(bare: Place) -> None:
     assert {name: found[name].status for name in expected} == expected
 
 
-def test_the_page_lists_what_is_looked_at(bare: Place) -> None:
+def test_the_page_lists_what_is_looked_at(bare: Machine) -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
     table = page.partition("| check | how |")[2].partition("\n\n")[0]
     listed = [row.split("|")[1].strip() for row in table.splitlines()[2:]]
@@ -65,7 +65,7 @@ def test_the_page_lists_what_is_looked_at(bare: Place) -> None:
 
 
 def test_what_may_not_be_read_is_unknown_and_says_why(
-    bare: Place, monkeypatch: pytest.MonkeyPatch
+    bare: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object, **__: object) -> None:
         raise psutil.AccessDenied(7)
@@ -79,7 +79,7 @@ def test_what_may_not_be_read_is_unknown_and_says_why(
         assert "pid=7" in found[name].value
 
 
-def test_on_macos_nothing_is_raised(bare: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_macos_nothing_is_raised(bare: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(psutil.Process, "cpu_affinity", raising=False)
     found = by_name(diagnose(bare))
@@ -90,9 +90,9 @@ def test_on_macos_nothing_is_raised(bare: Place, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.process
 def test_this_machine_imports_neither_ray_nor_torch() -> None:
     code = (
-        "import sys; from serve_bench.doctor import Place, diagnose\n"
+        "import sys; from serve_bench.doctor import Machine, diagnose\n"
         "from serve_bench.report.doctor import text\n"
-        "for section in diagnose(Place(pause_s=0.05)):\n"
+        "for section in diagnose(Machine(pause_s=0.05)):\n"
         "    for one in section.findings: print(one.status, one.name, one.value, sep='|')\n"
         "print(sorted({'ray', 'torch', 'numpy', 'scipy', 'vl_convert'} & set(sys.modules)))"
     )
@@ -110,4 +110,4 @@ def test_this_machine_imports_neither_ray_nor_torch() -> None:
 
 
 def test_the_pieces_have_names_of_their_own() -> None:
-    assert set(doctor.__all__) == {"Place", "diagnose"}
+    assert set(doctor.__all__) == {"Machine", "diagnose"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from serve_bench.doctor import machine_checks
+from serve_bench.doctor.machine import GIB, Machine, listed, plural, size
 from serve_bench.doctor.machine_checks import Room, Ticks
-from serve_bench.doctor.place import GIB, Place, listed, plural, size
 from tests.observing.test_host import write
 
 
@@ -72,7 +72,7 @@ def test_quota(
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     for name, text in files.items():
         write(tmp_path, f"sys/fs/cgroup/{name}", text)
-    found = machine_checks.read_quota(Place(root=tmp_path))
+    found = machine_checks.read_quota(Machine(root=tmp_path))
     assert (found.status, found.value) == (status, value)
 
 
@@ -97,7 +97,7 @@ def test_governor(names: Sequence[str], status: str, value: str, tmp_path: Path)
     for number, name in enumerate(names):
         write(tmp_path, f"sys/devices/system/cpu/cpu{number}/cpufreq/scaling_governor", f"{name}\n")
     write(tmp_path, "sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "another")
-    found = machine_checks.read_governor(Place(root=tmp_path))
+    found = machine_checks.read_governor(Machine(root=tmp_path))
     assert (found.status, found.value) == (status, value)
     assert ("cpupower" in found.advice) == (status == "warning")
 
@@ -112,7 +112,7 @@ def test_a_system_without_load_averages(monkeypatch: pytest.MonkeyPatch) -> None
         raise OSError
 
     monkeypatch.setattr("os.getloadavg", refuse)
-    assert machine_checks.read_load(Place()).status == "unknown"
+    assert machine_checks.read_load(Machine()).status == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_steal(before: Ticks | None, after: Ticks | None, status: str, said: str
 
 
 def test_ticks_are_read(tmp_path: Path) -> None:
-    place = Place(root=tmp_path)
-    assert machine_checks.ticks(place) is None
+    machine = Machine(root=tmp_path)
+    assert machine_checks.ticks(machine) is None
     write(tmp_path, "proc/stat", "cpu  10 1 2 80 3 0 1 3 7 7\ncpu0 5 1 1 40 1 0 1 1\n")
-    assert machine_checks.ticks(place) == Ticks(3, 100, None)  # guest time is in user already
+    assert machine_checks.ticks(machine) == Ticks(3, 100, None)  # guest time is in user already
     write(tmp_path, "proc/vmstat", "nr_free_pages 9\npswpin 4\npswpout 5\n")
-    assert machine_checks.ticks(place) == Ticks(3, 100, 9)
+    assert machine_checks.ticks(machine) == Ticks(3, 100, 9)
     write(tmp_path, "proc/stat", "cpu  10 1 2 80\n")  # a kernel before 2.6
-    assert machine_checks.ticks(place) == Ticks(None, 93, 9)
+    assert machine_checks.ticks(machine) == Ticks(None, 93, 9)
 
 
 @pytest.mark.parametrize(
@@ -202,22 +202,22 @@ def test_memory(
 
 
 def test_what_is_left_of_a_cgroup(tmp_path: Path) -> None:
-    place = Place(root=tmp_path)
-    assert machine_checks.cgroup_room(place) is None
+    machine = Machine(root=tmp_path)
+    assert machine_checks.cgroup_room(machine) is None
     write(tmp_path, "proc/self/cgroup", "0::/a\n4:memory:/m\n")
     for name, text in {"max": "1000", "current": "900", "stat": "anon 5\ninactive_file 50"}.items():
         write(tmp_path, f"sys/fs/cgroup/a/memory.{name}", text)
-    assert machine_checks.cgroup_room(place) == Room(1000, 150)
+    assert machine_checks.cgroup_room(machine) == Room(1000, 150)
     for name, text in {
         "limit_in_bytes": "2000",
         "usage_in_bytes": "1980",
         "stat": "inactive_file 1\ntotal_inactive_file 30",
     }.items():
         write(tmp_path, f"sys/fs/cgroup/memory/m/memory.{name}", text)
-    assert machine_checks.cgroup_room(place) == Room(2000, 50)  # the tighter one
+    assert machine_checks.cgroup_room(machine) == Room(2000, 50)  # the tighter one
     write(tmp_path, "sys/fs/cgroup/a/memory.max", "max")
     write(tmp_path, "sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712")
-    assert machine_checks.cgroup_room(place) is None
+    assert machine_checks.cgroup_room(machine) is None
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_swap(total: int, used: int, pages: int | None, status: str, value: str)
 
 
 def test_swapping_is_seen_between_two_readings() -> None:
-    found = machine_checks.read_swap(Place(), Ticks(0, 1, 10), Ticks(0, 2, 14))
+    found = machine_checks.read_swap(Machine(), Ticks(0, 1, 10), Ticks(0, 2, 14))
     assert found.detail["pages_moved"] == 4
-    assert machine_checks.read_swap(Place(), None, None).detail["pages_moved"] is None
+    assert machine_checks.read_swap(Machine(), None, None).detail["pages_moved"] is None
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ def test_shared_memory(
 
 
 def test_shared_memory_is_read_where_there_is_linux(tmp_path: Path) -> None:
-    assert machine_checks.read_shared_memory(Place(root=tmp_path)).status == "unknown"
+    assert machine_checks.read_shared_memory(Machine(root=tmp_path)).status == "unknown"
     write(tmp_path, "proc/stat", "cpu 1 2 3 4\n")
-    assert machine_checks.read_shared_memory(Place(root=tmp_path)).status == "failure"
+    assert machine_checks.read_shared_memory(Machine(root=tmp_path)).status == "failure"
     (tmp_path / "dev/shm").mkdir(parents=True)
-    found = machine_checks.read_shared_memory(Place(root=tmp_path))
+    found = machine_checks.read_shared_memory(Machine(root=tmp_path))
     assert (
         found.detail["free_bytes"] == os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     )
@@ -330,13 +330,13 @@ TCP6 = """  sl  local_address
 
 
 def test_ports_are_read(tmp_path: Path) -> None:
-    place = Place(root=tmp_path)
-    assert machine_checks.read_ports(place).status == "unknown"
+    machine = Machine(root=tmp_path)
+    assert machine_checks.read_ports(machine).status == "unknown"
     write(tmp_path, "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
-    assert machine_checks.read_ports(place).value == "/proc/net/tcp cannot be read"
+    assert machine_checks.read_ports(machine).value == "/proc/net/tcp cannot be read"
     write(tmp_path, "proc/net/tcp", TCP)
     write(tmp_path, "proc/net/tcp6", TCP6)
-    found = machine_checks.read_ports(place)
+    found = machine_checks.read_ports(machine)
     assert found.value == "32768 to 60999: 28,229 free, 1 in use, 2 in TIME_WAIT"
     assert found.status == "ok"
 
@@ -360,6 +360,6 @@ def test_ports(
     folder = "proc/sys/net/ipv4/"
     write(tmp_path, folder + "ip_local_port_range", f"{span.start} {span.stop - 1}")
     write(tmp_path, folder + "ip_local_reserved_ports", reserved)
-    found = machine_checks.read_ports(Place(root=tmp_path))
+    found = machine_checks.read_ports(Machine(root=tmp_path))
     assert found.status == status and said in found.advice
     assert found.detail["time_wait"] == taken

@@ -11,7 +11,7 @@ import pytest
 from serve_bench import doctor
 from serve_bench.analysis.checks import Check, CheckGroup, CheckStatus
 from serve_bench.cli.program import run
-from serve_bench.doctor import Place
+from serve_bench.doctor import Machine
 from serve_bench.report.doctor import data, text
 
 HOST = {"cpu": "Fast CPU", "usable_cores": 2, "kernel": "Linux 6.1", "load_1m": 0.5}
@@ -73,12 +73,12 @@ def test_json_has_every_check_with_its_data() -> None:
     assert len(told["checks"]) == 5
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, status: CheckStatus) -> list[Place]:
+def machine(monkeypatch: pytest.MonkeyPatch, status: CheckStatus) -> list[Machine]:
     """A machine with one finding; the places that were looked at."""
-    seen: list[Place] = []
+    seen: list[Machine] = []
 
-    def diagnose(place: Place, tell: object) -> tuple[CheckGroup, ...]:
-        seen.append(place)
+    def diagnose(machine: Machine, tell: object) -> tuple[CheckGroup, ...]:
+        seen.append(machine)
         return (CheckGroup("all", (Check("it", status, "found", "do this"),)),)
 
     monkeypatch.setattr(doctor, "diagnose", diagnose)
@@ -107,7 +107,7 @@ def test_the_interpreter_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = machine(monkeypatch, "ok")
     assert run(["doctor", "--python", "other/bin/python"]) == 0
     assert run(["doctor"]) == 0
-    assert [place.python for place in seen] == ["other/bin/python", None]
+    assert [machine.python for machine in seen] == ["other/bin/python", None]
 
 
 def test_an_empty_interpreter_is_none(capsys: pytest.CaptureFixture[str]) -> None:

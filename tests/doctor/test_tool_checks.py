@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from serve_bench.core.errors import BadInput
-from serve_bench.doctor import place as programs
+from serve_bench.doctor import machine as programs
 from serve_bench.doctor import tool_checks
-from serve_bench.doctor.place import Place
+from serve_bench.doctor.machine import Machine
 from serve_bench.doctor.tool_checks import GpuDevice, Interpreter
 from serve_bench.observing.profiler import PerfUnusable, ProfileFailed
 from serve_bench.runner.model_needs import Torch
@@ -109,7 +109,7 @@ SAYS = "echo 'HAProxy version 2.8.25-5cf5d0683 2026/06/26 - https://haproxy.org/
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("place", "text", "environ", "status", "said"),
+    ("machine", "text", "environ", "status", "said"),
     [
         (None, "", {}, "warning", "not found"),
         ("bin", SAYS, {}, "ok", "2.8.25, from PATH"),
@@ -120,9 +120,9 @@ SAYS = "echo 'HAProxy version 2.8.25-5cf5d0683 2026/06/26 - https://haproxy.org/
     ],
 )
 def test_haproxy(
-    place: str | None, text: str, environ: dict[str, str], status: str, said: str, tmp_path: Path
+    machine: str | None, text: str, environ: dict[str, str], status: str, said: str, tmp_path: Path
 ) -> None:
-    path = None if place is None else program(tmp_path / place, "haproxy", text)
+    path = None if machine is None else program(tmp_path / machine, "haproxy", text)
     found = tool_checks.haproxy(replace(WHOLE, haproxy=path), environ)
     assert found.status == status and said in found.value
 
@@ -188,12 +188,12 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
     (bundled.parent / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv(tool_checks.HAPROXY_PATH, "/of/the/shell")  # reaches no launch
-    found = tool_checks.interpreter(Place())
+    found = tool_checks.interpreter(Machine())
     assert found.flags == ("RAY_SERVE_MINE", "RAY_SERVE_YOURS")
     assert found.haproxy == binary
     assert found.python == ".".join(str(part) for part in sys.version_info[:3])
-    assert tool_checks.why_not_loaded(Place()) == "imported"
-    other = tool_checks.interpreter(Place(python=sys.executable))
+    assert tool_checks.why_not_loaded(Machine()) == "imported"
+    other = tool_checks.interpreter(Machine(python=sys.executable))
     assert other.flags is None or len(other.flags) > 2  # does not see our packages
 
 
@@ -210,7 +210,7 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
 def test_what_is_no_interpreter_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
     path = str(tmp_path / "none") if text is None else program(tmp_path, "python", text)
     with pytest.raises(BadInput, match=f"^--python: {path}: {message}"):
-        tool_checks.interpreter(Place(python=path))
+        tool_checks.interpreter(Machine(python=path))
 
 
 #: What each program says of its version, as it was seen.
@@ -380,16 +380,16 @@ def test_gpu(
 def test_the_driver_is_read(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_checks, "where", lambda name: None)
     write(tmp_path, "proc/driver/nvidia/version", line)
-    assert tool_checks.read_gpu(Place(root=tmp_path)).value.startswith("driver 550.54.15, but")
+    assert tool_checks.read_gpu(Machine(root=tmp_path)).value.startswith("driver 550.54.15, but")
 
 
 @pytest.mark.process
 def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = program(tmp_path, "nvidia-smi", "echo 'NVIDIA H100, 550.54.15, 81559, 4, 0'")
     monkeypatch.setattr(tool_checks, "where", lambda name: path)
-    assert tool_checks.read_gpu(Place(root=tmp_path)).detail["devices"][0]["total_mib"] == 81559.0
+    assert tool_checks.read_gpu(Machine(root=tmp_path)).detail["devices"][0]["total_mib"] == 81559.0
     program(tmp_path, "nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
-    found = tool_checks.read_gpu(Place(root=tmp_path))
+    found = tool_checks.read_gpu(Machine(root=tmp_path))
     assert found.status == "warning" and "NVIDIA-SMI has failed" in found.value
 
 

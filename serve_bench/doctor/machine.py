@@ -22,7 +22,7 @@ GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True)
-class Place:
+class Machine:
     """`root` stands before /proc, /sys and /dev. `python`: the interpreter whose Ray and torch are
     looked at; None for this one. `pause_s`: how long steal and swapping are watched."""
 
