@@ -36,14 +36,13 @@ from serve_bench.doctor.machine import (
     where,
     why_not_run,
 )
+from serve_bench.observing.perf import PerfUnusable, record_perf
 from serve_bench.observing.profiler import (
     PACKAGE,
-    PerfUnusable,
     ProfileFailed,
     dump,
     ptrace_scope,
     py_spy,
-    record_perf,
     why_not_allowed,
 )
 from serve_bench.observing.sampler import Gpus

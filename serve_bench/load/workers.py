@@ -244,20 +244,16 @@ class Crew:
             time.sleep(timeout_s)
             return
         for key, _ in self._selector.select(timeout_s):
-            self._take(key.data)
-
-    def _take(self, worker: Worker) -> None:
-        assert worker.process.stdout is not None
-        data = os.read(worker.process.stdout.fileno(), 1 << 20)
-        worker.buffer += data
-        *lines, worker.buffer = worker.buffer.split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            worker.messages[message["event"]] = message
-        if not data:
-            self._selector.unregister(worker.process.stdout)
-            worker.process.wait()
-            worker.ended = True
+            worker: Worker = key.data
+            data = os.read(key.fd, 1 << 20)
+            *lines, worker.buffer = (worker.buffer + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                worker.messages[message["event"]] = message
+            if not data:
+                self._selector.unregister(key.fileobj)
+                worker.process.wait()
+                worker.ended = True
 
     def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
         """Listen until every living worker has sent this message.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.nodes import Node, file_name
-from serve_bench.observing import profiler as perf
 from serve_bench.observing.host import cpu_ns
+from serve_bench.observing.perf import PerfUnusable, record_perf
 from serve_bench.observing.processes import ServeProcess
 from serve_bench.observing.profiler import (
     FORMATS,
@@ -260,8 +260,8 @@ def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Prof
     before, began = cpu_ns(process.pid), time.perf_counter_ns()
     note, profile = "", None
     try:
-        stacks = perf.record_perf(process.pid, wish.duration_s, wish.options.rate)
-    except perf.PerfUnusable as error:
+        stacks = record_perf(process.pid, wish.duration_s, wish.options.rate)
+    except PerfUnusable as error:
         note = str(error)
         time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))
     else:

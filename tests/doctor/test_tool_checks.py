@@ -15,7 +15,8 @@ from serve_bench.doctor import machine as programs
 from serve_bench.doctor import tool_checks
 from serve_bench.doctor.machine import Machine
 from serve_bench.doctor.tool_checks import GpuDevice, Interpreter
-from serve_bench.observing.profiler import PerfUnusable, ProfileFailed
+from serve_bench.observing.perf import PerfUnusable
+from serve_bench.observing.profiler import ProfileFailed
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving import strays
 from tests.observing.test_host import write

@@ -15,17 +15,15 @@ import pytest
 
 from serve_bench.analysis.stacks import noise_points, parse_raw, top_functions
 from serve_bench.core.errors import BadInput
+from serve_bench.observing.perf import PerfUnusable, collapse, record_perf
 from serve_bench.observing.profiler import (
-    PerfUnusable,
     ProfileFailed,
     Recording,
     SpyOptions,
-    collapse,
     dump,
     explain,
     py_spy,
     record,
-    record_perf,
 )
 from serve_bench.serving.strays import DIRECTORY_MARK
 

@@ -356,7 +356,9 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         if apart_from == range(0):  # a new launch
             script.dead, script.broken = False, None
         self.port, ended[self.spec.name] = 1000 * int(self.spec.name), threading.Event()
-        script.call("begin", self.spec.name)
+        self.ports = range(self.port, self.port + 50)
+        apart = f" apart from {apart_from.start}" if apart_from else ""
+        script.call("begin", f"{self.spec.name}{apart}")
 
     def await_up(self: Serving, report: Callable[[str], None] = lambda phase: None) -> None:
         # Of two at once the second waits for the first, so that the order is always the same.

@@ -24,10 +24,11 @@ from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_result import Counts, LoadResult, WorkerFailure
+from serve_bench.core.load_result import Counts, LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite, parse_row, plan
 from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Row
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
@@ -86,6 +87,10 @@ def lose_worker(result: LoadResult) -> LoadResult:
 def serve_nothing(result: LoadResult) -> LoadResult:
     nothing = Counts(100, 0, {"reset": 100}, 0)
     return replace(result, measured=nothing, total=nothing)
+
+
+def silence_second(result: SlicedResult) -> SlicedResult:
+    return replace(result, sides=(result.sides[0], serve_nothing(result.sides[1])))
 
 
 def cut(result: LoadResult) -> LoadResult:
@@ -152,13 +157,22 @@ SIDES = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
 OTHER = Side("optimized", replace(BUILT_IN_VARIANTS["optimized"], python="other/python"))
 
 
-def versus(cells: int = 1, urls: bool = False, sides: tuple[Side, Side] = SIDES) -> Make:
+ROWS = (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x"))
+OPEN = (replace(ROWS[0], loop="open", rate_per_s=50.0),)
+
+
+def versus(
+    cells: int = 1,
+    urls: bool = False,
+    sides: tuple[Side, Side] = SIDES,
+    rows: tuple[Row, ...] = ROWS,
+) -> Make:
     def make(script: Script, folder: RunFolder, again: bool) -> Any:
         suite = VersusSuite(
             "mine",
             sides,
             tuple({**cell_defaults(), "num_replicas": 1 + at} for at in range(cells)),
-            (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x")),
+            rows,
             rounds=2,
             side_s=0.1,
             urls={"default": "http://a/", "optimized": "http://b/"} if urls else None,
@@ -301,6 +315,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "url, settling fails": Scenario(url(each=10), lambda _: {"load 1": REFUSED}),
     "versus": Scenario(versus(cells=2)),
     "versus, a launch fails": Scenario(versus(), lambda _: {"start 1": launch_failed()}),
+    "versus, the other side does not start": Scenario(
+        versus(), lambda _: {"start 2": launch_failed()}
+    ),
     "versus, no Ray": Scenario(
         versus(sides=(SIDES[0], OTHER)), lambda _: {"import 2": launch_failed("no ray")}
     ),
@@ -309,6 +326,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         versus(cells=2), lambda _: {"deploy 3": launch_failed(), "deploy 4": launch_failed()}
     ),
     "versus, a load fails": Scenario(versus(), lambda _: {"slices 2": lambda _: _raise(REFUSED)}),
+    "versus, a side is not answered": Scenario(versus(), lambda _: {"slices 2": silence_second}),
+    "versus of an open loop": Scenario(versus(rows=OPEN)),
     "versus, a part ended": Scenario(
         versus(), lambda script: {"slices 2": script.lose("replica 7 ended")}
     ),
