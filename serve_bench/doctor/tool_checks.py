@@ -36,9 +36,8 @@ from serve_bench.doctor.machine import (
     where,
     why_not_run,
 )
-from serve_bench.observing.perf import PerfUnusable, record_perf
+from serve_bench.observing.perf import PACKAGE, PerfUnusable, record_perf
 from serve_bench.observing.profiler import (
-    PACKAGE,
     ProfileFailed,
     dump,
     ptrace_scope,

@@ -27,8 +27,6 @@ from serve_bench.observing.profiler import (
     why_not_allowed,
 )
 
-NOBODY = 65534
-
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
@@ -36,34 +34,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
-
-
-def as_nobody(code: str) -> str:
-    """Runs code in a copy of this process that has become a user without rights."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        try:
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-            os.write(write, str(eval(code, {**globals()})).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        told = pipe.read().decode()
-    os.waitpid(child, 0)
-    return told
-
-
-@pytest.mark.root
-def test_a_process_of_another_user_is_one_line_with_the_command() -> None:
-    said = as_nobody(f"why_not_allowed({os.getpid()})")
-    assert said == (
-        f"process {os.getpid()} belongs to another user: "
-        f'sudo env "PATH=$PATH" serve-bench profile --pid {os.getpid()}'
-    )
 
 
 #: Prints the top-level packages that the command needs, and where they are.
