@@ -43,9 +43,9 @@ def main() -> None:
             with OwnCluster(spec) as cluster:
                 cluster.start()
                 cluster.put([app])
-                address, url = cluster.address, cluster.url + app.route
+                url = cluster.url + app.route
                 log = Path(place) / "nodes.log"
-                with NodeCrew(address.gcs, run_id, log, dict(address.environment)) as crew:
+                with NodeCrew(cluster.gcs_address, run_id, log, dict(cluster.joining)) as crew:
                     crew.start()
                     show(crew, url, asked.rounds, asked.seconds)
         finally:

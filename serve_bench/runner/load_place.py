@@ -126,11 +126,22 @@ class NodeLoads:
     def drive(self, cluster: Joinable | None = None) -> LoadDriver:
         """The driver of a load. `cluster`: the measured one. Raises LoadError when the nodes cannot
         be reached."""
+        return _NodeDrive(self.crew(cluster), self.load_on.nodes)
+
+    @property
+    def up(self) -> bool:
+        """Whether the actors are there."""
+        return self._crew is not None
+
+    def crew(self, cluster: Joinable | None = None) -> NodeCrew:
+        """The actors, started by the first call. `cluster`: the measured one; another is joined as
+        the shell would. Raises LoadError when the nodes cannot be reached."""
         if self._crew is None:
             env = dict(os.environ)
             address = self.load_on.address
-            if address is None and cluster is not None:
-                env = {k: v for k, v in env.items() if not k.startswith("RAY_")}
+            if cluster is not None and address in (None, cluster.gcs_address):
+                if address is None:
+                    env = {k: v for k, v in env.items() if not k.startswith("RAY_")}
                 address, env = cluster.gcs_address, {**env, **cluster.joining}
             crew = NodeCrew(address or "auto", self.run_id, self.log, env)
             try:
@@ -138,7 +149,7 @@ class NodeLoads:
             except NodesFailed as error:
                 raise NodesError(str(error)) from None
             self._crew = crew
-        return _NodeDrive(self._crew, self.load_on.nodes)
+        return self._crew
 
     def close(self) -> None:
         """Ends the actors."""

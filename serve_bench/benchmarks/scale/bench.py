@@ -1,31 +1,63 @@
 """What `serve-bench scale` measures on: a cluster of ours, or one of others, size after size.
 
-The applications of a size are put, loaded from every node, and removed. How a row is measured is
-measure.py, what the figures mean belongs to summary.py.
+The applications of a size are put, loaded and removed: through a handle, by HTTP from this host, or
+from every node. Rule: how nodes load is nodes/, how a handle is called the cluster's program, what
+a record holds trial.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
-from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
-from serve_bench.benchmarks.scale.measure import Rows
+import psutil
+
+from serve_bench.benchmarks.scale.cluster import (
+    AttachedCluster,
+    HandleLoad,
+    NodeProxy,
+    OwnCluster,
+)
 from serve_bench.benchmarks.scale.needs import check_cluster
 from serve_bench.benchmarks.scale.request import (
+    GRAPHS,
+    ScaleApp,
     ScaleCell,
     ScaleLaunch,
     ScaleSuite,
     apps_of,
     expected_s,
+    on_nodes,
     processes_of,
 )
-from serve_bench.benchmarks.scale.trial import with_values
+from serve_bench.benchmarks.scale.trial import (
+    cpu_us_a_request,
+    external_trial,
+    handle_trial,
+    nodes_trial,
+    why_invalid,
+    with_values,
+)
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.result import Deploy, JsonObject, PlannedTrial
+from serve_bench.core.figures import counted
+from serve_bench.core.load_result import Progress, Warmup
+from serve_bench.core.load_spec import HANDLE, Load, Timing
+from serve_bench.core.plan import trial_of
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Trial
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.nodes import NodeCrew, NodesInterrupted
+from serve_bench.observing.host import pss_bytes
+from serve_bench.observing.inside import keep_samples
+from serve_bench.observing.sampler import Sampler, sampler_of
 from serve_bench.runner.agenda import Listed
+from serve_bench.runner.load_place import LoadOn, NodeLoads
 from serve_bench.runner.runner import (
     Bench,
     CellOver,
@@ -37,7 +69,10 @@ from serve_bench.runner.runner import (
     PlannedLaunch,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.strays import Reaped
+from serve_bench.serving.strays import Reaped, marks
+from serve_bench.store import StoreError, now_iso
+
+DRAIN_S: Final = 5.0
 
 
 def plan_of(
@@ -72,18 +107,19 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         number: int,
         journal: Journal,
     ) -> None:
-        self._suite, self._journal = suite, journal
+        self._suite, self._journal, self._folder, self._run_id = suite, journal, folder, run_id
         self._part = Part(str(number), launch.variant, launch.round)
         self.parts = (self._part,)
-        self._cluster = self._cluster_of(launch, folder / self._part.log, run_id)
-        self._rows = Rows(suite, self._cluster, folder, run_id, self._part, journal)
+        self._cluster = self._cluster_of(launch, folder / self._part.log)
+        log = folder / f"logs/nodes-{self._part.number}.log"
+        self._node_loads = NodeLoads(LoadOn(suite.address), run_id, log)
         self._proven = False
         self._there = False  # the applications of a size are, or may be
+        self._faults: list[Fault] = []  # of the row
+        self._ended: BaseException | None = None  # what ended the row early
 
-    def _cluster_of(
-        self, launch: ScaleLaunch, log: Path, run_id: str
-    ) -> OwnCluster | AttachedCluster:
-        suite, number = self._suite, self._part.number
+    def _cluster_of(self, launch: ScaleLaunch, log: Path) -> OwnCluster | AttachedCluster:
+        suite, run_id, number = self._suite, self._run_id, self._part.number
         sizes = [cell.replicas for cell in launch.cells]
         if suite.address is not None:
             names = {app.name for size in sizes for app in apps_of(suite, size)}
@@ -111,12 +147,10 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     def put(self, cell: ScaleCell) -> None:
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""
         self._cell, self._there = cell, True
-        count = processes_of(self._suite, cell.replicas)
-        self._rows.say(cell, f"deploying {count:,} replica{'' if count == 1 else 's'}")
+        self._apps = apps_of(self._suite, cell.replicas)
+        self._say(f"deploying {counted(processes_of(self._suite, cell.replicas), 'replica')}")
         try:
-            put = self._put = self._cluster.put(
-                apps_of(self._suite, cell.replicas), lambda at: self._rows.say(cell, at)
-            )
+            put = self._put = self._cluster.put(self._apps, self._say)
         except RunFailed as error:
             if not self._cluster.alive():
                 raise
@@ -134,14 +168,13 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
 
     def load(self, row: PlannedTrial) -> Loaded:
         """A row; of a curve, removing the replicas is a part of it."""
-        loaded = self._rows.measure(self._cell, self._put, row)
-        if not loaded.trials or self._suite.workload != "curve":
-            return loaded
-        seconds, fault = self._remove()
-        (trial,) = loaded.trials
-        trial = with_values(trial, {"teardown_time": ("s", seconds)})
-        faults = (*loaded.faults, *([] if fault is None else [fault]))
-        return replace(loaded, trials=(trial,), faults=faults)
+        self._faults, self._ended = [], None
+        trial = self._measured(row)
+        if trial is not None and self._suite.workload == "curve":
+            seconds, fault = self._remove()
+            self._faults += [] if fault is None else [fault]
+            trial = with_values(trial, {"teardown_time": ("s", seconds)})
+        return Loaded(() if trial is None else (trial,), tuple(self._faults), self._ended)
 
     def leave(self, cell: ScaleCell, whole: bool) -> Fault | None:
         """Removes the applications, where they are still there."""
@@ -150,7 +183,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     def _remove(self) -> tuple[float | None, Fault | None]:
         """How many seconds it took, or what went wrong."""
         self._there = False
-        self._rows.say(self._cell, "removing the replicas")
+        self._say("removing the replicas")
         try:
             return self._cluster.remove(), None
         except RunFailed as error:
@@ -158,5 +191,219 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
 
     def close(self, part: Part) -> Reaped:
         """Ends the load actors, and the cluster or what was put on it."""
-        self._rows.close()
+        self._node_loads.close()
         return self._cluster.close()
+
+    def _say(
+        self, phase: str, planned: PlannedTrial | None = None, rate: float | None = None
+    ) -> None:
+        """Reports a phase, with the size where there are several."""
+        if len(self._suite.replicas) > 1:
+            phase = f"{self._cell.replicas:,} replicas: {phase}"
+        self._journal.say(phase, row=None if planned is None else planned.row, rate=rate)
+
+    def _progress(self, planned: PlannedTrial) -> Callable[[Progress], None]:
+        return lambda now: self._say(now.phase_text, planned, now.rate)
+
+    def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
+        self._faults.append(Fault(what, message, self._part, planned))
+
+    # -- a row --------------------------------------------------------------------------------
+
+    def _measured(self, planned: PlannedTrial) -> Trial | None:
+        """The trial of a row; None where it could not be loaded."""
+        self._say("connect", planned)
+        try:
+            if planned.row.client == HANDLE:
+                trial = self._by_handle(planned)
+            elif self._suite.workload in GRAPHS:
+                trial = self._by_http(planned)
+            else:
+                trial = self._from_nodes(planned)
+        except (LoadError, RunFailed) as error:
+            self._note("trial", str(error), planned)
+            why = self._cluster.broken() if self._cluster.alive() else "the cluster ended"
+            if why is not None:
+                self._ended = RunFailed(f"{why}: it can do nothing more")
+            return None
+        if isinstance(self._cluster, OwnCluster):
+            for one in self._cluster.casualties():
+                message = f"{one} during the trial: the figures are of a broken cluster"
+                self._note("trial", message, planned)
+            if (why := self._cluster.broken()) is not None and self._ended is None:
+                self._ended = RunFailed(f"{why}: the cluster can do nothing more")
+        if (why := why_invalid(trial)) is not None:
+            self._note("trial", why, planned)
+            trial = trial.flagged("invalid")
+        return trial
+
+    def _by_handle(self, planned: PlannedTrial) -> Trial:
+        row, suite, app = planned.row, self._suite, self._apps[0]
+        started_at, began = now_iso(), time.monotonic()
+        with self._sampling() as sampler:
+            self._say("measure through the handle", planned)
+            load = HandleLoad(
+                app.name,
+                clients=row.connections,
+                expect=app.answer,
+                warmup_s=suite.warmup_s,
+                timeout_s=suite.timeout_s,
+                windows=0 if row.requests_each else suite.windows,
+                window_s=suite.window_s,
+                requests_each=row.requests_each,
+            )
+            result = self._cluster.handle_load(load)
+            ended_ns = time.time_ns()
+        total_s = time.monotonic() - began
+        number = self._part.number
+        trial = handle_trial(planned, number, started_at, result, suite.warmup_s, total_s)
+        began_ns = ended_ns - int(1e9 * (result.seconds + result.drained_s))
+        return self._with_usage(trial, sampler, began_ns)
+
+    def _by_http(self, planned: PlannedTrial) -> Trial:
+        """Driven from this process. A latency row is preceded by a warm-up of its own, as the
+        clients of a handle have."""
+        suite = self._suite
+        load = Load(
+            self._request(self._proxy_here(), self._apps[0]),
+            connections=planned.row.connections,
+            each=planned.row.requests_each,
+            timeout_s=suite.timeout_s,
+        )
+        drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self._run_id))
+        started_at, began = now_iso(), time.monotonic()
+        with self._sampling() as sampler:
+            try:
+                timing = self._timing()
+                if load.each is not None:
+                    warm_s = max(0.05, suite.warmup_s)
+                    drive(replace(load, each=None), Timing(0.0, 0.0, 1, warm_s, DRAIN_S))
+                    timing = Timing(0.0, 0.0, 1, suite.timeout_s * load.each)
+                result = drive(load, timing)
+            except LoadInterrupted as early:
+                result, self._ended = early.result, early
+                self._note("trial", "interrupted", planned)
+        total_s = time.monotonic() - began
+        trial = trial_of(planned, self._part.number, started_at, result, total_s)
+        if self._ended is not None:
+            trial = trial.flagged("interrupted")
+        return self._with_usage(trial, sampler, result.started_at_ns)
+
+    def _from_nodes(self, planned: PlannedTrial) -> Trial:
+        if not self._node_loads.up:
+            self._say("starting a load actor on each node")
+        crew = self._node_loads.crew(self._cluster)
+        loads, suite, number = self._loads(crew), self._suite, self._part.number
+        planned = on_nodes(planned, len(loads))
+        drive = partial(crew.drive, on_progress=self._progress(planned))
+        started_at, began = now_iso(), time.monotonic()
+        warmup = Warmup(0.0, False, 0)
+        if suite.client == "wrk":  # it has no warm-up of its own
+            warm = {node: replace(load, client="raw") for node, load in loads.items()}
+            least = Timing(self._timing().warmup_min_s, suite.warmup_s, 1, 0.05, DRAIN_S)
+            before = drive(warm, least).combined(next(iter(warm.values())))
+            warmup = warmup if before is None else before.warmup
+            self._say("measure by wrk", planned)
+        with self._sampling() as sampler:
+            try:
+                sample = suite.address is not None and suite.sample
+                result = drive(loads, self._timing(), sample=sample)
+            except NodesInterrupted as early:
+                result, self._ended = early.result, early
+                self._note("trial", "interrupted", planned)
+        total_s = time.monotonic() - began
+        nodes = result.node_facts(crew.nodes, loads)
+        if planned.row.client == "wrk":
+            trial = external_trial(planned, number, started_at, nodes, warmup, total_s)
+        else:
+            load = replace(next(iter(loads.values())), connections=planned.row.connections)
+            combined = result.combined(load)
+            assert combined is not None, "where all nodes are lost, the crew has raised"
+            trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
+        trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
+        if self._ended is not None:
+            trial = trial.flagged("interrupted")
+        for node in nodes:
+            if node.get("lost"):
+                name = node.get("hostname") or node.get("ip") or node["node"]
+                self._note("node", f"node {name}: {node['lost']}", planned)
+        trial = self._with_usage(trial, sampler, min(result.began_at_ns.values()))
+        return self._with_costs(trial) if suite.workload == "curve" else trial
+
+    # -- what they need -----------------------------------------------------------------------
+
+    def _request(self, proxy: NodeProxy, app: ScaleApp) -> Request:
+        """wrk checks no answer."""
+        url = proxy.url + app.route
+        if self._suite.client == "wrk":
+            return Request(url=url)
+        return Request(url=url, expect_status=(200,), expect_body=app.answer.encode())
+
+    def _loads(self, crew: NodeCrew) -> dict[str, Load]:
+        """The load of each node with a healthy proxy of its own. RunFailed without any."""
+        suite, wrk = self._suite, self._suite.client == "wrk"
+        draw = random.Random(f"{suite.seed} {self._part.number} {self._cell.replicas}")
+        here = {node.node_id for node in crew.nodes if node.alive}
+        loads: dict[str, Load] = {}
+        proxies = sorted(self._cluster.proxies(), key=lambda one: one.node_id)
+        for proxy in proxies:
+            if not proxy.healthy or proxy.node_id not in here:
+                continue
+            if loads.keys() & set(proxy.shared_with):
+                continue  # it cannot be asked by itself: the kernel deals connections out to all
+            loads[proxy.node_id] = Load(
+                self._request(proxy, draw.choice(self._apps)),
+                client=suite.client,
+                connections=suite.connections,
+                processes=suite.connections if wrk else None,
+                timeout_s=suite.timeout_s,
+                connection_rates=not wrk,
+            )
+        if not loads:
+            why = "; ".join(f"{one.node_ip}: {one.status} {one.why or ''}" for one in proxies)
+            raise RunFailed(f"no node has a healthy proxy of its own: {why or 'no proxy at all'}")
+        return loads
+
+    def _proxy_here(self) -> NodeProxy:
+        """A healthy proxy of a node that is this host. RunFailed without one."""
+        every = psutil.net_if_addrs().values()
+        here = {address.address for one in every for address in one}
+        for proxy in self._cluster.proxies():
+            loopback = proxy.node_ip.startswith("127.") or proxy.node_ip == "::1"
+            if proxy.healthy and (loopback or proxy.node_ip in here):
+                return proxy
+        raise RunFailed("no node on this host has a healthy proxy")
+
+    def _timing(self) -> Timing:
+        suite = self._suite
+        return Timing(min(0.5, suite.warmup_s), suite.warmup_s, suite.windows, suite.window_s)
+
+    def _sampling(self) -> AbstractContextManager[Sampler | None]:
+        """A Sampler on the processes of a cluster of ours; of another, its nodes sample."""
+        if not self._suite.sample or self._suite.address is not None:
+            return nullcontext()
+        return sampler_of(self._cluster.processes())
+
+    def _with_usage(self, trial: Trial, sampler: Sampler | None, began_ns: int) -> Trial:
+        if sampler is None:
+            return trial
+        usage = sampler.summary(began_ns, trial.seconds["measured"])
+        try:
+            keep_samples(self._folder, sampler.samples(trial.key))
+        except StoreError as error:  # the figures are worth more than the samples beside them
+            self._ended = self._ended or error
+        return replace(trial, usage=usage)
+
+    def _with_costs(self, trial: Trial) -> Trial:
+        """What so many replicas cost, beside what they served."""
+        pids = [one.pid for one in self._put.replicas]
+        memory = [pss_bytes(pid) for pid in pids] if self._suite.address is None else []
+        known = [one for one in memory if one is not None]
+        each = sum(known) / len(known) / 1e6 if known and len(known) == len(memory) else None
+        costs: Mapping[str, tuple[str, float | None]] = {
+            "deploy_time": ("s", self._put.seconds),
+            "memory_per_replica": ("MB", each),
+            "cpu_per_request": ("us", cpu_us_a_request(trial.usage, trial)),
+            "controller_loop": ("ms", self._cluster.controller().get("control_loop_ms")),
+        }
+        return with_values(trial, costs)

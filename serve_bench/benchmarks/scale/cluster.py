@@ -106,15 +106,6 @@ class HandleLoad:
     requests_each: int | None = None
 
 
-@dataclass(frozen=True)
-class Address:
-    """How another driver on this host joins: HOST:PORT of the GCS, and names that its environment
-    must hold (how Ray authenticates, with the token where it was given by a variable)."""
-
-    gcs: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
 class ScaleCluster:
     """What both can do once they are up. All of it raises LaunchFailed."""
 
@@ -187,11 +178,6 @@ def _as_told(app: ScaleApp) -> dict[str, Any]:
 class OwnCluster(Serving, ScaleCluster):
     """One that is started for the run, of `spec.raylets` nodes, and ended with it."""
 
-    @property
-    def address(self) -> Address:
-        """How another driver joins."""
-        return Address(self.gcs_address, self.joining)
-
     def remove(self) -> float:
         """The same, until the processes of the replicas are gone, too: Serve does not wait for it,
         and one that is just ending would later count as lost."""
@@ -237,7 +223,7 @@ class AttachedCluster(ScaleCluster):
     options, applications, and those of a killed run of ours that were removed ("replaced").
     """
 
-    gcs: str
+    gcs_address: str
     run_id: str
     name: str
     log: Path
@@ -274,7 +260,7 @@ class AttachedCluster(ScaleCluster):
             report(name)
 
         body = {
-            "address": self.gcs,
+            "address": self.gcs_address,
             "package": str(package),
             "names": list(self.names),
             "port": self.port,
@@ -287,9 +273,11 @@ class AttachedCluster(ScaleCluster):
         self.found = {name: value for name, value in answer.items() if name != "event"}
 
     @property
-    def address(self) -> Address:
-        """How another driver joins."""
-        return Address(self.gcs, self.found.get("environment", {}))
+    def joining(self) -> Mapping[str, str]:
+        """What the environment of another driver must hold to join: how Ray authenticates, with the
+        token where it was given by a variable."""
+        environment: Mapping[str, str] = self.found.get("environment", {})
+        return environment
 
     def prove(self) -> dict[str, Any]:
         """What was found when it was attached to, and the flags in force as Serve's actors resolved
@@ -334,7 +322,7 @@ class AttachedCluster(ScaleCluster):
             left: list[str] = child.ask("leave", {}, LEAVE_TIMEOUT_S)["leftovers"]
             return left
         except ChildError as error:
-            return [f"what was put on cluster {self.gcs} ({error})"] if self.found else []
+            return [f"what was put on cluster {self.gcs_address} ({error})"] if self.found else []
 
     def _ask(
         self,

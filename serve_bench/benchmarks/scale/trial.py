@@ -6,9 +6,10 @@ What a load of our own clients is made of stands in core/plan.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.statistics import CENSORED
 from serve_bench.benchmarks.scale.request import invalid_share
@@ -77,42 +78,43 @@ def handle_trial(
     planned: PlannedTrial,
     launch: str,
     started_at: str,
-    told: HandleResult,
+    result: HandleResult,
     warmup_s: float,
     total_s: float,
 ) -> Trial:
     """The record of a row whose requests went through a handle."""
     latency = Histogram()
-    for one in told.latencies_ns:
+    for one in result.latencies_ns:
         latency.record(one)
     metrics = {"latency": Metric("ns", "lower", histogram=latency.encode())}
-    if told.censored_ns:
-        given_up = Histogram.of(told.censored_ns).encode()
+    if result.censored_ns:
+        given_up = Histogram.of(result.censored_ns).encode()
         metrics[CENSORED] = Metric("ns", "lower", histogram=given_up)
-    window_s = told.seconds / max(1, len(told.windows))
-    rates = tuple(count / window_s for count in told.windows or (told.completed,) if window_s > 0)
+    window_s = result.seconds / max(1, len(result.windows))
+    counts = result.windows or (result.completed,)
+    rates = tuple(count / window_s for count in counts if window_s > 0)
     return planned.measured(
         launch,
         started_at,
         window_s=window_s,
-        warmup=Warmup(warmup_s, False, told.warmup_completed),  # of fixed length: not judged
+        warmup=Warmup(warmup_s, False, result.warmup_completed),  # of fixed length: not judged
         metrics={
             "throughput": Metric("requests/s", "higher", windows=rates or (0.0,)),
             **metrics,
         },
         counts=Counts(
-            sent=told.sent,
-            completed=told.completed,
-            failed=dict(told.failed),
+            sent=result.sent,
+            completed=result.completed,
+            failed=dict(result.failed),
             in_flight=0,
         ),
         client={
-            "examples": list(told.examples),
-            "warmup_failed": told.warmup_failed,
-            "in_windows": asdict(told.in_windows),
-            "mean_in_flight": told.flown_ns / 1e9 / told.seconds if told.flown_ns else None,
+            "examples": list(result.examples),
+            "warmup_failed": result.warmup_failed,
+            "in_windows": asdict(result.in_windows),
+            "mean_in_flight": result.flown_ns / 1e9 / result.seconds if result.flown_ns else None,
         },
-        seconds={"total": round(total_s, 4), "measured": round(told.seconds, 6)},
+        seconds={"total": round(total_s, 4), "measured": round(result.seconds, 6)},
     )
 
 
@@ -138,11 +140,11 @@ def external_trial(
     warmup: Warmup,
     total_s: float,
 ) -> Trial:
-    """The record of a load from several nodes by wrk, which tells neither windows nor a histogram:
+    """The record of a load from several nodes by wrk, which has neither windows nor a histogram:
     the throughput is one value, the sum over the nodes. `warmup`: that of our client before it."""
     living = [node for node in nodes if node.get("lost") is None]
     completed = sum(int(node["completed"]) for node in living)
-    failed = _added(node["failed"] for node in living)
+    failed = dict(sum((Counter(node["failed"]) for node in living), Counter[str]()))
     seconds = max((float(node["seconds"]) for node in living), default=0.0)
     rate = sum(float(node["rate"]) for node in living)
     trial = planned.measured(
@@ -170,15 +172,8 @@ def _with_nodes(trial: Trial, nodes: Sequence[JsonObject]) -> Trial:
     )
 
 
-def judged(trial: Trial) -> Trial:
-    """The trial, marked where too much of it failed."""
-    if invalid_share(trial.counts.completed, trial.counts.failed_total) is None:
-        return trial
-    return trial.flagged("invalid")
-
-
 def why_invalid(trial: Trial) -> str | None:
-    """In words, of a trial that is; None of another."""
+    """Why a trial is that of a broken run; None where it is not."""
     counts = trial.counts
     share = invalid_share(counts.completed, counts.failed_total)
     if share is None:
@@ -211,11 +206,3 @@ def cpu_us_a_request(usage: JsonObject, trial: Trial) -> float | None:
     if not shares or not trial.completed_in_windows or seconds <= 0:
         return None
     return float(sum(shares)) / 100.0 * seconds / trial.completed_in_windows * 1e6
-
-
-def _added(every: Any) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for failed in every:
-        for name, count in failed.items():
-            out[name] = out.get(name, 0) + int(count)
-    return out

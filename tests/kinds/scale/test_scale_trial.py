@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 
 from serve_bench.analysis.checks import checks
+from serve_bench.benchmarks.scale import bench as scale_bench
+from serve_bench.benchmarks.scale.bench import ScaleBench
 from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.benchmarks.scale.trial import (
     HandleResult,
     cpu_us_a_request,
     external_trial,
     handle_trial,
-    judged,
     why_invalid,
     with_values,
 )
@@ -78,13 +81,12 @@ def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None
         (0, 0, "invalid: no request was answered"),
     ],
 )
-def test_a_result_with_too_many_failures_is_marked(
+def test_a_result_with_too_many_failures_is_invalid(
     completed: int, timeouts: int, why: str | None
 ) -> None:
     failed = {"timeout": timeouts} if timeouts else {}
     nodes = [node(completed=completed, failed=failed)]
-    trial = judged(external_trial(NODE_ROW, "1", "now", nodes, WARM, 1.0))
-    assert trial.flags.get("invalid", False) is (why is not None) and why_invalid(trial) == why
+    assert why_invalid(external_trial(NODE_ROW, "1", "now", nodes, WARM, 1.0)) == why
 
 
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
@@ -106,3 +108,48 @@ def test_what_is_not_known_makes_no_metric() -> None:
     more = with_values(trial, {"deploy_time": ("s", 2.5), "controller_loop": ("ms", None)})
     assert more.metrics["deploy_time"].windows == (2.5,)
     assert more.metrics["deploy_time"].unit == "s" and "controller_loop" not in more.metrics
+
+
+class Sampling:
+    """A sampler that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, float]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def summary(self, began_ns: int, seconds: float) -> dict[str, Any]:
+        self.asked.append((began_ns, seconds))
+        return {}
+
+    def samples(self, key: str) -> list[Any]:
+        return []
+
+
+def test_the_cpu_of_a_row_through_a_handle_is_of_its_windows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two windows of a second, and 30 s of drain behind them."""
+    result = HandleResult(2.0, (3, 2), (10, 20, 30, 40, 50), drained_s=30.0)
+    now_ns, sampling = 100_000_000_000, Sampling()
+    clock = SimpleNamespace(time_ns=lambda: now_ns, monotonic=lambda: 0.0)
+    monkeypatch.setattr(scale_bench, "time", clock)
+    monkeypatch.setattr(scale_bench, "keep_samples", lambda *_: None)
+    monkeypatch.setattr(ScaleBench, "_sampling", lambda _: sampling)
+    journal: Any = SimpleNamespace(say=lambda *_, **__: None, append=lambda record: None)
+    suite = ScaleSuite("ensemble", DEFAULT)
+    (launch,) = scale_plan(suite)
+    bench = ScaleBench(suite, launch, tmp_path, "run", 1, journal)
+    cluster: Any = SimpleNamespace(
+        **{"put": lambda *_: SimpleNamespace(replicas=(), seconds=1.0), "seconds": {}},
+        **{"prove": dict, "proxies": list, "handle_load": lambda load: result},
+        **{"broken": lambda: None},
+    )
+    bench._cluster = cluster
+    bench.put(launch.cells[0])
+    assert len(bench.load(launch.cells[0].rows[0]).trials) == 1
+    assert sampling.asked == [(now_ns - 32_000_000_000, 2.0)]
