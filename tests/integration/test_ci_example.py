@@ -21,7 +21,7 @@ from tests.test_ci_example import EXAMPLE, commands
 
 TOP = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.wheel, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.wheel, pytest.mark.timeout(300)]
 
 Say = Callable[[str], subprocess.CompletedProcess[str]]
 

@@ -23,7 +23,7 @@ from tests.integration.conftest import (
     warden_of,
 )
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 ARGUMENTS = (
     *("micro", *SHORT, "--max-concurrent-queries", "1,10,100", "--num-replicas", "1"),

@@ -26,7 +26,7 @@ from tests.integration.conftest import (
     wait_until_clean,
 )
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 TWO_CELLS = """
 name = "two_cells"

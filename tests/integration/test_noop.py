@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.conftest import start, wait_for_line, wait_until_clean
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 #: What is open to other machines, two replicas being up: the README says the same.

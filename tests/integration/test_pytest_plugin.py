@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import wait_for_line, wait_until_clean
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 #: Two apps whose deployment has the same name: only an answer tells which one is in force.
 APP = """

@@ -17,7 +17,7 @@ from tests.integration.conftest import run_to_end, start, wait_for_line, wait_un
 from tests.integration.test_ci_example import HANDLER, SPIN
 from tests.test_ci_example import EXAMPLE, commands
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 @pytest.mark.long
