@@ -37,7 +37,14 @@ from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
-from serve_bench.benchmarks.versus.slicing import DUET_S, PAIRINGS, Look, Slicing, choose, drain_of
+from serve_bench.benchmarks.versus.slicing import (
+    DUET_S,
+    PAIRINGS,
+    DrainSample,
+    Slicing,
+    choose,
+    drain_of,
+)
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.versus_flags import planned
 from serve_bench.core.errors import BadInput
@@ -302,11 +309,11 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
 
 def designs(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
     """Log ratios of throughput and of CPU per request by each design, in turn, and their time."""
-    looks: list[Look] = []
+    looks: list[DrainSample] = []
     mark = marks(pair.run_id)
     while not isinstance(how := choose(CONNECTIONS, looks), Slicing):
         seen = drive_slices(pair.loads, Slices(3, how, 0.0, 30.0, seed), mark=mark)
-        looks.append(Look(how, max(drain_of(seen.slices, side, how) for side in (0, 1))))
+        looks.append(DrainSample(how, max(drain_of(seen.slices, side, how) for side in (0, 1))))
     found: dict[str, list[list[float]]] = {"slices": [], "duet": []}
     ends, block = time.monotonic() + seconds, 0
     while time.monotonic() < ends or block < LEAST:

@@ -37,9 +37,6 @@ ROOMS: Final[dict[str, set[str]]] = {
 ROOMS["cli"] = {*ROOMS}
 ROOMS["pytest_plugin"] = {*ROOMS} - {"cli", "report", "doctor"}
 
-#: The one kind that still has builders of its own for terminal and Markdown.
-TOLD_TWICE: Final = ("benchmarks/history/",)
-
 #: Modules of benchmarks that are of the command line.
 COMMANDS: Final = frozenset({"command", "drive", "flags"})
 
@@ -181,16 +178,13 @@ def test_every_room_is_there(room: str) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) in ROOMS])
 def test_imports_point_one_way(module: str) -> None:
     room = room_of(module)
-    wrong = (
-        ours(module) - {room} - ROOMS[room] - ({"report"} if within(module, TOLD_TWICE) else set())
-    )
+    wrong = ours(module) - {room} - ROOMS[room]
     assert not wrong, f"{module} may not import {sorted(wrong)}"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if pure(name)])
 def test_what_is_pure_imports_nothing_else(module: str) -> None:
-    own = {"report"} if within(module, TOLD_TWICE) else set()
-    assert ours(module) <= {"core", "analysis", "benchmarks"} | own
+    assert ours(module) <= {"core", "analysis", "benchmarks"}
     measuring = [name for name in imports(module) if MEASURING & {*name.split(".")[3:4]}]
     assert not [name for name in measuring if name.startswith("serve_bench.benchmarks.")]
 

@@ -7,6 +7,7 @@ names is found before anything is measured. What breaks a gate is decided in ana
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,29 +55,36 @@ class Gate:
             )
 
     def close(self, comparing: Comparing) -> int:
-        """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+        """What `broken` finds, on stderr; see close_gate. Returns the exit code."""
         from serve_bench.analysis.comparing import broken
-        from serve_bench.core.errors import visible
 
-        if self.fail_on is None:
-            return 0
-        lines = broken(comparing, self.fail_on)
-        for line in lines:
-            print(visible(f"gate: {line}"), file=sys.stderr)
-        return GATE_BROKEN if lines else 0
+        return 0 if self.fail_on is None else close_gate(broken(comparing, self.fail_on))
+
+
+def close_gate(reasons: Sequence[str]) -> int:
+    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    from serve_bench.core.errors import visible
+
+    for reason in reasons:
+        print(visible(f"gate: {reason}"), file=sys.stderr)
+    return GATE_BROKEN if reasons else 0
 
 
 def read_flags(options: GateOptions) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
+    from serve_bench.analysis.comparing import FAIL_ON
+    from serve_bench.analysis.comparing.values import NAMES
     from serve_bench.analysis.comparison import quantile
 
     quantile(2.0, 0.975)
-    return Gate(
-        None if options.threshold is None else read_threshold(options.threshold),
-        None if options.gate is None else read_gate(options.gate),
-        None if options.fail_on is None else read_fail_on(options.fail_on),
-        None if options.noise is None else read_noise(options.noise),
-    )
+    threshold = None if options.threshold is None else read_threshold(options.threshold)
+    metrics = None
+    if options.gate is not None:  # throughput is always the first
+        names = metric_names(options.gate, "--gate")
+        metrics = tuple(name for name in NAMES if name in names or name == NAMES[0])
+    check_fail_on(options.fail_on, FAIL_ON)
+    noise = None if options.noise is None else read_noise(options.noise)
+    return Gate(threshold, metrics, options.fail_on, noise)
 
 
 def read_threshold(text: str) -> float:
@@ -97,26 +105,24 @@ def read_threshold(text: str) -> float:
     return share
 
 
-def read_gate(text: str) -> tuple[str, ...]:
-    """`p99,cpu` as metrics; throughput is always the first."""
+def metric_names(text: str, flag: str) -> tuple[str, ...]:
+    """`p99,cpu` as metrics. BadInput on one that is none."""
     from serve_bench.analysis.comparing.values import NAMES
     from serve_bench.core.errors import BadInput
 
-    asked = [part.strip() for part in text.split(",")]
-    for name in asked:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
         if name not in NAMES:
-            raise BadInput(f"--gate: {name!r} is not allowed; it takes {', '.join(NAMES)}")
-    return tuple(name for name in NAMES if name in asked or name == NAMES[0])
+            raise BadInput(f"{flag}: {name!r} is not allowed; it takes {', '.join(NAMES)}")
+    return names
 
 
-def read_fail_on(text: str) -> str:
-    """`regressed` or `inconclusive`."""
-    from serve_bench.analysis.comparing import FAIL_ON
+def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
+    """BadInput unless a gate can break on this word."""
     from serve_bench.core.errors import BadInput
 
-    if text not in FAIL_ON:
-        raise BadInput(f"--fail-on: {text!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
-    return text
+    if word is not None and word not in allowed:
+        raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {' or '.join(allowed)}")
 
 
 def read_noise(folder: Path) -> Comparing:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import GATE_BROKEN, GateOptions, read_threshold
+from serve_bench.cli.gate import (
+    GateOptions,
+    check_fail_on,
+    close_gate,
+    metric_names,
+    read_threshold,
+)
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.history.parts import History, PassedOver, Stored
+    from serve_bench.analysis.history.parts import History
 
-FEWEST_LAST = 2
-PAGE = "history.html"
-
+FORMS: Final = ("table", "markdown", "csv", "json", "html")
+FEWEST_LAST: Final = 2
+PAGE: Final = "history.html"
 
 MADE_BY: Final = "serve-bench history"
 """Stands in a picture: by this an earlier one is known, which a new one may replace."""
@@ -66,144 +71,83 @@ def history(options: HistoryOptions) -> int:
     Example: serve-bench history results --metric throughput,p99 --fail-on step
     """
     format, output, plot = options.format, options.output, options.plot
-    fail_on, last = options.fail_on, options.last
     from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.analysis.history import FAIL_ON, history_of
-    from serve_bench.analysis.history.parts import Chosen
-    from serve_bench.benchmarks.history.forms import FORMS, render_history
+    from serve_bench.analysis.history.parts import Chosen, PassedOver, Stored
     from serve_bench.core.errors import BadInput
+    from serve_bench.store.search import search
 
     if format not in FORMS:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
-    if fail_on is not None and fail_on not in FAIL_ON:
-        raise BadInput(f"--fail-on: {fail_on!r} is not allowed; it takes {' or '.join(FAIL_ON)}")
-    if last is not None and last < FEWEST_LAST:
-        raise BadInput(f"--last: {last} is not allowed; it takes {FEWEST_LAST} or more")
-    metrics = read_metrics(options.metric)
-    holds = THRESHOLD if options.threshold is None else read_threshold(options.threshold)
+    check_fail_on(options.fail_on, FAIL_ON)
+    if options.last is not None and options.last < FEWEST_LAST:
+        raise BadInput(f"--last: {options.last} is not allowed; it takes {FEWEST_LAST} or more")
+    metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
+    threshold = THRESHOLD if options.threshold is None else read_threshold(options.threshold)
     if format == "html" and output is None:
         output = PAGE
     to = None if output is None or output == "-" else Path(output)
     _check_files(format, to, plot)
-    stored, passed = find(options.dirs)
-    told = history_of(
-        stored,
-        passed,
+    runs, unreadable = search(options.dirs)
+    whole = history_of(
+        [Stored(str(folder), result) for folder, result in runs.items()],
+        [PassedOver(str(one.folder), one.reason, one.written_at) for one in unreadable],
         metrics=metrics,
-        threshold=holds,
-        chosen=Chosen(options.variant, options.cell, options.row, last),
+        threshold=threshold,
+        chosen=Chosen(options.variant, options.cell, options.row, options.last),
         force=options.force,
     )
-    width = 80
+    width, color = 80, False
     if format == "table" and to is None:
         from serve_bench.report.terminal import terminal
 
-        width, _ = terminal(sys.stdout)
-    text = render_history(told, format, width)
+        width, color = terminal(sys.stdout)
+    text = render_history(whole, format, width, color)
     if to is None:
         print(text, end="", flush=True)
     else:
         _write(to, text)
     if plot is not None:
-        from serve_bench.benchmarks.history.document import history_sheets
-        from serve_bench.report.picture import charts_of, picture
-
-        documents = history_sheets(told)
-        count = sum(len(charts_of(one)) for one in documents)
-        if count > MOST_CHARTS:
-            raise BadInput(
-                f"--plot: {count} charts; a picture holds up to {MOST_CHARTS}: choose by --variant,"
-                " --cell or --row"
-            )
-        _write(plot, picture(documents, plot.suffix[1:], MADE_BY))
-    return _close(told, fail_on)
+        _draw(whole, plot)
+    return _close(whole, options.fail_on)
 
 
-def read_metrics(text: str) -> tuple[str, ...]:
-    """`throughput,p99` as names, each once. BadInput on one that is none."""
-    from serve_bench.analysis.comparing.values import NAMES
+def render_history(
+    history: History, format: str = "table", width: int = 80, color: bool = False
+) -> str:
+    """A history as text that ends with a newline, one document after the other. BadInput where the
+    page's library of charts is missing."""
+    from serve_bench.benchmarks.history.document import documents
+    from serve_bench.benchmarks.history.forms import history_csv, history_json
+    from serve_bench.core.errors import visible
+    from serve_bench.report import FORMS, Layout
+
+    if format == "json":
+        return visible(history_json(history))
+    if format == "csv":
+        return history_csv(history)
+    if format == "html":
+        from serve_bench.report.page import html_text
+
+        return html_text(documents(history))
+    layout = Layout(width, color, documents=len(history.groups))
+    return "\n".join(FORMS[format](one, layout) for one in documents(history))
+
+
+def _draw(history: History, plot: Path) -> None:
+    """Draws the charts of all groups. BadInput for more of them than a picture holds."""
+    from serve_bench.benchmarks.history.document import documents
     from serve_bench.core.errors import BadInput
+    from serve_bench.report.picture import charts_of, picture
 
-    asked = [part.strip() for part in text.split(",")]
-    for name in asked:
-        if name not in NAMES:
-            raise BadInput(f"--metric: {name!r} is not allowed; it takes {', '.join(NAMES)}")
-    return tuple(dict.fromkeys(asked))
-
-
-def find(dirs: Sequence[Path]) -> tuple[list[Stored], list[PassedOver]]:
-    """The runs in these folders and all below them, each once, and those that cannot be read.
-    BadInput for a folder that is not there, and where no run is found at all."""
-    from serve_bench.analysis.history.parts import PassedOver, Stored
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store import RECORDS_FILE, read
-    from serve_bench.store.files import check_reachable
-
-    stored: list[Stored] = []
-    passed: list[PassedOver] = []
-    seen: set[Path] = set()
-    for folder in dirs:
-        check_reachable(folder)
-        if not folder.exists():
-            raise BadInput(f"{folder}: no such folder")
-        check_reachable(folder / RECORDS_FILE)
-        places, locked = _runs_in(folder)
-        for place, why in locked.items():
-            if place.resolve() not in seen:
-                seen.add(place.resolve())
-                passed.append(PassedOver(str(place), why, _written(place)))
-        for place in places:
-            if place.resolve() in seen:
-                continue
-            seen.add(place.resolve())
-            try:
-                stored.append(Stored(str(place), read(place)))
-            except BadInput as error:
-                passed.append(PassedOver(str(place), str(error), _written(place)))
-    if not stored and not passed:
-        names = ", ".join(map(str, dirs))
-        raise BadInput(f"{names}: no run found (no records.jsonl in it or below)")
-    return stored, passed
-
-
-def _written(place: Path) -> str:
-    """When the records of a run that cannot be read were last written, or at least its folder;
-    empty if not even that is known."""
-    from contextlib import suppress
-    from datetime import UTC, datetime
-
-    from serve_bench.store import RECORDS_FILE
-
-    for path in (place / RECORDS_FILE, place):
-        with suppress(OSError):
-            at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            return at.isoformat(timespec="milliseconds")
-    return ""
-
-
-def _runs_in(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """The folder itself where it holds a run (or is its records file), otherwise those below that
-    do; a run holds no further ones, and links are not followed. With the folders that cannot be
-    read, and why."""
-    import os
-
-    from serve_bench.store import RECORDS_FILE
-    from serve_bench.store.files import why
-
-    if folder.is_file() or (folder / RECORDS_FILE).exists():
-        return [folder], {}
-    found: list[Path] = []
-    locked: dict[Path, str] = {}
-
-    def lock(error: OSError) -> None:
-        locked[Path(error.filename or folder)] = f"cannot be read: {why(error)}"
-
-    for place, folders, files in os.walk(folder, onerror=lock):
-        folders.sort()
-        if RECORDS_FILE in files:
-            found.append(Path(place))
-            folders.clear()
-    return found, locked
+    every = documents(history)
+    count = sum(len(charts_of(one)) for one in every)
+    if count > MOST_CHARTS:
+        raise BadInput(
+            f"--plot: {count} charts; a picture holds up to {MOST_CHARTS}: choose by --variant,"
+            " --cell or --row"
+        )
+    _write(plot, picture(every, plot.suffix[1:], MADE_BY))
 
 
 def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
@@ -257,20 +201,16 @@ def _write(path: Path, content: str | bytes) -> None:
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _close(told: History, fail_on: str | None) -> int:
-    """Says on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-    from serve_bench.benchmarks.history.words import gap_lines, news_lines
-    from serve_bench.core.errors import visible
+def _close(history: History, fail_on: str | None) -> int:
+    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    from serve_bench.benchmarks.history.summary import gap_lines, news_lines
 
     if fail_on is None:
         return 0
     lines = [
         line
-        for group in told.groups
+        for group in history.groups
         for word, line in news_lines(group)
         if fail_on == "step" or word == "regressed"
     ]
-    lines += [f"not judged: {text}" for text in gap_lines(told)]
-    for line in lines:
-        print(visible(f"gate: {line}"), file=sys.stderr)
-    return GATE_BROKEN if lines else 0
+    return close_gate([*lines, *(f"not judged: {text}" for text in gap_lines(history))])

@@ -193,12 +193,11 @@ def render_comparing(
     """
     from serve_bench.benchmarks.versus import forms
     from serve_bench.benchmarks.versus.document import comparison_document
-    from serve_bench.benchmarks.versus.json_form import versus_json
 
     if format not in COMPARED:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
     if format == "json":
-        return visible(versus_json(comparing, where))
+        return visible(forms.versus_json(comparing, where))
     if format == "csv":
         return visible(forms.versus_csv(comparing))
     document = comparison_document(comparing, where)

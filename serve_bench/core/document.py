@@ -99,12 +99,14 @@ def cell_text(cell: Cell) -> str:
 @dataclass(frozen=True)
 class Column:
     """Of a table. `unit` stands under the name; numbers are set to the right. A `spare` column goes
-    where a table is too wide: the one with the highest number first, one of 0 never."""
+    where a table is too wide: the one with the highest number first, one of 0 never. Cells of a
+    `drawn` one are drawings of characters: in a fixed pitch, and in no Markdown."""
 
     name: str
     unit: str = ""
     number: bool = True
     spare: int = 0
+    drawn: bool = False
 
     @property
     def full_name(self) -> str:

@@ -16,11 +16,12 @@ from serve_bench.core.errors import visible
 @dataclass(frozen=True)
 class Layout:
     """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
-    need."""
+    need; `documents`: how many share a comment."""
 
     width: int = 80
     color: bool = False
     verbose: bool = False
+    documents: int = 1
 
 
 def _table(document: Document, layout: Layout) -> str:
@@ -29,10 +30,10 @@ def _table(document: Document, layout: Layout) -> str:
     return terminal_text(document, layout.width, layout.color, layout.verbose)
 
 
-def _markdown(document: Document, _: Layout) -> str:
-    from serve_bench.report.comment import comment
+def _markdown(document: Document, layout: Layout) -> str:
+    from serve_bench.report.comment import MOST_CHARACTERS, comment
 
-    return visible(comment(document))
+    return visible(comment(document, MOST_CHARACTERS // layout.documents))
 
 
 FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {

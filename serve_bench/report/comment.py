@@ -46,9 +46,9 @@ class CommentPart:
     kind: PartKind = ""
 
 
-def comment(document: Document) -> str:
+def comment(document: Document, most: int = MOST_CHARACTERS) -> str:
     """The comment as text that ends with a newline: the headline in bold, its tables, and under the
-    fold the rest. What is too long is left out, and a line names it."""
+    fold the rest. What is longer than `most` characters is left out, and a line names it."""
     open_ = [one for one in document.sections if one.detail == "headline"]
     tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
     head = [f"**{escaped(' '.join(one.line for one in document.findings[:1]))}**", ""]
@@ -70,10 +70,10 @@ def comment(document: Document) -> str:
     whole = _text(head, parts)
     gone: list[PartKind] = []
     for kind in LEFT_OUT_FIRST:
-        if len(whole) > MOST_CHARACTERS and any(part.kind == kind for part in parts):
+        if len(whole) > most and any(part.kind == kind for part in parts):
             gone.append(kind)
             parts = [part for part in parts if part.kind != kind]
-            whole = _text(head, [_left_out(gone, document.where), *parts])
+            whole = _text(head, [_left_out(gone), *parts])
     return whole
 
 
@@ -88,11 +88,10 @@ def _text(head: Sequence[str], parts: Iterable[CommentPart]) -> str:
     return "\n".join([*lines, *([""] if lines[-1] else []), "</details>"]) + "\n"
 
 
-def _left_out(kinds: Sequence[str], where: str | None) -> CommentPart:
+def _left_out(kinds: Sequence[str]) -> CommentPart:
     text = (
         f"left out here, since a comment holds {MOST_CHARACTERS:,} characters: "
-        f"{' and '.join(kinds)}; `serve-bench report {where or 'RUN'} --format html` shows them, "
-        "and so does `--format json`"
+        f"{' and '.join(kinds)}; `--format html` shows them, and so does `--format json`"
     )
     return CommentPart([f"- {text}"])
 
@@ -119,7 +118,9 @@ def _table_lines(table: Table, most: int | None = None) -> list[str]:
     codes = any(row.codes for row in table.rows)
     more = len(table.columns) + named + codes - (most or len(table.columns) + 2)
     gone = table.spare[: max(0, more)]
-    columns = [(at, one) for at, one in enumerate(table.columns) if at not in gone]
+    columns = [
+        (at, one) for at, one in enumerate(table.columns) if at not in gone and not one.drawn
+    ]
     heads = [
         *(["row"] if named else []),
         *(column.full_name for _, column in columns),

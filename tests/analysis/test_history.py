@@ -89,7 +89,7 @@ def test_a_run_is_the_geometric_mean_of_its_launches_with_their_interval() -> No
 def test_launches_are_no_runs() -> None:
     # Twenty launches that agree within each night do not make a step of three nights.
     results = [night(at, {ROW: [rate] * 20}) for at, rate in enumerate((100.0, 80.0, 100.0))]
-    assert series_of(group_of(results)).found.p is None
+    assert series_of(group_of(results)).fit.p is None
 
 
 def test_runs_are_ordered_by_their_start_whatever_their_folders_are_called() -> None:
@@ -114,7 +114,7 @@ def test_a_run_of_which_too_much_failed_is_invalid_and_in_no_level() -> None:
     ]
     series = series_of(group_of(results))
     assert series.points[3].invalid and series.points[3].value is not None
-    assert series.marks == () and 3 not in series.found.levels[0].runs
+    assert series.marks == () and 3 not in series.fit.levels[0].runs
 
 
 def test_doubts_stand_with_the_run_that_they_doubt() -> None:
@@ -196,7 +196,7 @@ def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
     short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
     found = history_of(kept([*short, *long]))
     assert [len(group.nights) for group in found.groups] == [5, 3]
-    assert found.passed == () and found.found == 8
+    assert found.passed == () and found.total == 8
     assert found.groups[0].notes == ()
     assert found.groups[1].notes == (
         "a history of its own: unlike results/n1: windows 10 against 3",
@@ -218,7 +218,7 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
         "n12": "no row in common with the others",
         "n13": "empty: no row was measured",
     }
-    assert found.found == 14 and len(found.groups[0].nights) == 9
+    assert found.total == 14 and len(found.groups[0].nights) == 9
 
 
 def test_force_sets_hosts_aside_and_nothing_else() -> None:

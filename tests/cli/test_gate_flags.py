@@ -9,9 +9,7 @@ from serve_bench.cli.gate import (
     GATE_BROKEN,
     Gate,
     GateOptions,
-    read_fail_on,
     read_flags,
-    read_gate,
     read_noise,
     read_threshold,
 )
@@ -57,20 +55,20 @@ def test_what_is_no_share_is_refused(text: str) -> None:
     ],
 )
 def test_throughput_is_always_in_the_gate(text: str, metrics: tuple[str, ...]) -> None:
-    assert read_gate(text) == metrics
+    assert read_flags(GateOptions(gate=text)).metrics == metrics
 
 
 @pytest.mark.parametrize("text", ["p90", "", "p99,", "CPU"])
 def test_an_unknown_metric_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"--gate: .* it takes throughput, p50, p99, cpu"):
-        read_gate(text)
+        read_flags(GateOptions(gate=text))
 
 
 def test_what_to_fail_on_is_one_of_two_words() -> None:
-    assert read_fail_on("regressed") == "regressed"
+    assert read_flags(GateOptions(fail_on="regressed")).fail_on == "regressed"
     for text in ("improved", "", "Regressed"):
         with pytest.raises(BadInput, match=r"--fail-on: .* it takes regressed or inconclusive"):
-            read_fail_on(text)
+            read_flags(GateOptions(fail_on=text))
 
 
 def test_nothing_given_is_nothing_asked() -> None:

@@ -20,12 +20,12 @@ import pytest
 from serve_bench.analysis.comparing import VERSUS, of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored
-from serve_bench.benchmarks.history.forms import render_history
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
+from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.codec import parse

@@ -22,9 +22,9 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import VERSUS, of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored
-from serve_bench.benchmarks.history.forms import render_history
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput

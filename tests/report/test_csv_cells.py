@@ -11,10 +11,9 @@ import pytest
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.history import history_of
-from serve_bench.benchmarks.history.forms import render_history
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.history import _close
+from serve_bench.cli.history import _close, render_history
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.cli.show import render, render_comparing

@@ -26,7 +26,7 @@ from serve_bench.analysis.comparing.parts import (
     ComparedRow,
     Comparing,
     Effect,
-    Slicing,
+    RowSlices,
     alone_words,
     figures,
     row_title,
@@ -200,14 +200,14 @@ def _effects(match: Match) -> Iterator[Effect]:
             yield Effect(letter, math.exp(statistics.fmean(logs)), len(logs), interval)
 
 
-def _slicing(a: SideRow, b: SideRow) -> Slicing | None:
+def _slicing(a: SideRow, b: SideRow) -> RowSlices | None:
     """How the row was sliced, from all its trials; None of stored runs."""
     sliced = [trial.client[SLICES] for trial in (*a.trials, *b.trials) if trial.client.get(SLICES)]
     if not sliced:
         return None
     first = sliced[0]
     short = {at.round for at in (*a.trials, *b.trials) if at.flags.get("short_slices")}
-    return Slicing(
+    return RowSlices(
         method=str(first.get("method", "slices")),
         slice_s=float(first.get("slice_s") or 0.0),
         connections=first.get("connections"),

@@ -78,7 +78,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Slicing:
+class RowSlices:
     """How a row of versus was measured. `drain_s`: of A and B, medians; `slices`: of each side in
     all rounds; `short`: rounds in which a slice was under five drains; `why` it was
     not as asked for."""
@@ -105,7 +105,7 @@ class ComparedRow:
     lines: tuple[Compared, ...]
     doubts: tuple[Doubt, ...] = ()
     effects: tuple[Effect, ...] = ()
-    slicing: Slicing | None = None
+    slicing: RowSlices | None = None
     variants: tuple[str, str] | None = None
     planned: tuple[int, int] = (0, 0)
     measured: tuple[int, int] = (0, 0)

@@ -24,18 +24,18 @@ from serve_bench.analysis.comparing.values import (
     doubts_of,
 )
 from serve_bench.analysis.comparison import FEWEST, THRESHOLD, paired
-from serve_bench.analysis.history.levels import Levels, Mark, levels_of
+from serve_bench.analysis.history.levels import LevelMark, Levels, levels_of
 from serve_bench.analysis.history.parts import (
     FEWEST_ALIKE,
     Chosen,
     Group,
     History,
+    MeasuredRun,
     Night,
     PassedOver,
-    Point,
     Series,
+    SeriesPoint,
     Stored,
-    Told,
     chosen_of,
     grouped,
     late,
@@ -86,14 +86,14 @@ def history_of(
     return History(
         groups=found,
         passed=late(groups, left, known),
-        found=len(stored) + len(passed),
+        total=len(stored) + len(passed),
         threshold=threshold,
         metrics=tuple(metrics),
         forced=force,
     )
 
 
-def news_of(group: Group) -> list[tuple[Series, Mark]]:
+def news_of(group: Group) -> list[tuple[Series, LevelMark]]:
     """The marks that the newest run of a group brought."""
     return [(one, mark) for one in group.series for mark in one.news]
 
@@ -101,14 +101,14 @@ def news_of(group: Group) -> list[tuple[Series, Mark]]:
 # ------------------------------------------------------------------------------- the group
 
 
-def _own(before: Sequence[Sequence[Told]], group: Sequence[Told]) -> list[str]:
+def _own(before: Sequence[Sequence[MeasuredRun]], group: Sequence[MeasuredRun]) -> list[str]:
     """Why a group is one of its own, where it has a row in common with one that is shown first."""
     sharing = [other for other in before if shares(other, group[0])]
     return [f"a history of its own: {why_alone(sharing, group[0])}"] if sharing else []
 
 
 def _group(
-    told: Sequence[Told], metrics: Sequence[str], threshold: float, notes: Sequence[str]
+    told: Sequence[MeasuredRun], metrics: Sequence[str], threshold: float, notes: Sequence[str]
 ) -> Group:
     doubts = [checks(one.result) for one in told]
     known = [by_key(one.result, own) for one, own in zip(told, doubts, strict=True)]
@@ -124,7 +124,7 @@ def _group(
     )
 
 
-def _places(told: Sequence[Told]) -> list[tuple[str, RowPlace]]:
+def _places(told: Sequence[MeasuredRun]) -> list[tuple[str, RowPlace]]:
     """All rows by variant, cell and row, each in the order in which it first appears."""
     found = dict.fromkeys(
         (variant, place) for one in told for variant, rows in one.rows.items() for place in rows
@@ -135,7 +135,7 @@ def _places(told: Sequence[Told]) -> list[tuple[str, RowPlace]]:
 
 
 def _series(
-    told: Sequence[Told],
+    told: Sequence[MeasuredRun],
     known: Sequence[Mapping[str, Sequence[Warning]]],
     places: Sequence[tuple[str, RowPlace]],
     of: Measure,
@@ -143,7 +143,7 @@ def _series(
 ) -> list[Series]:
     """A metric of every row, judged together; a row that no run has a value of is none."""
     cells: dict[tuple[str, RowPlace], JsonObject] = {}
-    points: dict[tuple[str, RowPlace], tuple[Point, ...]] = {}
+    points: dict[tuple[str, RowPlace], tuple[SeriesPoint, ...]] = {}
     for variant, place in places:
         rows = [one.rows.get(variant, {}).get(place) for one in told]
         own = tuple(_point(row, doubts, of) for row, doubts in zip(rows, known, strict=True))
@@ -156,7 +156,7 @@ def _series(
     return [
         Series(
             *(variant, cells[variant, place], place.row, place.client, of, points[variant, place]),
-            found=levels,
+            fit=levels,
             news=_news(levels, former, len(told) - 1),
             gap=_gap(points[variant, place]),
         )
@@ -164,15 +164,15 @@ def _series(
     ]
 
 
-def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Measure) -> Point:
+def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Measure) -> SeriesPoint:
     values = row.values.get(of.name, {}) if row is not None else {}
     if row is None or not values:
         failed = row is not None and row.failed_share > INVALID_SHARE
-        return Point(invalid=failed, doubts=tuple(doubts_of("B", row, known)) if row else ())
+        return SeriesPoint(invalid=failed, doubts=tuple(doubts_of("B", row, known)) if row else ())
     interval = None
     if len(values) >= FEWEST:
         interval = paired([math.log(value) for value in values.values()])
-    return Point(
+    return SeriesPoint(
         value=geometric_mean(values.values()),
         by_launch=dict(values),
         interval=interval,
@@ -181,7 +181,7 @@ def _point(row: SideRow | None, known: Mapping[str, Sequence[Warning]], of: Meas
     )
 
 
-def _gap(points: Sequence[Point]) -> str:
+def _gap(points: Sequence[SeriesPoint]) -> str:
     """Why the newest run is not judged; empty where it is, or where the run before had no value."""
     newest = points[-1]
     if newest.invalid:
@@ -191,7 +191,7 @@ def _gap(points: Sequence[Point]) -> str:
     return ""
 
 
-def _news(found: Levels, before: Levels, newest: int) -> tuple[Mark, ...]:
+def _news(found: Levels, before: Levels, newest: int) -> tuple[LevelMark, ...]:
     """The marks that the newest run brought: a step that was not seen without it (one that it moved
     by a run was), and that it is an outlier itself."""
     seen = [step.at for step in before.steps]
@@ -199,20 +199,20 @@ def _news(found: Levels, before: Levels, newest: int) -> tuple[Mark, ...]:
     return (*steps, *(one for one in found.outliers if one.at == newest))
 
 
-def _nights(told: Sequence[Told], doubts: Sequence[Sequence[Warning]]) -> Iterator[Night]:
-    before: Told | None = None
+def _nights(told: Sequence[MeasuredRun], doubts: Sequence[Sequence[Warning]]) -> Iterator[Night]:
+    before: MeasuredRun | None = None
     for one, own in zip(told, doubts, strict=True):
         yield Night(
             where=one.where,
             run=one.result.run,
             versions=_versions(one),
             changed=() if before is None else tuple(_changes(before, one)),
-            doubts=tuple(f"{at.code}: {at.message} ({at.hint})" for at in own if at.key is None),
+            doubts=tuple(at for at in own if at.key is None),
         )
         before = one
 
 
-def _versions(one: Told) -> dict[str, str]:
+def _versions(one: MeasuredRun) -> dict[str, str]:
     """What ran, as the launches of all variants prove it, and the tool."""
     found: dict[str, dict[str, None]] = {}
     for variant in one.rows:
@@ -228,7 +228,7 @@ def _versions(one: Told) -> dict[str, str]:
     return versions
 
 
-def _changes(before: Told, one: Told) -> Iterator[str]:
+def _changes(before: MeasuredRun, one: MeasuredRun) -> Iterator[str]:
     """What is not as in the run before; what one of them does not tell is passed over."""
     mine, theirs = _versions(before), _versions(one)
     for name, value in theirs.items():
@@ -239,7 +239,7 @@ def _changes(before: Told, one: Told) -> Iterator[str]:
             yield f"{other.what} {other.a} -> {other.b}"
 
 
-def _names(told: Sequence[Told]) -> Iterator[str]:
+def _names(told: Sequence[MeasuredRun]) -> Iterator[str]:
     names = {one.result.run.host.get("id") for one in told} - {None}
     if len(names) > 1:
         yield (

@@ -46,7 +46,7 @@ runs, or little would be left to tell the spread from."""
 
 
 @dataclass(frozen=True)
-class Change:
+class Split:
     """Where a segment may change: its runs `first` to `last` (behind it) are not as the others.
     `beyond`: how far the difference lies beyond the threshold, in standard errors; `count`: places
     of that kind; `p`: adjusted for them."""
@@ -128,14 +128,14 @@ class Division:
                 marks = {at: (trial.marks[at][0], p) for at, p in tested.items()}
                 yield replace(trial, marks={**self.marks, **marks}), max(tested.values())
 
-    def places(self, threshold: float) -> list[Change]:
+    def places(self, threshold: float) -> list[Split]:
         """The best place of each kind: most standard errors beyond the threshold."""
         df = self.count - len(self.segments) - 1
         if df < LASTING or (len(self.segments) == 1 and self.count < FEWEST_RUNS):
             return []
         squares, outliers = self.within(), self.outliers
         ended = bool(outliers) and outliers[-1] == max(self.logs)
-        best: dict[Kind, Change] = {}
+        best: dict[Kind, Split] = {}
         counts: dict[Kind, int] = {}
         for segment, own in enumerate(self.segments):
             newest = segment == len(self.segments) - 1 and not ended
@@ -145,13 +145,13 @@ class Division:
                 spread = math.sqrt(max(squares - center**2 / each, 0.0) / df)
                 beyond = _beyond(center, spread * math.sqrt(each), threshold)
                 if kind not in best or (beyond, abs(center)) > best[kind].rank:
-                    best[kind] = Change(kind, segment, first, last, beyond, center)
+                    best[kind] = Split(kind, segment, first, last, beyond, center)
         return [
             replace(one, count=counts[kind], p=_adjusted(one.beyond, df, counts[kind], kind))
             for kind, one in best.items()
         ]
 
-    def taken(self, place: Change) -> Division:
+    def taken(self, place: Split) -> Division:
         """Divided at a place."""
         own = self.segments[place.segment]
         parts = [own[: place.first], own[place.first : place.last], own[place.last :]]
@@ -258,7 +258,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Mark:
+class LevelMark:
     """A step or an outlier. `at`: position of the run, of a step the first of its new level;
     `interval`: of the new level to the one before, of an outlier to its level; `p`: adjusted for
     all places and rows, a mark up to 1 - CONFIDENCE."""
@@ -270,16 +270,20 @@ class Mark:
 
 @dataclass(frozen=True)
 class Levels:
-    """What a series was found to be. `spread`: standard deviation of logarithms within levels, with
+    """The levels of a series. `spread`: standard deviation of logarithms within levels, with
     `df` degrees of freedom, None below one; `p`: adjusted, that nothing changed at all, None where
     there are too few runs to judge."""
 
     levels: tuple[Level, ...]
-    steps: tuple[Mark, ...] = ()
-    outliers: tuple[Mark, ...] = ()
+    steps: tuple[LevelMark, ...] = ()
+    outliers: tuple[LevelMark, ...] = ()
     spread: float | None = None
     df: int = 0
     p: float | None = None
+
+    def level_of(self, at: int) -> int | None:
+        """The level that a run belongs to, from 0; None for an outlier and what has no value."""
+        return next((n for n, level in enumerate(self.levels) if at in level.runs), None)
 
     @property
     def expected(self) -> Interval | None:
@@ -350,7 +354,7 @@ def _found(division: Division, p: float | None) -> Levels:
         before, after = division.beside(at)
         center = division.center(after) - division.center(before)
         interval = _interval(center, spread, df, len(before), len(after))
-        marks.append(Mark(at, interval, division.marks[at][1]))
+        marks.append(LevelMark(at, interval, division.marks[at][1]))
     outliers = set(division.outliers)
     return Levels(
         levels,

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.comparing.match import Difference, unlike, unlike_hosts, unlike_rows
 from serve_bench.analysis.comparing.values import Doubt, Measure, RowPlace, SideRow, rows_of
 from serve_bench.analysis.comparison import Interval
-from serve_bench.analysis.history.levels import Levels, Mark
+from serve_bench.analysis.history.levels import LevelMark, Levels
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.result import JsonObject, Result, Run
@@ -31,7 +32,7 @@ Rows: TypeAlias = Mapping[str, Mapping[RowPlace, SideRow]]
 
 
 @dataclass(frozen=True)
-class Told:
+class MeasuredRun:
     """A run with its rows."""
 
     where: str
@@ -49,7 +50,7 @@ class Told:
         )
 
 
-def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[Told]:
+def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[MeasuredRun]:
     """Runs that measured anything, each once: of copies the one with the most trials."""
     longest: dict[str, list[Stored]] = {}
     for one in stored:
@@ -70,7 +71,7 @@ def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[To
         except FormatError as error:
             left.append(PassedOver(one.where, str(error), run.started_at))
             continue
-        told = Told(one.where, one.result, rows)
+        told = MeasuredRun(one.where, one.result, rows)
         if told.places:
             yield told
         else:
@@ -96,7 +97,9 @@ def _why_empty(result: Result) -> str:
     return f"empty: no row was measured{told}"
 
 
-def chosen_of(measured: Sequence[Told], left: list[PassedOver], chosen: Chosen) -> Iterator[Told]:
+def chosen_of(
+    measured: Sequence[MeasuredRun], left: list[PassedOver], chosen: Chosen
+) -> Iterator[MeasuredRun]:
     """Runs with the rows that were chosen alone. BadInput where no run has any."""
 
     def wanted(variant: str, place: RowPlace) -> bool:
@@ -132,7 +135,7 @@ def _asked(chosen: Chosen) -> str:
     return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
 
 
-def _nothing_of(measured: Sequence[Told], chosen: Chosen) -> str:
+def _nothing_of(measured: Sequence[MeasuredRun], chosen: Chosen) -> str:
     places = [at for one in measured for at in sorted(one.places, key=str)]
     have = (
         ("variant", chosen.variant, [variant for variant, _ in places]),
@@ -150,7 +153,7 @@ def _nothing_of(measured: Sequence[Told], chosen: Chosen) -> str:
 
 
 def late(
-    groups: Sequence[Sequence[Told]], left: Iterable[PassedOver], known: Mapping[str, Result]
+    groups: Sequence[Sequence[MeasuredRun]], left: Iterable[PassedOver], known: Mapping[str, Result]
 ) -> tuple[PassedOver, ...]:
     """What was passed over, with those marked that are newer than the runs which they are alike
     with; what is alike with none, or cannot be read, is held against all. `known`: by place."""
@@ -165,9 +168,9 @@ def late(
     return tuple(found)
 
 
-def grouped(measured: Iterable[Told], force: bool) -> list[list[Told]]:
+def grouped(measured: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:
     """Runs in order of time by what they are alike in. `force` sets hosts aside."""
-    groups: list[list[Told]] = []
+    groups: list[list[MeasuredRun]] = []
     for one in measured:
         for group in groups:
             hosts_aside = {str(at) for at in _hosts(group, one)} if force else set()
@@ -179,7 +182,7 @@ def grouped(measured: Iterable[Told], force: bool) -> list[list[Told]]:
     return groups
 
 
-def why_alone(groups: Sequence[Sequence[Told]], one: Told) -> str:
+def why_alone(groups: Sequence[Sequence[MeasuredRun]], one: MeasuredRun) -> str:
     """Why a run is in none of the groups, by the one that it is most like."""
     sharing = [group for group in groups if shares(group, one)]
     if not sharing:
@@ -188,7 +191,7 @@ def why_alone(groups: Sequence[Sequence[Told]], one: Told) -> str:
     return f"unlike {nearest[0].where}: {_words(nearest, one)}"
 
 
-def no_two(alone: Sequence[Told], left: Sequence[PassedOver]) -> str:
+def no_two(alone: Sequence[MeasuredRun], left: Sequence[PassedOver]) -> str:
     """That there is no history, in one line."""
     if len(alone) >= FEWEST_ALIKE:
         return f"no two runs are alike: {alone[1].where} is {why_alone([[alone[0]]], alone[1])}"
@@ -198,12 +201,12 @@ def no_two(alone: Sequence[Told], left: Sequence[PassedOver]) -> str:
     return f"a history takes {FEWEST_ALIKE} runs: {found}{passed}{more}"
 
 
-def shares(group: Sequence[Told], one: Told) -> bool:
+def shares(group: Sequence[MeasuredRun], one: MeasuredRun) -> bool:
     """Whether a run has a measured row in common with a group."""
     return any(other.places & one.places for other in group)
 
 
-def _unlike(group: Sequence[Told], one: Told) -> list[Difference]:
+def _unlike(group: Sequence[MeasuredRun], one: MeasuredRun) -> list[Difference]:
     """In what a run is unlike a group; Ray's version is left out."""
     found = list(unlike(group[0].result, one.result, ({}, {})))
     for other in (group[0], group[-1]):
@@ -212,11 +215,11 @@ def _unlike(group: Sequence[Told], one: Told) -> list[Difference]:
     return list({str(at): at for at in found}.values())
 
 
-def _hosts(group: Sequence[Told], one: Told) -> list[Difference]:
+def _hosts(group: Sequence[MeasuredRun], one: MeasuredRun) -> list[Difference]:
     return list(unlike_hosts(group[0].result.run.host, one.result.run.host))
 
 
-def _words(group: Sequence[Told], one: Told) -> str:
+def _words(group: Sequence[MeasuredRun], one: MeasuredRun) -> str:
     """The differences, and a hint where hosts are all of them."""
     found = [str(at) for at in _unlike(group, one)]
     hosts = {str(at) for at in _hosts(group, one)}
@@ -275,11 +278,11 @@ class Night:
     run: Run
     versions: Mapping[str, str]
     changed: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Warning, ...] = ()
 
 
 @dataclass(frozen=True)
-class Point:
+class SeriesPoint:
     """A run in a series. `value`: geometric mean over its launches, None where it was not measured;
     `interval`: of that mean at 95 %, its ends as values, None below three launches; `invalid`: more
     than 1 % of the requests failed, so that the value is in no level."""
@@ -307,9 +310,9 @@ class Series:
     row: str
     client: str
     measure: Measure
-    points: tuple[Point, ...]
-    found: Levels
-    news: tuple[Mark, ...] = ()
+    points: tuple[SeriesPoint, ...]
+    fit: Levels
+    news: tuple[LevelMark, ...] = ()
     gap: str = ""
 
     @property
@@ -318,18 +321,18 @@ class Series:
         return self.measure.name
 
     @property
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[LevelMark, ...]:
         """Steps and outliers in order of time."""
-        return tuple(sorted((*self.found.steps, *self.found.outliers), key=lambda one: one.at))
+        return tuple(sorted((*self.fit.steps, *self.fit.outliers), key=lambda one: one.at))
 
-    def word(self, mark: Mark) -> Word:
+    def word(self, mark: LevelMark) -> Word:
         """Whether a mark is for the worse or the better."""
         up = mark.interval.center > 0
         return "improved" if up == (self.measure.better == "higher") else "regressed"
 
-    def is_step(self, mark: Mark) -> bool:
+    def is_step(self, mark: LevelMark) -> bool:
         """A step, not an outlier."""
-        return mark in self.found.steps
+        return mark in self.fit.steps
 
 
 @dataclass(frozen=True)
@@ -357,7 +360,7 @@ class History:
 
     groups: tuple[Group, ...]
     passed: tuple[PassedOver, ...]
-    found: int
+    total: int
     threshold: float
     metrics: tuple[str, ...]
     forced: bool = False

@@ -1,91 +1,130 @@
-"""A history in any form: as Markdown, as CSV, or by the module that knows the form.
+"""A history as JSON and CSV, for programs.
 
-Rule: Markdown is a sentence and one table for each group, all else folded away. CSV has a line for
-each run of each series, not rounded.
+Rule: every figure, not rounded: the values of each launch, levels, intervals, p as it was judged.
+In JSON runs are named by their place in `runs`, from 0. Times in ns. CSV has a line for each run of
+each series.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.analysis.history.parts import Group, History, Series
-from serve_bench.benchmarks.history.json_form import history_json, level_of
-from serve_bench.benchmarks.history.text import history_text
-from serve_bench.benchmarks.history.words import (
-    changes,
-    closing,
-    group_title,
-    headline,
-    host_text,
-    mark_text,
-    moments,
-    night_doubts,
-    remarks,
-    series_title,
-    spread_text,
-    value_text,
-)
+from serve_bench.analysis.comparison import Interval
+from serve_bench.analysis.history import news_of
+from serve_bench.analysis.history.levels import LevelMark
+from serve_bench.analysis.history.parts import Group, History, Night, Series
+from serve_bench.benchmarks.history.summary import headline
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.versus.words import UNITS
-from serve_bench.core.errors import BadInput, visible
+from serve_bench.benchmarks.versus.forms import interval_json
 from serve_bench.core.result import cell_slug
-from serve_bench.report.columns import markdown_table
-
-FORMS: Final = ("table", "markdown", "csv", "json", "html")
 
 
-def render_history(history: History, format: str = "table", width: int = 80) -> str:
-    """A history as text that ends with a newline. BadInput for a form that it does not have."""
-    if format not in FORMS:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
-    if format == "html":
-        from serve_bench.benchmarks.history.document import history_html
-
-        return history_html(history)
-    if format == "json":
-        return visible(history_json(history))
-    if format == "csv":
-        return history_csv(history)
-    markdown = format == "markdown"
-    return visible(history_markdown(history) if markdown else history_text(history, width))
+def history_json(history: History) -> str:
+    """The history as one JSON object, indented."""
+    whole = {
+        "threshold": history.threshold,
+        "metrics": list(history.metrics),
+        "forced": history.forced,
+        "found": history.total,
+        "passed_over": [asdict(one) for one in history.passed],
+        "groups": [_group(group) for group in history.groups],
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def history_markdown(history: History) -> str:
-    """The history as Markdown."""
-    lines: list[str] = []
-    for group in history.groups:
-        names = ("row", "metric", "level", "spread", "newest run", "steps and outliers")
-        rows = [_texts(group, series) for series in group.series]
-        lines += [f"**{headline(group)}**", "", *markdown_table(names, rows, (0, 1, 5)), ""]
-        lines += ["<details><summary>The runs, and what doubts them</summary>", ""]
-        lines.append(f"- {group_title(group)}")
-        lines += [f"- changed at {text}" for text in changes(group)]
-        lines += [f"- {text}" for text in (*night_doubts(group), *group.notes)]
-        for series in group.series:
-            told = list(remarks(group, series))
-            if told:
-                lines.append(f"- {series_title(group, series)}, {series.metric}")
-                lines += [f"  - {text}" for text in told]
-        lines += [f"- {host_text(group)}", "", "</details>", ""]
-    lines += [f"- {text}" for text in closing(history)]
-    return "\n".join(lines) + "\n"
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "command": group.first.command,
+        "suite": group.first.suite.get("name"),
+        "headline": headline(group),
+        "news": len(news_of(group)),
+        "host": dict(group.newest.host),
+        "notes": list(group.notes),
+        "runs": [_night(night) for night in group.nights],
+        "series": [_series(series) for series in group.series],
+    }
 
 
-def _texts(group: Group, series: Series) -> tuple[str, ...]:
-    times = moments(group.nights)
-    newest = series.points[-1].value
-    marks = [f"{mark_text(series, mark)} at {times[mark.at]}" for mark in series.marks]
-    levels = series.found.levels
-    return (
-        series_title(group, series),
-        UNITS[series.metric],
-        value_text(series, levels[-1].value if levels else None),
-        spread_text(series.found.spread),
-        value_text(series, newest),
-        ", ".join(marks) or ("none" if series.found.p is not None else "too few runs"),
-    )
+def _night(night: Night) -> dict[str, Any]:
+    run = night.run
+    return {
+        "run": run.id,
+        "records": night.where,
+        "argv": list(run.argv),
+        "started_at": run.started_at,
+        "tool_version": run.tool_version,
+        "git_commit": run.git_commit,
+        "versions": dict(night.versions),
+        "changed": list(night.changed),
+        "doubts": [f"{one.code}: {one.message} ({one.hint})" for one in night.doubts],
+    }
 
+
+def _about(series: Series) -> dict[str, Any]:
+    return {
+        "variant": series.variant,
+        "cell": dict(series.cell),
+        "row": series.row,
+        "client": series.client,
+        "metric": series.metric,
+        "unit": series.measure.unit,
+        "better": series.measure.better,
+    }
+
+
+def _series(series: Series) -> dict[str, Any]:
+    fit = series.fit
+    return {
+        **_about(series),
+        "points": [
+            {
+                "value": point.value,
+                "by_launch": {str(at): value for at, value in point.by_launch.items()},
+                "interval": _interval(point.interval),
+                "invalid": point.invalid,
+                "level": fit.level_of(at),
+                "doubts": [
+                    {name: value for name, value in asdict(one).items() if name != "side"}
+                    for one in point.doubts
+                ],
+            }
+            for at, point in enumerate(series.points)
+        ],
+        "levels": [{"runs": list(one.runs), "value": one.value} for one in fit.levels],
+        "steps": [_mark(series, mark) for mark in fit.steps],
+        "outliers": [_mark(series, mark) for mark in fit.outliers],
+        "news": [mark.at for mark in series.news],
+        "gap": series.gap or None,
+        "spread": fit.spread,
+        "df": fit.df,
+        "p_adjusted": fit.p,
+        "expected": _interval(fit.expected),
+    }
+
+
+def _mark(series: Series, mark: LevelMark) -> dict[str, Any]:
+    return {
+        "run": mark.at,
+        "word": series.word(mark),
+        "ratio": mark.interval.ratio,
+        "interval": _interval(mark.interval),
+        "p_adjusted": mark.p,
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, Any] | None:
+    """An interval as of a comparison, but for what that says of its two sides."""
+    whole = interval_json(interval)
+    if whole is None:
+        return None
+    names = ("low", "high", "confidence", "log_center", "log_se", "df")
+    return {name: whole[name] for name in names}
+
+
+# ------------------------------------------------------------------------------------------ csv
 
 _COLUMNS: Final = (
     *("command", "run", "started_at", "records", "ray", "tool_version", "changed"),
@@ -104,18 +143,9 @@ def history_csv(history: History) -> str:
 
 def _rows(group: Group, series: Series) -> Iterator[dict[str, Any]]:
     marks = {mark.at: mark for mark in series.marks}
-    about = {
-        "variant": series.variant,
-        "cell": cell_slug(series.cell),
-        "row": series.row,
-        "client": series.client,
-        "metric": series.metric,
-        "unit": series.measure.unit,
-        "better": series.measure.better,
-        "spread": series.found.spread,
-    }
+    about = {**_about(series), "cell": cell_slug(series.cell), "spread": series.fit.spread}
     for at, (night, point) in enumerate(zip(group.nights, series.points, strict=True)):
-        level, mark = level_of(series, at), marks.get(at)
+        level, mark = series.fit.level_of(at), marks.get(at)
         row = {
             "command": night.run.command,
             "run": night.run.id,
@@ -130,7 +160,7 @@ def _rows(group: Group, series: Series) -> Iterator[dict[str, Any]]:
             "launches": len(point.by_launch),
             "invalid": point.invalid,
             "level": None if level is None else level + 1,
-            "level_value": None if level is None else series.found.levels[level].value,
+            "level_value": None if level is None else series.fit.levels[level].value,
             "doubts": "; ".join(one.code for one in point.doubts),
         }
         if mark is not None:

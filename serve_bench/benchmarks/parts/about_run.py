@@ -431,5 +431,10 @@ def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
     if result.launches:
         blocks += [proofs(result.launches), *whole_proofs(result.launches)]
     if formulas:
-        blocks.append(word_table("Formulas", ("name", "formula", "source"), formulas))
+        blocks.append(formula_table(formulas))
     return Section("method", "Method", tuple(blocks))
+
+
+def formula_table(formulas: Sequence[Formula]) -> Table:
+    """Formulas with their sources."""
+    return word_table("Formulas", ("name", "formula", "source"), formulas)

@@ -1,64 +1,75 @@
-"""The page of a comparison: what was asked, what was found, and its sections in order.
+"""A comparison as a document: verdicts, ratios, rounds, both sides, how it was measured.
 
-Rule: figures are those of json_form.py, words those of words.py and analysis/comparing/parts.py. A
-run of versus and two stored runs are drawn alike; what one of them does not have is left out.
+Pure. Figures are those of analysis/comparing, sentences those of summary.py. A run of versus and
+two stored runs have one document; what one of them does not have is left out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.parts import (
     Compared,
+    ComparedRow,
     Comparing,
+    RowSlices,
     alone_words,
-    headline,
     ratio_text,
+    row_title,
     subject,
+    variant_of,
 )
-from serve_bench.analysis.comparison import FEWEST
+from serve_bench.analysis.comparison import FEWEST, MOST_ROUNDS, Interval
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
-    Formula,
     asked,
     command_line,
+    formula_table,
     machine,
     moment,
 )
 from serve_bench.benchmarks.parts.about_run import method as executed_method
 from serve_bench.benchmarks.parts.pieces import proofs
-from serve_bench.benchmarks.versus.page_charts import DRAWN, rate_charts, ratio_chart, round_chart
-from serve_bench.benchmarks.versus.page_tables import (
-    noise,
-    open_table,
-    round_table,
-    side_proofs,
-    sides,
-    slice_table,
-    verdicts,
+from serve_bench.benchmarks.parts.texts import cell_title
+from serve_bench.benchmarks.versus.charts import ratio_chart, round_charts, side_charts
+from serve_bench.benchmarks.versus.summary import (
+    SCALES,
+    effect_text,
+    findings,
+    floor_line,
+    method,
+    own_floor_line,
+    own_floors,
+    percent,
+    row_findings,
+    side_text,
+    value_text,
 )
-from serve_bench.benchmarks.versus.words import floor_line, own_floor_line, percent
-from serve_bench.benchmarks.versus.words import method as method_lines
 from serve_bench.core.document import (
     Block,
+    Cell,
+    Charts,
     Column,
-    Detail,
     Document,
     Facts,
     Finding,
+    Folded,
+    Number,
     Prose,
     ReportOptions,
     Section,
     Table,
     TableRow,
+    Text,
     Tone,
     sentences,
 )
-from serve_bench.core.result import Result
+from serve_bench.core.result import Result, cell_slug
 
 _AB: Final = "docs/ab.md"
 PAIRED_FORMULAS: Final = (
@@ -120,14 +131,26 @@ FORMULAS: Final = (
 )
 
 
+TONES: Final[Mapping[str, Tone]] = {
+    "regressed": "bad",
+    "improved": "good",
+    "same": "plain",
+    "inconclusive": "doubt",
+}
+"""Of a verdict."""
+
+SHORT: Final = 16
+"""Characters of a name that may stand over a column: a longer one would push the verdict off a
+narrow screen."""
+
+
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of versus says, with all that its launches prove."""
-    where = options.where
-    formulas = (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS)
-    method = executed_method(result, formulas)
+    evidence = executed_method(result, (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS))
     known = proofs(result.launches)  # stands with the sides already
-    evidence = replace(method, blocks=tuple(one for one in method.blocks if one != known))
-    return comparison_document(of_versus(result), () if where is None else (where,), evidence)
+    evidence = replace(evidence, blocks=tuple(one for one in evidence.blocks if one != known))
+    where = () if options.where is None else (options.where,)
+    return comparison_document(of_versus(result), where, evidence)
 
 
 def comparison_document(
@@ -137,11 +160,10 @@ def comparison_document(
     the folders of their records; `evidence`: what the launches of a run of versus prove."""
     runs = [side.run for side in comparing.sides]
     if comparing.kind == "versus":
-        run, of_machine = runs[0], machine(runs[0]).pairs
-        pairs = asked(run).pairs
+        request, host = asked(runs[0]).pairs, machine(runs[0]).pairs
     else:
-        of_machine = tuple(_of_both(*(dict(machine(run).pairs) for run in runs)))
-        pairs = tuple(
+        host = tuple(_both_hosts(*(dict(machine(run).pairs) for run in runs)))
+        request = tuple(
             (f"{letter}: {name}", text)
             for letter, run in zip("AB", runs, strict=True)
             for name, text in (
@@ -150,25 +172,25 @@ def comparison_document(
                 ("run", run.id),
             )
         )
+    if evidence is None:
+        own = PAIRED_FORMULAS if comparing.paired else UNPAIRED_FORMULAS
+        formulas = formula_table((*own, *FORMULAS, *GENERAL_FORMULAS))
+        evidence = Section("method", "Method", (formulas,), "method")
+    how = Prose(tuple(method(comparing)), "quiet", listed=True)
     return Document(
         title=subject(comparing),
         command=comparing.kind,
-        run=Facts((*pairs, *_asked(comparing))),
-        machine=Facts(of_machine),
-        findings=sentences(_found(comparing)),
+        run=Facts((*request, *_request(comparing))),
+        machine=Facts(host),
+        findings=sentences(findings(comparing)),
         doubts=(
             *(Finding(one, "unlike, and compared by force", "doubt") for one in comparing.unlike),
             *sentences(comparing.warnings, "doubt"),
         ),
         sections=(
             *_sections(comparing),
-            Section(
-                "how",
-                "How it was measured",
-                (Prose(tuple(method_lines(comparing)), "quiet", listed=True),),
-                "table",
-            ),
-            evidence or Section("method", "Method", (_table(_formulas(comparing)),), "method"),
+            Section("how", "How it was measured", (how,), "table"),
+            evidence,
         ),
         where=" and ".join(where) or None,
         argv=runs[0].argv if comparing.kind == "versus" else (),
@@ -176,12 +198,7 @@ def comparison_document(
     )
 
 
-def _formulas(comparing: Comparing) -> tuple[Formula, ...]:
-    own = PAIRED_FORMULAS if comparing.paired else UNPAIRED_FORMULAS
-    return (*own, *FORMULAS, *GENERAL_FORMULAS)
-
-
-def _of_both(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _both_hosts(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is the same of two hosts once, the rest of each."""
     for name in dict.fromkeys((*a, *b)):
         if a.get(name) == b.get(name):
@@ -190,7 +207,8 @@ def _of_both(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, 
             yield from ((f"{x}: {name}", of[name]) for x, of in (("A", a), ("B", b)) if name in of)
 
 
-def _asked(comparing: Comparing) -> Iterator[tuple[str, str]]:
+def _request(comparing: Comparing) -> Iterator[tuple[str, str]]:
+    """What the verdict was held against, and how versus was asked to measure."""
     yield "threshold", percent(comparing.threshold)
     yield "gate", ", ".join(comparing.gate)
     if comparing.noise:
@@ -199,117 +217,246 @@ def _asked(comparing: Comparing) -> Iterator[tuple[str, str]]:
     if comparing.kind == "versus":
         if suite.get("pairing") == "duet":
             yield "pairing", "a duet: both sides at once, each on cores of its own"
-        budget = suite.get("budget_s")
-        if budget:
+        if budget := suite.get("budget_s"):
             yield "budget", f"{budget:g} s"
         for text in suite.get("gave_up") or ():
             yield "given up for the budget", str(text)
 
 
-# ---------------------------------------------------------------------------------- found
-
-
-def _found(comparing: Comparing) -> Iterator[str]:
-    failed = len(comparing.failures)
-    incomplete = f"; {failed} failure{'' if failed == 1 else 's'}, see below" if failed else ""
-    yield f"{headline(comparing)}{incomplete}."
-    beside = [line for line in comparing.lines if not line.gated and line.ratio is not None]
-    if beside:
-        names = dict.fromkeys(line.metric for line in beside)
-        told = [_of_metric([line for line in beside if line.metric == name]) for name in names]
-        yield f"Outside of the gate: {'; '.join(told)}."
-    for text in (_unsettled(comparing), own_floor_line(comparing), floor_line(comparing)):
-        if text is not None:
-            yield f"{text[0].upper()}{text[1:]}."
-            return
-
-
-def _of_metric(lines: Sequence[Compared]) -> str:
-    """`p99 0.102 x, improved`, or over several rows the range and how often each word came."""
-    name = DRAWN[lines[0].metric][0]
-    values = [line.ratio for line in lines if line.ratio is not None]
-    texts = dict.fromkeys((ratio_text(min(values)), ratio_text(max(values))))
-    words = Counter(line.judged.word for line in lines)
-    several = len(words) > 1
-    said = ", ".join(f"{word} in {count}" if several else word for word, count in words.items())
-    return f"{name} {' to '.join(texts)} x ({said})"
-
-
-def _unsettled(comparing: Comparing) -> str | None:
-    """What would settle gated lines that are inconclusive."""
-    lines = [line for line in comparing.gated if line.judged.word == "inconclusive"]
-    needed = [line.judged.rounds_needed for line in lines if line.judged.rounds_needed is not None]
-    if not lines or len(comparing.gated) == 1:  # the headline has it
-        return None
-    things = "rounds" if comparing.paired else "launches a side"
-    if any(line.judged.p is None for line in lines):  # not tested: the headline says why
-        return None
-    count = f"{len(lines)} of {len(comparing.gated)} gated figures"
-    if len(needed) == len(lines):
-        return f"{count} are inconclusive: about {max(needed)} {things} would settle all"
-    if needed:
-        return (
-            f"{count} are inconclusive: about {max(needed)} {things} would settle {len(needed)} "
-            "of them, the others not in any number that is worth naming"
-        )
-    return f"{count} are inconclusive, and more {things} would hardly settle them"
-
-
-# ------------------------------------------------------------------------------- sections
+# ---------------------------------------------------------------------------------- sections
 
 
 def _sections(comparing: Comparing) -> Iterator[Section]:
-    results: list[Block] = [verdicts(comparing)]
-    results += _prose([] if comparing.rows else ["Nothing was planned."], "doubt")
-    results += _prose([f"failed: {one}" for one in comparing.failures], "bad")
-    results += _prose([f"not compared: {alone_words(one)}" for one in comparing.alone], "doubt")
-    results += _prose([*comparing.notes, *_hint(comparing)], "quiet")
-    yield Section("results", "Verdicts", tuple(results), "headline")
-    named: tuple[tuple[str, str, Detail, Iterator[Block]], ...] = (
-        ("ratios", "Ratios", "further", ratio_chart(comparing)),
-        (
-            "rounds",
-            "Single rounds" if comparing.paired else "Single launches",
-            "further",
-            _rounds(comparing),
-        ),
-        (
-            "throughput",
-            "Rates of both sides",
-            "further",
-            rate_charts(comparing, ("throughput",)),
-        ),
-        ("latency", "Latency of both sides", "further", rate_charts(comparing, ("p50", "p99"))),
-        ("cpu", "CPU a request of both sides", "further", rate_charts(comparing, ("cpu",))),
-        ("slices", "What slices do", "further", slice_table(comparing)),
-        ("noise", "Noise floor", "table", noise(comparing)),
-        ("settle", "What would settle it", "further", open_table(comparing)),
-        ("sides", "Who is which", "table", sides(comparing)),
-        ("proof", "What the launches prove", "method", side_proofs(comparing)),
+    rounds = "Single rounds" if comparing.paired else "Single launches"
+    yield Section("results", "Verdicts", tuple(_results(comparing)), "headline")
+    yield Section("ratios", "Ratios", (Charts(partial(ratio_chart, comparing)),))
+    each = (Charts(partial(round_charts, comparing)), *_rounds(comparing))
+    yield Section("rounds", rounds, each)
+    for name, title, metrics in (
+        ("throughput", "Rates of both sides", ("throughput",)),
+        ("latency", "Latency of both sides", ("p50", "p99")),
+        ("cpu", "CPU a request of both sides", ("cpu",)),
+    ):
+        yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
+    if any(row.slicing is not None for row in comparing.rows):
+        yield Section("slices", "What slices do", (_slices(comparing),))
+    if floor := tuple(_noise(comparing)):
+        yield Section("noise", "Noise floor", floor, "table")
+    if (inconclusive := _inconclusive(comparing)).rows:
+        yield Section("settle", "What would settle it", (inconclusive,))
+    both = tuple(zip("AB", comparing.sides, strict=True))
+    sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]
+    yield Section("sides", "Who is which", (Facts(tuple(sides)),), "table")
+    proven = tuple(
+        replace(proofs(side.launches), caption=f"{letter}: what its launches prove")
+        for letter, side in both
+        if side.launches
     )
-    for name, words, detail, blocks in named:
-        every = tuple(blocks)
-        if every:
-            yield Section(name, words, every, detail)
+    if proven:
+        yield Section("proof", "What the launches prove", proven, "method")
 
 
-def _hint(comparing: Comparing) -> Iterator[str]:
-    few = any(min(row.measured) < FEWEST for row in comparing.rows)
-    if comparing.kind == "compare" and few:
-        yield f"hint: a verdict takes {FEWEST} launches a side: measure with --launches {FEWEST}"
+def _results(comparing: Comparing) -> Iterator[Block]:
+    """The table of verdicts, what failed, what was not compared, how sides were matched."""
+    yield _verdicts(comparing)
+    notes = list(comparing.notes)
+    if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
+        notes.append(
+            f"hint: a verdict takes {FEWEST} launches a side: measure with --launches {FEWEST}"
+        )
+    texts: tuple[tuple[Sequence[str], Tone], ...] = (
+        ([] if comparing.rows else ["Nothing was planned."], "doubt"),
+        ([f"failed: {one}" for one in comparing.failures], "bad"),
+        ([f"not compared: {alone_words(one)}" for one in comparing.alone], "doubt"),
+        (notes, "quiet"),
+    )
+    yield from (Prose(tuple(lines), tone, listed=True) for lines, tone in texts if lines)
 
 
-def _prose(lines: Sequence[str], tone: Tone) -> list[Block]:
-    return [Prose(tuple(lines), tone, listed=True)] if lines else []
+# ------------------------------------------------------------------------------------ tables
+
+
+def _verdicts(comparing: Comparing) -> Table:
+    """Every metric of every row; remarks and doubts under the last of a row."""
+    a, b = comparing.names
+    columns = (
+        Column("metric", number=False),
+        *_sides(comparing),
+        Column("B/A"),
+        Column("low", "95 %"),
+        Column("high", "95 %"),
+        Column("verdict", number=False),
+    )
+    cells = {cell_slug(row.cell) for row in comparing.rows}
+    rows = []
+    for row in comparing.rows:
+        names = [f"{row.row} ({row.client})"]
+        if variant := variant_of(row):
+            names.insert(0, variant)
+        cell = f": {cell_title(row.cell)}" if len(cells) > 1 else ""
+        group = f"{', '.join(names)}{cell}"
+        below = tuple(row_findings(row, comparing.paired))
+        last = next((line for line in reversed(row.lines) if line.gated), row.lines[-1])
+        rows += [
+            TableRow(_figures(row, line), below if line is last else (), group)
+            for line in row.lines
+        ]
+    notes = (
+        "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
+        f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
+    )
+    caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
+    if len(cells) == 1 and (title := cell_title(comparing.rows[0].cell)):
+        caption = f"{caption}: {title}"
+    return Table(caption, columns, tuple(rows), notes, whole_groups=True)
+
+
+def _sides(comparing: Comparing) -> tuple[Column, Column]:
+    """The columns of A and B, with their names where they are short: the caption has them too."""
+    short = max(map(len, comparing.names)) <= SHORT
+    a, b = comparing.names if short else ("", "")
+    return Column("A", a, spare=1), Column("B", b, spare=1)
+
+
+def _figures(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
+    word, tone = line.judged.word, TONES[line.judged.word]
+    measured = line.a is not None or line.b is not None
+    verdict = Text(word, tone) if measured else Text("-", "quiet")
+    if row.worse and line.gated:
+        verdict = Text(row.word, TONES[row.word])
+    return (
+        SCALES[line.metric].heading,
+        Number(value_text(line.metric, line.a), line.a),
+        Number(value_text(line.metric, line.b), line.b),
+        Number(ratio_text(line.ratio), line.ratio, tone if measured else "plain"),
+        *_ends(line.judged.interval),
+        verdict,
+    )
+
+
+def _ends(interval: Interval | None) -> tuple[Number, Number]:
+    """Of an interval; an end beyond all numbers is none."""
+    if interval is None:
+        return Number("-", None), Number("-", None)
+    high = interval.high if math.isfinite(interval.high) else None
+    return Number(ratio_text(interval.low), interval.low), Number(ratio_text(interval.high), high)
 
 
 def _rounds(comparing: Comparing) -> Iterator[Block]:
-    if comparing.paired:
-        for metric in comparing.gate:
-            yield from round_chart(comparing, metric)
-    yield from round_table(comparing)
+    """The figures of each round (launch, of two stored runs) of what is in the gate."""
+    rows = []
+    for row in comparing.rows:
+        for line in (line for line in row.lines if line.gated):
+            group = f"{row_title(comparing, row)}, {SCALES[line.metric].heading}"
+            for at in sorted({*line.a_values, *line.b_values}):
+                a, b = line.a_values.get(at), line.b_values.get(at)
+                sides = [Number(value_text(line.metric, one), one) for one in (a, b)]
+                ratio = b / a if a and b else None
+                ratios = [Number(ratio_text(ratio), ratio)] if comparing.paired else []
+                rows.append(TableRow((str(at), *sides, *ratios), group=group))
+    if rows:
+        noun = "round" if comparing.paired else "launch"
+        ratio_column = (Column("B/A"),) if comparing.paired else ()
+        columns = (Column(noun, number=False), *_sides(comparing), *ratio_column)
+        yield Folded(f"Figures of each {noun}", (Table(f"Each {noun}", columns, tuple(rows)),))
 
 
-def _table(formulas: Sequence[tuple[str, str, str]]) -> Table:
-    columns = tuple(Column(name, number=False) for name in ("name", "formula", "source"))
-    return Table("Formulas", columns, tuple(TableRow(one) for one in formulas))
+def _slices(comparing: Comparing) -> Table:
+    """How the load alternated, and the rate in slices to that of a steady load."""
+    columns = (
+        Column("row", number=False),
+        Column("in", number=False),
+        Column("length", "ms"),
+        Column("slices", "a side"),
+        Column("drain of A", "ms"),
+        Column("drain of B", "ms"),
+        Column("connections"),
+        Column("A", "slices / steady"),
+        Column("B", "slices / steady"),
+    )
+    note = (
+        "The load alternates between the sides in slices, in drawn order; a drain is the time from "
+        "the end of a slice to its last response. The last two columns are requests/s in slices to "
+        "those of a steady load of the same side, with a 95 % interval over rounds: where they "
+        "differ, the ratio is that of a load in slices."
+    )
+    sliced = [(row, row.slicing) for row in comparing.rows if row.slicing is not None]
+    if any(of.method == "duet" for _, of in sliced):
+        note = (
+            "A duet loads both sides at once, each and its client on cores of its own, which are "
+            "swapped after each window: another machine than the whole one."
+        )
+    rows = tuple(_slice_row(row_title(comparing, row), row, of) for row, of in sliced)
+    return Table("Slices of each row", columns, rows, (note,))
+
+
+def _slice_row(title: str, row: ComparedRow, of: RowSlices) -> TableRow:
+    effects = {one.side: Number(effect_text(one), one.ratio) for one in row.effects}
+    cells: tuple[Cell, ...] = (
+        title,
+        Text(of.method, below=(of.why,) if of.why else ()),
+        Number(f"{1e3 * of.slice_s:.3g}", of.slice_s),
+        Number(f"{of.slices:,}", of.slices),
+        *(Number("-" if one is None else f"{1e3 * one:.3g}", one) for one in of.drain_s),
+        Number("-" if of.connections is None else str(of.connections), of.connections),
+        *(effects.get(side, Number("-", None)) for side in ("A", "B")),
+    )
+    short = (f"slices shorter than five drains in {of.short} rounds",) if of.short else ()
+    return TableRow(cells, sentences(short, "doubt"))
+
+
+def _noise(comparing: Comparing) -> Iterator[Block]:
+    """The floor that this run measured, or the one that it was held against."""
+    floors = own_floors(comparing) if comparing.aa else dict(comparing.floors)
+    if floors:
+        columns = (Column("metric", number=False), Column("floor"))
+        rows = tuple(
+            TableRow((SCALES[name].name, Number(percent(value), value)))
+            for name, value in floors.items()
+        )
+        own = f"This run measured it; a gate takes it: --noise {comparing.sides[0].run.id}"
+        note = own if comparing.aa else floor_line(comparing) or ""
+        yield Table("How far from 1 A against itself reaches", columns, rows, (note,))
+    elif comparing.aa:
+        yield Prose((own_floor_line(comparing) or "",))
+
+
+def _inconclusive(comparing: Comparing) -> Table:
+    """What is inconclusive, why, and the rounds that would about settle it."""
+    rows = tuple(
+        TableRow(
+            (
+                row_title(comparing, row),
+                Text(SCALES[line.metric].name, below=() if line.gated else ("not in the gate",)),
+                line.judged.why,
+                str(min(len(line.a_values), len(line.b_values))),
+                Number(_needed(line), line.judged.rounds_needed),
+            )
+        )
+        for row in comparing.rows
+        for line in row.lines
+        if line.judged.word == "inconclusive" and line.judged.why != "not measured"
+    )
+    things = "rounds" if comparing.paired else "launches a side"
+    columns = (
+        Column("row", number=False),
+        Column("metric", number=False),
+        Column("why it is open", number=False),
+        Column("now", things),
+        Column("in all", things),
+    )
+    notes = (
+        f"in all: {things} with which it would about be settled, with the spread that was seen; "
+        "with exactly so many the chance is near one half",
+    )
+    return Table("What is inconclusive", columns, rows, notes)
+
+
+def _needed(line: Compared) -> str:
+    """`about 18`, `3 or more`, `more than 200`; a dash where more would not settle it."""
+    judged = line.judged
+    if judged.rounds_needed is not None:  # of what was not tested, no more can be said
+        needed = judged.rounds_needed
+        return f"{needed} or more" if judged.p is None else f"about {needed}"
+    untested = judged.weighed or judged.interval is None or judged.p is None
+    return "-" if untested else f"more than {MOST_ROUNDS}"

@@ -1,26 +1,163 @@
-"""A comparison as Markdown, fit for a comment on a pull request, and as CSV.
+"""A comparison as JSON and CSV, for programs.
 
-Rule: Markdown is one line of verdict and one table, all else folded away, but for the names of
-doubts, which stand with the verdict. CSV has a line for each metric of each row, not rounded.
+Rule: every figure, not rounded: the values of each launch, intervals (at 95 % and at the level that
+Holm's correction asks), thresholds as they held, and in what runs were unlike. Times in ns. CSV has
+a line for each metric of each row.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.parts import (
+    About,
     Compared,
+    ComparedRow,
     Comparing,
+    Effect,
+    headline,
     variant_of,
 )
+from serve_bench.analysis.comparison import Interval
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.versus.json_form import versus_json
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result, cell_slug
+
+
+def json_text(result: Result, options: ReportOptions) -> str:
+    """The figures of the run."""
+    return versus_json(of_versus(result), () if options.where is None else (options.where,))
+
+
+def csv_text(result: Result, options: ReportOptions) -> str:
+    """A line for each row, a header first."""
+    return versus_csv(of_versus(result))
+
+
+def classic_text(result: Result, options: ReportOptions) -> str:
+    """Nothing like it was published in the classic form: a line that says so."""
+    return "versus has no published classic form: --format table shows it\n"
+
+
+def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
+    """The comparison as one JSON object, indented."""
+    whole = {
+        "kind": comparing.kind,
+        "verdict": comparing.word,
+        "headline": headline(comparing),
+        "aa": comparing.aa,
+        "threshold": comparing.threshold,
+        "gate": list(comparing.gate),
+        "noise": {"run": comparing.noise, "floors": dict(comparing.floors)},
+        "a": _side(comparing.sides[0]),
+        "b": _side(comparing.sides[1]),
+        "rows": [_row(row) for row in comparing.rows],
+        "alone": [asdict(one) for one in comparing.alone],
+        "failures": list(comparing.failures),
+        "unlike": list(comparing.unlike),
+        "warnings": list(comparing.warnings),
+        "notes": list(comparing.notes),
+        "records": list(where),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _side(side: About) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "variant": side.variant,
+        "settings": dict(side.settings),
+        "run": side.run.id,
+        "command": side.run.command,
+        "started_at": side.run.started_at,
+        "tool_version": side.run.tool_version,
+        "host": dict(side.run.host),
+        "suite": dict(side.run.suite),
+        "launches": [
+            {
+                "id": one.id,
+                "round": one.round,
+                "variant": one.variant.name,
+                "env": dict(one.variant.env),
+                "versions": dict(one.proof.get("versions") or {}),
+                "port_owner": one.proof.get("port_owner"),
+            }
+            for one in side.launches
+        ],
+    }
+
+
+def _row(row: ComparedRow) -> dict[str, Any]:
+    return {
+        "variants": None if row.variants is None else list(row.variants),
+        "cell": dict(row.cell),
+        "row": row.row,
+        "client": row.client,
+        "verdict": row.word,
+        "planned": list(row.planned),
+        "measured": list(row.measured),
+        "worse": row.worse or None,
+        "metrics": {line.metric: _line(line) for line in row.lines},
+        "doubts": [asdict(one) for one in row.doubts],
+        "slicing": None if row.slicing is None else asdict(row.slicing),
+        "slices_to_steady": [_effect(one) for one in row.effects],
+    }
+
+
+def _line(line: Compared) -> dict[str, Any]:
+    judged = line.judged
+    strict = judged.interval
+    if strict is not None and judged.alpha is not None:
+        strict = strict.at(1 - judged.alpha)
+    return {
+        "unit": line.unit,
+        "better": line.better,
+        "gated": line.gated,
+        "a": line.a,
+        "b": line.b,
+        "ratio": line.ratio,
+        "a_by_round": {str(at): value for at, value in line.a_values.items()},
+        "b_by_round": {str(at): value for at, value in line.b_values.items()},
+        "interval": interval_json(judged.interval),
+        "interval_by_holm": interval_json(strict) if judged.alpha is not None else None,
+        "threshold": judged.threshold,
+        "p": judged.p,
+        "p_adjusted": judged.p_adjusted,
+        "alpha": judged.alpha,
+        "verdict": judged.word,
+        "why": judged.why,
+        "rounds_needed": judged.rounds_needed,
+    }
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    known = {"side": effect.side, "ratio": effect.ratio, "rounds": effect.rounds}
+    return {**known, "interval": interval_json(effect.interval)}
+
+
+def interval_json(interval: Interval | None) -> dict[str, Any] | None:
+    """An interval. `log_*`: on logarithms; an end beyond all numbers is null."""
+    if interval is None:
+        return None
+    return {
+        "ratio": interval.ratio,
+        "low": interval.low,
+        "high": interval.high if math.isfinite(interval.high) else None,
+        "confidence": interval.confidence,
+        "log_center": interval.center,
+        "log_se": interval.se,
+        "df": interval.df,
+        "n_a": interval.n_a,
+        "n_b": interval.n_b,
+        "paired": interval.pairs,
+    }
+
 
 # ------------------------------------------------------------------------------------------ csv
 
@@ -37,7 +174,7 @@ def versus_csv(comparing: Comparing) -> str:
     a, b = comparing.sides
     about = {"run_a": a.run.id, "run_b": b.run.id, "a": a.name, "b": b.name}
     about["host"] = host_line(a.run.host)
-    return csv_of(_COLUMNS, ({**about, **row} for row in _rows(comparing)))
+    return csv_of(_COLUMNS, ({**row, **about} for row in _rows(comparing)))
 
 
 def _rows(comparing: Comparing) -> Iterator[dict[str, Any]]:
@@ -52,47 +189,13 @@ def _rows(comparing: Comparing) -> Iterator[dict[str, Any]]:
 
 
 def _figures(line: Compared) -> dict[str, Any]:
-    judged, interval = line.judged, line.judged.interval
-    known: dict[str, Any] = {}
-    if interval is not None:
-        known = {
-            "low": interval.low,
-            "high": interval.high if math.isfinite(interval.high) else None,
-            "confidence": interval.confidence,
-            "log_se": interval.se,
-            "df": interval.df,
-        }
+    interval = interval_json(line.judged.interval) or {}
     return {
+        **_line(line),
+        **{name: interval.get(name) for name in ("low", "high", "confidence", "log_se", "df")},
         "metric": line.metric,
-        "unit": line.unit,
-        "better": line.better,
         "a_mean": line.a,
         "b_mean": line.b,
-        "ratio": line.ratio,
-        **known,
         "n_a": len(line.a_values),
         "n_b": len(line.b_values),
-        "threshold": judged.threshold,
-        "p": judged.p,
-        "p_adjusted": judged.p_adjusted,
-        "alpha": judged.alpha,
-        "verdict": judged.word,
-        "gated": line.gated,
-        "rounds_needed": judged.rounds_needed,
-        "why": judged.why,
     }
-
-
-def json_text(result: Result, options: ReportOptions) -> str:
-    """The figures of the run."""
-    return versus_json(of_versus(result), () if options.where is None else (options.where,))
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return versus_csv(of_versus(result))
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published in the classic form: a line that says so."""
-    return "versus has no published classic form: --format table shows it\n"

@@ -22,7 +22,7 @@ from serve_bench.benchmarks.versus.duet import Pinned, drive_duet
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
 from serve_bench.benchmarks.versus.slicing import (
     DRAINS,
-    Look,
+    DrainSample,
     Slicing,
     choose,
     drain_of,
@@ -137,7 +137,7 @@ class PairRows:
 
     def _choose(self, at: Pairing, targets: tuple[Target, Target]) -> Slicing:
         """Looks at slices until they are long enough. Both sides are warmed up first."""
-        connections, looks = at.row.connections, list[Look]()
+        connections, looks = at.row.connections, list[DrainSample]()
         if self.suite.pairing == "duet":
             return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
         if at.row.loop == "open":
@@ -149,7 +149,7 @@ class PairRows:
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
             seen = self._slices(at, loads, looked, pairs)
-            looks.append(Look(next_, max(_drains(seen.slices, looked))))
+            looks.append(DrainSample(next_, max(_drains(seen.slices, looked))))
             next_ = choose(connections, looks, self.suite.slice_s)
         return next_
 

@@ -53,7 +53,7 @@ WINDOWS_COST: Final = (
 
 
 @dataclass(frozen=True)
-class Look:
+class DrainSample:
     """What slices of so long took to drain: the median of the slower side, seconds."""
 
     slice_s: float
@@ -120,7 +120,7 @@ def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
 
 
 def choose(
-    connections: int, looks: Sequence[Look], slice_s: float | None = None
+    connections: int, looks: Sequence[DrainSample], slice_s: float | None = None
 ) -> Slicing | float:
     """How a row is to be loaded; or how long slices are that have to be looked at before, seconds.
 

@@ -13,7 +13,7 @@ from serve_bench.benchmarks.versus.slicing import (
     LONGEST_S,
     MOST_LOOKS,
     SHORTEST_S,
-    Look,
+    DrainSample,
     Slicing,
     choose,
     drain_of,
@@ -26,10 +26,10 @@ from serve_bench.core.load_result import Slice
 def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tuple[Slicing, int]:
     """What is chosen for 100 connections of a service whose drain depends on the slice; and after
     how many looks."""
-    looks: list[Look] = []
+    looks: list[DrainSample] = []
     while not isinstance(next_ := choose(100, looks, slice_s), Slicing):
         assert not looks or next_ != looks[-1].slice_s
-        looks.append(Look(next_, drain(next_)))
+        looks.append(DrainSample(next_, drain(next_)))
     return next_, len(looks)
 
 

@@ -1,0 +1,342 @@
+"""What a comparison says in words: its sides, its findings, remarks under a row, its method.
+
+Pure: lines of plain text and findings. The sentences that a gate needs too stand in
+analysis/comparing/parts.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from serve_bench.analysis.comparing import floors_of
+from serve_bench.analysis.comparing.parts import (
+    About,
+    Compared,
+    ComparedRow,
+    Comparing,
+    Effect,
+    RowSlices,
+    ends,
+    headline,
+    ratio_text,
+    row_title,
+    settles,
+)
+from serve_bench.benchmarks.parts.rows import engaged_of
+from serve_bench.benchmarks.parts.texts import bounded_number
+from serve_bench.core.document import Finding, sentences
+from serve_bench.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a metric is shown: `unit`, and how much of the unit of its values that holds."""
+
+    name: str
+    unit: str
+    size: float
+    heading: str
+    digits: int = 3
+
+    @property
+    def axis(self) -> str:
+        """Of a chart: `p50, ms`."""
+        return self.unit if self.unit == self.heading else f"{self.name}, {self.unit}"
+
+
+SCALES: Final[Mapping[str, Scale]] = {
+    "throughput": Scale("throughput", "requests/s", 1.0, "requests/s", 4),
+    "p50": Scale("p50", "ms", 1e6, "p50 ms"),
+    "p99": Scale("p99", "ms", 1e6, "p99 ms"),
+    "cpu": Scale("CPU a request", "us", 1e3, "CPU us"),
+}
+"""By metric; `cpu` is that of the server for a request. `heading`: in a table."""
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """A value of a metric in the unit of SCALES."""
+    scale = SCALES[metric]
+    return "-" if value is None else bounded_number(value / scale.size, scale.digits)
+
+
+def percent(share: float) -> str:
+    """`5 %`, `2.1 %`."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
+
+
+def span_text(values: Sequence[float]) -> str:
+    """`0.82 to 0.91` of ratios: the least and the largest, once where they read alike."""
+    return " to ".join(dict.fromkeys((ratio_text(min(values)), ratio_text(max(values)))))
+
+
+# ------------------------------------------------------------------------------------- sides
+
+
+def side_text(side: About, kind: str) -> str:
+    """`no flags; HTTP by ray::ProxyActor, ray 2.60.0`, as the launches of a side prove it."""
+    url = (side.run.suite.get("urls") or {}).get(side.name)
+    if url is not None:
+        return f"{url}, a service that was up already"
+    suite = {str(one.get("label")): one for one in _suite_sides(side)}
+    own = suite.get(side.name, {})
+    env = (
+        side.launches[0].variant.env
+        if side.launches
+        else dict((own.get("variant") or {}).get("env") or {})
+    )
+    several = len({one.variant.name for one in side.launches}) > 1
+    flags = " ".join(f"{name}={value}" for name, value in env.items()) or "no flags"
+    options = " ".join(f"{name}={value}" for name, value in side.settings.items())
+    app = own.get("app")
+    name = app.get("target") or app.get("name") if isinstance(app, dict) else app
+    texts = (
+        f"app {name}" if len({str(one.get("app")) for one in suite.values()}) > 1 else "",
+        "" if several else flags,
+        f"with {options}" if options else "",
+        engaged_of(list(side.launches)) or "no launch recorded",
+        f"{side.run.command} of {side.run.started_at}" if kind == "compare" else "",
+    )
+    return "; ".join(filter(None, texts))
+
+
+def _suite_sides(side: About) -> list[Mapping[str, Any]]:
+    """The sides that the suite of versus names."""
+    return [one for one in side.run.suite.get("sides") or () if isinstance(one, dict)]
+
+
+# ---------------------------------------------------------------------------------- findings
+
+
+def findings(comparing: Comparing) -> Iterator[str]:
+    """The sentences that stand first: the verdict, what is outside of the gate, what is open."""
+    failed = len(comparing.failures)
+    failures = f"; {failed} failure{'' if failed == 1 else 's'}, see below" if failed else ""
+    yield f"{headline(comparing)}{failures}."
+    others: dict[str, list[Compared]] = {}
+    for line in comparing.lines:
+        if not line.gated and line.ratio is not None:
+            others.setdefault(line.metric, []).append(line)
+    if others:
+        yield f"Outside of the gate: {'; '.join(map(_of_metric, others.values()))}."
+    for text in (_unsettled(comparing), own_floor_line(comparing), floor_line(comparing)):
+        if text is not None:
+            yield f"{text[0].upper()}{text[1:]}."
+            return
+
+
+def _of_metric(lines: Sequence[Compared]) -> str:
+    """`p99 0.102 x (improved)`; of several rows the range, and how often each word came."""
+    ratios = [line.ratio for line in lines if line.ratio is not None]
+    words = Counter(line.judged.word for line in lines)
+    several = len(words) > 1
+    counts = ", ".join(f"{word} in {count}" if several else word for word, count in words.items())
+    return f"{SCALES[lines[0].metric].name} {span_text(ratios)} x ({counts})"
+
+
+def _unsettled(comparing: Comparing) -> str | None:
+    """What would settle gated lines that are inconclusive."""
+    lines = [line for line in comparing.gated if line.judged.word == "inconclusive"]
+    needed = [line.judged.rounds_needed for line in lines if line.judged.rounds_needed is not None]
+    # The headline says it of a single line, and why lines were not tested.
+    if not lines or len(comparing.gated) == 1 or any(line.judged.p is None for line in lines):
+        return None
+    things = _things(comparing)
+    count = f"{len(lines)} of {len(comparing.gated)} gated figures are inconclusive"
+    if not needed:
+        return f"{count}, and more {things} would hardly settle them"
+    settled = f"{count}: about {max(needed)} {things} would settle"
+    if len(needed) == len(lines):
+        return f"{settled} all"
+    return f"{settled} {len(needed)} of them, the others not in any number that is worth naming"
+
+
+def _things(comparing: Comparing) -> str:
+    """What more of would settle a verdict."""
+    return "rounds" if comparing.paired else "launches a side"
+
+
+def floor_line(comparing: Comparing) -> str | None:
+    """The noise floor, and what it does to the threshold; None without one."""
+    if not comparing.floors:
+        return None
+    raised = raised_thresholds(comparing)
+    run = f" of run {comparing.noise}" if comparing.noise else ""
+    effect = (
+        f"the threshold is raised for {_shares(raised)}" if raised else "no threshold is raised"
+    )
+    return (
+        f"noise floor{run}, how far from 1 A against itself reaches: {_shares(comparing.floors)}; "
+        f"{effect}"
+    )
+
+
+def raised_thresholds(comparing: Comparing) -> dict[str, float]:
+    """The thresholds that a noise floor raised, by metric."""
+    return {
+        line.metric: line.judged.threshold
+        for line in comparing.lines
+        if line.judged.threshold > comparing.threshold
+    }
+
+
+def own_floors(comparing: Comparing) -> dict[str, float]:
+    """The noise floor that an A/A run measured; empty with too few rounds."""
+    try:
+        return floors_of(comparing)
+    except BadInput:
+        return {}
+
+
+def own_floor_line(comparing: Comparing) -> str | None:
+    """Of an A/A run: the noise floor that it measured."""
+    if not comparing.aa:
+        return None
+    floors = own_floors(comparing)
+    if not floors:
+        return "noise floor: unknown, with fewer than 3 rounds"
+    return (
+        f"noise floor: {_shares(floors)} (how far from 1 the intervals reach; a gate takes it: "
+        "--noise RUN)"
+    )
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {percent(value)}" for name, value in shares.items())
+
+
+# ------------------------------------------------------------------------------- below a row
+
+
+def row_findings(row: ComparedRow, paired: bool) -> Iterator[Finding]:
+    """What stands under a row: what is missing, what doubts it, what would settle it."""
+    things = "rounds" if paired else "launches"
+    for letter, planned, measured in zip("AB", row.planned, row.measured, strict=True):
+        if measured < planned:
+            side = "" if paired else f"{letter}: "
+            yield Finding(f"{side}{measured} of {planned} {things} measured", tone="doubt")
+            if paired:
+                break
+    if row.worse:
+        yield Finding("worse, whatever the figures say", row.worse, "bad")
+    sides: dict[Finding, list[str]] = {}
+    for one in row.doubts:
+        rounds = f"in {one.launches} of {one.of} {things}: " if one.of > 1 else ""
+        finding = Finding(f"{rounds}{one.message}", one.code, "doubt", one.hint)
+        sides.setdefault(finding, []).append(one.side)
+    yield from (one.of(" and ".join(letters)) for one, letters in sides.items())
+    yield from sentences(_inconclusive(row, paired))
+    gated = {one.metric for one in row.lines if one.gated}
+    if row.rate_per_s is not None and not gated & {"p50", "p99"}:
+        yield Finding(
+            f"an open loop: throughput is the {row.rate_per_s:g} requests/s that were asked for, "
+            "as long as the server keeps up; what differs is latency (--gate p50,p99)"
+        )
+
+
+def _inconclusive(row: ComparedRow, paired: bool) -> Iterator[str]:
+    """Why lines are inconclusive, those with one reason together."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for line in row.lines:
+        if line.judged.word == "inconclusive":
+            reasons.setdefault((line.judged.why, settles(line, paired)), []).append(line.metric)
+    for (why, more), metrics in reasons.items():
+        word = "" if why == "not measured" else "inconclusive: "
+        yield f"{', '.join(metrics)}: {word}{why}{f'; {more}' if more else ''}"
+
+
+# ------------------------------------------------------------------------------------ method
+
+
+def method(comparing: Comparing) -> Iterator[str]:
+    """How it was measured and judged."""
+    suite = comparing.sides[0].run.suite
+    if comparing.kind == "versus":
+        duet = suite.get("pairing") == "duet"
+        loaded = "loaded at once on halves of the cores" if duet else "never loaded at once"
+        yield (
+            "round: both services in turn; none was launched, so that no interval knows how "
+            "launches differ; A and B are geometric means over rounds, B/A and its interval (t, "
+            "on logarithms) come from the ratio of each round"
+            if suite.get("urls")
+            else f"round: a fresh launch of both sides, both up at once and {loaded}; A and B "
+            "are geometric means over rounds, B/A and its interval (t, on logarithms) "
+            "come from the ratio of each round"
+        )
+        yield from _slicings(comparing)
+        yield from _effects(comparing)
+        yield from (f"given up for the budget: {one}" for one in suite.get("gave_up") or ())
+    elif comparing.paired:
+        yield "two variants of one run: B/A and its interval (t, on logarithms) by round"
+    else:
+        yield (
+            "A and B are geometric means over launches; the interval of B/A is Welch's, on "
+            "logarithms; what changed on the host between the runs is in no interval, and "
+            "serve-bench versus is free of it"
+        )
+    rows = len(comparing.rows)
+    holm = f", Holm's correction over {rows} rows" if rows > 1 else ""
+    others = [name for name in SCALES if name not in comparing.gate]
+    shown = f"; {', '.join(others)}: shown, and in no exit code" if others else ""
+    floor = "" if not comparing.floors else " (for an alarm the noise floor, where that is larger)"
+    yield (
+        f"verdict: threshold {percent(comparing.threshold)}{floor}{holm}; gate: "
+        f"{', '.join(comparing.gate)}{shown}; docs/ab.md"
+    )
+    known = "; not judged: nothing is known of the processes of --url" if suite.get("urls") else ""
+    yield f"CPU us: of proxies and replicas, for a request{known}; p50, p99: of each launch"
+
+
+def _slicings(comparing: Comparing) -> Iterator[str]:
+    """How the rows were sliced; rows that were sliced alike in one line."""
+    alike: dict[str, list[str]] = {}
+    for row in comparing.rows:
+        if row.slicing is not None:
+            alike.setdefault(_slicing(row.slicing), []).append(row_title(comparing, row))
+    for words, rows in alike.items():
+        named = f"{', '.join(rows)}: " if len(comparing.rows) > 1 else ""
+        yield named + words
+
+
+def _slicing(of: RowSlices) -> str:
+    """`134 slices of 50 ms a side in turn, in drawn order, drains of 3.6 ms (A) and 4 ms (B)`."""
+    asked = of.asked_connections
+    fewer = asked is not None and asked != of.connections and not of.why
+    load = f", {of.connections} connections instead of {asked}" if fewer else ""
+    why = f" ({of.why})" if of.why else ""
+    if of.method == "duet":
+        return (
+            f"a duet: {of.slices:,} windows of {_duration(of.slice_s)}, both sides at once, each "
+            f"and its client on cores of its own, swapped after each{load}{why}"
+        )
+    drains = [
+        f"{_duration(one)} ({letter})"
+        for letter, one in zip("AB", of.drain_s, strict=True)
+        if one is not None
+    ]
+    drain = f", drains of {' and '.join(drains)}" if drains else ""
+    words = f"windows of {_duration(of.slice_s)}, not slices: noisier, docs/ab.md"
+    if of.method == "slices":
+        words = f"{of.slices:,} slices of {_duration(of.slice_s)} a side in turn, in drawn order"
+    return f"{words}{load}{drain}{why}"
+
+
+def _effects(comparing: Comparing) -> Iterator[str]:
+    """What slices did to the throughput of each row."""
+    for row in comparing.rows:
+        if row.effects:
+            named = f"{row_title(comparing, row)}: " if len(comparing.rows) > 1 else ""
+            effects = ", ".join(f"{one.side} {effect_text(one)}" for one in row.effects)
+            yield f"{named}requests/s in slices to those of a steady load: {effects}"
+
+
+def effect_text(effect: Effect) -> str:
+    """`0.981 (0.967 to 0.995)`."""
+    interval = f" ({ends(effect.interval)})" if effect.interval is not None else ""
+    return f"{ratio_text(effect.ratio)}{interval}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"

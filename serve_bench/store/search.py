@@ -1,0 +1,85 @@
+"""The runs in folders and below them, as `serve-bench history` takes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
+from serve_bench.store import RECORDS_FILE, read
+from serve_bench.store.files import check_reachable, why
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A folder that cannot be read. `written_at`: when its records (or at least the folder) were
+    last written; empty if not even that is known."""
+
+    folder: Path
+    reason: str
+    written_at: str
+
+
+def search(folders: Sequence[Path]) -> tuple[dict[Path, Result], list[Unreadable]]:
+    """The runs in these folders and all below them, each once, and what cannot be read.
+
+    Raises BadInput for a folder that is not there, and where there is no run at all.
+    """
+    runs: dict[Path, Result] = {}
+    unreadable: list[Unreadable] = []
+    seen: set[Path] = set()
+    for folder in folders:
+        check_reachable(folder)
+        if not folder.exists():
+            raise BadInput(f"{folder}: no such folder")
+        check_reachable(folder / RECORDS_FILE)
+        places, locked = _runs_below(folder)
+        for place in (*locked, *places):
+            if place.resolve() in seen:
+                continue
+            seen.add(place.resolve())
+            reason = locked.get(place)
+            try:
+                if reason is None:
+                    runs[place] = read(place)
+            except BadInput as error:
+                reason = str(error)
+            if reason is not None:
+                unreadable.append(Unreadable(place, reason, _written_at(place)))
+    if not seen:
+        names = ", ".join(map(str, folders))
+        raise BadInput(f"{names}: no run found (no records.jsonl in it or below)")
+    return runs, unreadable
+
+
+def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """The folder itself where it holds a run (or is its records file), otherwise those below that
+    do; a run holds no further ones, and links are not followed. With the folders that cannot be
+    read, and why."""
+    if folder.is_file() or (folder / RECORDS_FILE).exists():
+        return [folder], {}
+    runs: list[Path] = []
+    locked: dict[Path, str] = {}
+
+    def lock(error: OSError) -> None:
+        locked[Path(error.filename or folder)] = f"cannot be read: {why(error)}"
+
+    for place, folders, files in os.walk(folder, onerror=lock):
+        folders.sort()
+        if RECORDS_FILE in files:
+            runs.append(Path(place))
+            folders.clear()
+    return runs, locked
+
+
+def _written_at(place: Path) -> str:
+    for path in (place / RECORDS_FILE, place):
+        with suppress(OSError):
+            at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            return at.isoformat(timespec="milliseconds")
+    return ""
