@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.climb import Climb
 from serve_bench.cli.flags import check_number, header_of
 from serve_bench.cli.options import WITH_URL, LadderOptions
-from serve_bench.cli.show import Shown
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit
 from serve_bench.core.app_spec import USERS
 from serve_bench.core.errors import BadInput
@@ -96,7 +96,10 @@ def url_request(options: LadderOptions, ladder: Ladder, *, users: bool = False) 
 
 
 def measure_urls(
-    options: LadderOptions, shown: Shown, request: UrlRequest, log_requests: Path | None = None
+    options: LadderOptions,
+    report: ReportRequest,
+    request: UrlRequest,
+    log_requests: Path | None = None,
 ) -> int:
     """Measures all services, prints the report, and returns the exit code."""
     ladder, each = request.ladder, request.each
@@ -126,7 +129,7 @@ def measure_urls(
         set_env=None,
         log_requests=log_requests,
     )
-    return sit(sitting, shown.tell)
+    return sit(sitting, report.finish)
 
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
-    from serve_bench.cli.show import Shown
+    from serve_bench.cli.show import ReportRequest
 
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
@@ -36,7 +36,7 @@ RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run")
 
 
 class ReportOptions(Options):
-    """How a run is shown."""
+    """How a run is reported."""
 
     format: str = flag("table", "table, classic, markdown, csv or json.", "--format", "-f")
     published: bool = flag(False, "Set the published figures beside.")
@@ -45,13 +45,15 @@ class ReportOptions(Options):
     )
     exclude_connect: bool = flag(False, "Also totals without opening connections.")
 
-    def shown(self) -> Shown:
-        """How the run is to be shown. Raises BadInput unless it can be."""
-        from serve_bench.cli.show import Shown
+    def report_request(self) -> ReportRequest:
+        """How the run is to be reported. Raises BadInput unless it can be."""
+        from serve_bench.cli.show import ReportRequest
 
-        shown = Shown(self.format, self.published, self.perf_metrics, self.exclude_connect)
-        shown.check()
-        return shown
+        request = ReportRequest(
+            self.format, self.published, self.perf_metrics, self.exclude_connect
+        )
+        request.check()
+        return request
 
 
 class RunOptions(ReportOptions):

@@ -13,9 +13,8 @@ from serve_bench.cli.options import ReportOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
-    from serve_bench.cli.show import Shown
+    from serve_bench.cli.show import ReportRequest, RunReport
     from serve_bench.core.document import Block, Document
-    from serve_bench.core.result import Result
     from serve_bench.report.page import Folder, Kept
 
 
@@ -52,51 +51,49 @@ def report(options: ReportCommandOptions) -> None:
 
     Example: serve-bench report results/20260102-030405 --format html
     """
-    from serve_bench.cli.show import Shown, draw_plots, write_perf_metrics
+    from serve_bench.cli.show import ReportRequest, draw_plots, write_perf_metrics
     from serve_bench.store import read
 
     html, folders, output = options.format == "html", options.folders, options.output
     published, perf_metrics = options.published, options.perf_metrics
-    shown = Shown(
+    request = ReportRequest(
         "table" if html else options.format,
         published,
         perf_metrics,
         options.exclude_connect,
         options.verbose,
     )
-    _check(shown, len(folders), html)
+    _check(request, len(folders), html)
     to = None if html else _target(output)
     _check_apart(output, perf_metrics, folders, html)
-    results = [(folder, read(folder)) for folder in folders]
+    reports = [request.report(read(folder), folder) for folder in folders]
     if html:
-        write_page(results, output, published)
+        write_page(list(zip(folders, reports, strict=True)), output)
         if perf_metrics is not None:
-            write_perf_metrics(results[0][1], perf_metrics)
-    elif to is not None or len(results) > 1:
-        _show_all(shown, results, to)
+            write_perf_metrics(reports[0].result, perf_metrics)
+    elif to is not None or len(reports) > 1:
+        _show_all(request, reports, to)
     else:
-        folder, result = results[0]
-        shown.show(result, folder)
+        request.show(reports[0])
     if options.plot:
-        for folder, result in results:
-            place = folder if folder.is_dir() else folder.parent
-            draw_plots(place, result, published=published, asked=True)
+        for folder, one in zip(folders, reports, strict=True):
+            draw_plots(folder if folder.is_dir() else folder.parent, one, required=True)
 
 
-def _check(shown: Shown, runs: int, html: bool) -> None:
+def _check(request: ReportRequest, runs: int, html: bool) -> None:
     """BadInput unless the report can be had. The message names html too, which this command alone
     has."""
     from serve_bench.core.errors import BadInput
     from serve_bench.report import FORMATS
 
-    if shown.format not in FORMATS:
+    if request.format not in FORMATS:
         allowed = ", ".join((*FORMATS, "html"))
-        raise BadInput(f"--format: {shown.format!r} is not allowed; it takes {allowed}")
-    if runs > 1 and shown.perf_metrics is not None:
+        raise BadInput(f"--format: {request.format!r} is not allowed; it takes {allowed}")
+    if runs > 1 and request.perf_metrics is not None:
         raise BadInput(f"--perf-metrics: takes the records of one run; there are {runs}")
-    if html and shown.exclude_connect:
+    if html and request.exclude_connect:
         raise BadInput("--exclude-connect: is not for --format html")
-    shown.check()
+    request.check()
 
 
 def _check_apart(
@@ -123,30 +120,19 @@ def _target(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _show_all(shown: Shown, results: list[tuple[Path, Result]], to: Path | None) -> None:
+def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None) -> None:
     """Several runs one after the other, or what goes to a file. RunFailed when a file cannot be
     written."""
-    from serve_bench.cli.show import report_text, write_perf_metrics
+    from serve_bench.cli.show import write_perf_metrics
 
-    texts = [
-        report_text(
-            result,
-            shown.format,
-            folder,
-            to_file=to is not None,
-            published=shown.published,
-            exclude_connect=shown.exclude_connect,
-            verbose=shown.verbose,
-        )
-        for folder, result in results
-    ]
-    text = _joined(texts, shown.format)
+    texts = [request.text(report, to_file=to is not None) for report in reports]
+    text = _joined(texts, request.format)
     if to is None:
         print(text, end="", flush=True)
     else:
         write_text(to, text)
-    if shown.perf_metrics is not None:
-        write_perf_metrics(results[0][1], shown.perf_metrics)
+    if request.perf_metrics is not None:
+        write_perf_metrics(reports[0].result, request.perf_metrics)
 
 
 def _joined(texts: list[str], format: str) -> str:
@@ -177,27 +163,20 @@ def _joined(texts: list[str], format: str) -> str:
 PAGE = "report.html"
 
 
-def write_page(
-    runs: Sequence[tuple[Path, Result]], output: str | None, published: bool = False
-) -> None:
+def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> None:
     """Writes the page of these runs, each with its folder (or records file), and says where.
 
     `output`: a file, - for stdout, None for report.html in the run's folder, of several runs in the
     present one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
-    from serve_bench.benchmarks.registry import benchmark_of
-    from serve_bench.core.document import ReportOptions
     from serve_bench.report.page import LIMIT, html_text, size_text
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
-    for _, result in runs:
-        for warning in result.warnings:
+    for _, report in runs:
+        for warning in report.result.warnings:
             print(f"warning: {warning.message}", file=sys.stderr)
-    sheets = [
-        benchmark_of(result.run).telling.document(result, ReportOptions(str(place), published))
-        for place, result in runs
-    ]
+    sheets = [report.document for _, report in runs]
     base = Path() if to is None else to.parent
     folders = [
         _folder(home, sheet, base, place.name if place.is_file() else None)

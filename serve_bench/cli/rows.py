@@ -13,7 +13,7 @@ from typing import Any
 from serve_bench.cli.flags import check_number, names
 from serve_bench.cli.options import WITH_RESUME, LadderOptions, RowOptions, SuiteOptions
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit, stored
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
@@ -135,7 +135,7 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
 
 def measure(
     options: RowOptions | LadderOptions,
-    shown: Shown,
+    report: ReportRequest,
     suite: Callable[[], Suite],
     *,
     check: Callable[[Suite], None] | None = None,
@@ -175,7 +175,7 @@ def measure(
         return 0
     again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
-    return sit(replace(sitting, again=again, log_requests=log_requests), shown.tell)
+    return sit(replace(sitting, again=again, log_requests=log_requests), report.finish)
 
 
 def sitting_of(

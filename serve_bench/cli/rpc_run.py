@@ -18,7 +18,7 @@ from serve_bench.benchmarks.rpc.request import (
 )
 from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown, check_target
+from serve_bench.cli.show import ReportRequest, check_target
 from serve_bench.cli.sitting import FAILED, Sitting, done, sit
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 LARGEST_REPORT = 64 * 1024 * 1024
 
 
-def run(suite: RpcSuite, options: RpcOptions, shown: Shown, earlier: Result | None = None) -> int:
+def run(
+    suite: RpcSuite, options: RpcOptions, report: ReportRequest, earlier: Result | None = None
+) -> int:
     """Measures what is planned, prints the report, and returns the exit code."""
     launches = rpc_plan(suite, done(earlier))
     if options.dry_run:
@@ -46,7 +48,7 @@ def run(suite: RpcSuite, options: RpcOptions, shown: Shown, earlier: Result | No
         troubles = _write_reports(suite, result, folder)
         for trouble in troubles:  # the figures are shown all the same
             print(f"serve-bench: {trouble}", file=sys.stderr)
-        return shown.tell(result, folder) or (FAILED if troubles else 0)
+        return report.finish(result, folder) or (FAILED if troubles else 0)
 
     sitting = Sitting(
         "rpc",

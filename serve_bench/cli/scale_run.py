@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from serve_bench.benchmarks.scale.bench import plan_of
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.cli.say import say
-from serve_bench.cli.show import Shown
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, sit
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    suite: ScaleSuite, options: ScaleOptions, shown: Shown, earlier: Result | None = None
+    suite: ScaleSuite, options: ScaleOptions, report: ReportRequest, earlier: Result | None = None
 ) -> int:
     """Measures what is planned, prints the report, and returns the exit code."""
     launches = scale_plan(suite, done(earlier))
@@ -38,7 +38,7 @@ def run(
         again=f"scale {suite.workload}",
         set_env="use --env to set it" if suite.address is None else None,
     )
-    return sit(sitting, shown.tell)
+    return sit(sitting, report.finish)
 
 
 def print_plan(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> None:

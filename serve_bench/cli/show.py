@@ -1,4 +1,4 @@
-"""Reports on stdout: the checks of what was asked, the files and the plots beside."""
+"""Reports of runs: on stdout, with the files and the pictures beside."""
 
 from __future__ import annotations
 
@@ -6,143 +6,45 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from serve_bench.analysis.comparing import VERSUS, of_versus
-from serve_bench.analysis.comparing.parts import Comparing
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.core.document import ReportOptions
+from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
 from serve_bench.store.files import check_reachable, write_output
 
-# --------------------------------------------------------------------------------------------------
-# Reports on stdout: the checks of what was asked, and the writing of files beside.
+if TYPE_CHECKING:
+    from serve_bench.analysis.comparing.parts import Comparing
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How a run is to be reported: its format, what is set beside, and files that are written."""
+class RunReport:
+    """A run as it is reported. Its document is made once, when a form first needs it."""
 
-    format: str = "table"
-    published: bool = False
-    perf_metrics: Path | None = None
-    exclude_connect: bool = False
-    verbose: bool = False
+    result: Result
+    options: ReportOptions
 
-    def check(self) -> None:
-        """BadInput unless the report can be had. To be called before anything starts."""
-        check_format(self.format)
-        if self.perf_metrics == Path("-"):  # stdout has the report
-            raise BadInput("--perf-metrics: - is not allowed; it takes a file")
-        if self.perf_metrics is not None:
-            check_target(self.perf_metrics, "--perf-metrics")
+    @cached_property
+    def document(self) -> Document:
+        """What the run says. Raises FormatError for damaged records."""
+        return benchmark_of(self.result.run).telling.document(self.result, self.options)
 
-    def show(self, result: Result, folder: Path) -> None:
-        """Prints the report, writes the files. RunFailed when one cannot be written."""
-        print_report(
-            result,
-            self.format,
-            folder,
-            published=self.published,
-            exclude_connect=self.exclude_connect,
-            verbose=self.verbose,
-        )
-        if self.perf_metrics is not None:
-            write_perf_metrics(result, self.perf_metrics)
+    def text(self, format: str, layout: Layout) -> str:
+        """The run as text that ends with a newline, with control characters in names written out.
 
-    def tell(self, result: Result, folder: Path) -> int:
-        """Shows a run that has just been measured, and draws what is drawn of it into its folder.
-        The exit code."""
-        self.show(result, folder)
-        if result.profiled:
-            from serve_bench.cli.record import draw_profiles
-
-            draw_profiles(folder, result.profiled)
-        draw_plots(folder, result, published=self.published)
-        return 0
-
-
-def check_format(format: str) -> None:
-    """BadInput unless the report can be had in this format."""
-    if format not in FORMATS:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
-
-
-def check_target(path: Path, flag: str) -> None:
-    """BadInput unless a new file can be written at this path: nothing measured is overwritten."""
-    check_reachable(path, flag)
-    if path.is_dir():
-        raise BadInput(f"{flag}: {path} is a folder; it takes a file")
-    if path.exists() and not path.is_char_device() and not path.is_fifo():
-        raise BadInput(f"{flag}: {path} exists already; nothing is overwritten")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"{flag}: the folder of {path} does not exist")
-
-
-def print_report(
-    result: Result,
-    format: str,
-    folder: Path,
-    *,
-    published: bool = False,
-    exclude_connect: bool = False,
-    verbose: bool = False,
-) -> None:
-    """Prints a report on stdout, and on stderr what was passed over while reading."""
-    text = report_text(
-        result,
-        format,
-        folder,
-        published=published,
-        exclude_connect=exclude_connect,
-        verbose=verbose,
-    )
-    print(text, end="", flush=True)
-
-
-def report_text(
-    result: Result,
-    format: str,
-    folder: Path,
-    *,
-    to_file: bool = False,
-    published: bool = False,
-    exclude_connect: bool = False,
-    verbose: bool = False,
-) -> str:
-    """A report as stdout takes it, or a file: without colours. On stderr stands what was passed
-    over while reading."""
-    for warning in result.warnings:
-        print(f"warning: {warning.message}", file=sys.stderr)
-    width, color = 80, False
-    if format == "table" and not to_file:
-        from serve_bench.report.terminal import terminal
-
-        width, color = terminal(sys.stdout)
-    return render(
-        result,
-        format,
-        published=published,
-        where=str(folder),
-        width=width,
-        color=color,
-        exclude_connect=exclude_connect,
-        verbose=verbose,
-    )
-
-
-def write_perf_metrics(result: Result, path: Path) -> None:
-    """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
-    from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-
-    write_output(path, perf_metrics(result))
-
-
-# --------------------------------------------------------------------------------------------------
-# A run, or a comparison, as text in one of the forms.
+        Raises BadInput for an unknown format, FormatError for damaged records.
+        """
+        check_format(format)
+        if format in FORMS:
+            return FORMS[format](self.document, layout)
+        forms = benchmark_of(self.result.run).forms
+        texts = {"json": forms.json_text, "csv": forms.csv_text, "classic": forms.classic_text}
+        return visible(texts[format](self.result, self.options))
 
 
 def render(
@@ -156,27 +58,9 @@ def render(
     exclude_connect: bool = False,
     verbose: bool = False,
 ) -> str:
-    """A run as text that ends with a newline; see ReportOptions.
-
-    `width` (characters), `color` and `verbose` are for the table alone; see terminal.py. Raises
-    BadInput for an unknown format, FormatError for damaged records. Control characters in names are
-    written out.
-    """
-    if format not in FORMATS:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
-    options = ReportOptions(where, published, exclude_connect)
-    if result.run.command == VERSUS and format in COMPARED:
-        places = (where,) if where else ()
-        return render_comparing(of_versus(result), format, places, width, color, verbose)
-    benchmark = benchmark_of(result.run)
-    if format == "json":
-        return visible(benchmark.forms.json_text(result, options))
-    if format == "csv":
-        return visible(benchmark.forms.csv_text(result, options))
-    if format == "classic":
-        return visible(benchmark.forms.classic_text(result, options))
-    document = benchmark.telling.document(result, options)
-    return FORMS[format](document, Layout(width, color, verbose))
+    """A run as text; see RunReport.text, ReportOptions and Layout."""
+    report = RunReport(result, ReportOptions(where, published, exclude_connect))
+    return report.text(format, Layout(width, color, verbose))
 
 
 def render_comparing(
@@ -205,27 +89,107 @@ def render_comparing(
 
 
 # --------------------------------------------------------------------------------------------------
+# Reports on stdout: the checks of a request, and the files beside.
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """How a run is to be reported: its format, what stands beside, and files that are written."""
+
+    format: str = "table"
+    published: bool = False
+    perf_metrics: Path | None = None
+    exclude_connect: bool = False
+    verbose: bool = False
+
+    def check(self) -> None:
+        """BadInput unless the report can be had. To be called before anything starts."""
+        check_format(self.format)
+        if self.perf_metrics == Path("-"):  # stdout has the report
+            raise BadInput("--perf-metrics: - is not allowed; it takes a file")
+        if self.perf_metrics is not None:
+            check_target(self.perf_metrics, "--perf-metrics")
+
+    def report(self, result: Result, folder: Path) -> RunReport:
+        """The report of a run in this folder."""
+        return RunReport(result, ReportOptions(str(folder), self.published, self.exclude_connect))
+
+    def text(self, report: RunReport, *, to_file: bool = False) -> str:
+        """A report as stdout takes it, or a file: without colours. Prints on stderr what was passed
+        over while reading."""
+        for warning in report.result.warnings:
+            print(f"warning: {warning.message}", file=sys.stderr)
+        width, color = 80, False
+        if self.format == "table" and not to_file:
+            from serve_bench.report.terminal import terminal
+
+            width, color = terminal(sys.stdout)
+        return report.text(self.format, Layout(width, color, self.verbose))
+
+    def show(self, report: RunReport) -> None:
+        """Prints the report, writes the files. RunFailed when one cannot be written."""
+        print(self.text(report), end="", flush=True)
+        if self.perf_metrics is not None:
+            write_perf_metrics(report.result, self.perf_metrics)
+
+    def finish(self, result: Result, folder: Path) -> int:
+        """Reports a run that has just been measured, and draws its pictures into its folder. The
+        exit code."""
+        report = self.report(result, folder)
+        self.show(report)
+        if result.profiled:
+            from serve_bench.cli.record import draw_profiles
+
+            draw_profiles(folder, result.profiled)
+        draw_plots(folder, report)
+        return 0
+
+
+def check_format(format: str) -> None:
+    """BadInput unless the report can be had in this format."""
+    if format not in FORMATS:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+
+
+def check_target(path: Path, flag: str) -> None:
+    """BadInput unless a new file can be written at this path: nothing measured is overwritten."""
+    check_reachable(path, flag)
+    if path.is_dir():
+        raise BadInput(f"{flag}: {path} is a folder; it takes a file")
+    if path.exists() and not path.is_char_device() and not path.is_fifo():
+        raise BadInput(f"{flag}: {path} exists already; nothing is overwritten")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{flag}: the folder of {path} does not exist")
+
+
+def write_perf_metrics(result: Result, path: Path) -> None:
+    """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
+    from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+
+    write_output(path, perf_metrics(result))
+
+
+# --------------------------------------------------------------------------------------------------
 # The picture of a run, of those kinds that have one: PNG and SVG in its folder, where the extra
 # `plot` is there.
 
 
-def draw_plots(
-    folder: Path, result: Result, *, published: bool = False, asked: bool = False
-) -> list[Path]:
+def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> list[Path]:
     """Draws the charts of the run's picture: requests/s and latency over clients of ladders, the
     four metrics of rpc over the x axis, each quantity of a curve of scale over replicas.
 
-    Without vl-convert-python one line says so; of a run that has no picture only if one was asked
-    for. Raises RunFailed when a file cannot be written, BadInput where the record names no command.
+    Without vl-convert-python one line says so; of a run that has no picture only if one is
+    `required`. Raises RunFailed when a file cannot be written, BadInput where the record names no
+    command.
     """
     from serve_bench.report.picture import KINDS, charts_of, picture
 
-    command = result.run.command
+    command = report.result.run.command
     if not re.fullmatch("[a-z-]+", command):  # the record may come from elsewhere: it is no path
         raise BadInput(f"{folder}: {command!r} is no command of serve-bench")
-    document = benchmark_of(result.run).telling.document(result, ReportOptions(None, published))
+    document = report.document
     if not charts_of(document):
-        if asked or (document.picture is not None and result.trials):
+        if required or (document.picture is not None and report.result.trials):
             print("no plot: the run holds no figure to draw", file=sys.stderr)
         return []
     if find_spec("vl_convert") is None:

@@ -12,7 +12,7 @@ import pytest
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.benchmarks.rpc.stored import report_document
-from serve_bench.cli.show import draw_plots
+from serve_bench.cli.show import RunReport, draw_plots
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
@@ -122,16 +122,20 @@ def test_a_picture_is_known_by_its_maker(kind: str) -> None:
     assert not is_made_by(picture([document(pressed())], kind), "serve-bench history")
 
 
+def report(result: Result) -> RunReport:
+    return RunReport(result, ReportOptions())
+
+
 def test_the_files_stand_in_the_folder_of_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = draw_plots(tmp_path, pressed())
+    places = draw_plots(tmp_path, report(pressed()))
     assert [one.name for one in places] == ["press.png", "press.svg"]
     assert all(one.stat().st_size > 1000 for one in places)
     assert capsys.readouterr().err.startswith("plots: ")
-    assert draw_plots(tmp_path, result_of([run()])) == []
+    assert draw_plots(tmp_path, report(result_of([run()]))) == []
     assert capsys.readouterr().err == ""
-    assert draw_plots(tmp_path, result_of([run()]), asked=True) == []
+    assert draw_plots(tmp_path, report(result_of([run()])), required=True) == []
     assert capsys.readouterr().err == "no plot: the run holds no figure to draw\n"
 
 
@@ -139,5 +143,5 @@ def test_the_files_stand_in_the_folder_of_the_run(
 def test_the_command_of_a_record_is_no_path(command: str, tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     with pytest.raises(BadInput, match="is no command of serve-bench"):
-        draw_plots(tmp_path / "r", pressed(command.format(tmp_path)))
+        draw_plots(tmp_path / "r", report(pressed(command.format(tmp_path))))
     assert [one.name for one in tmp_path.rglob("*")] == ["r"]

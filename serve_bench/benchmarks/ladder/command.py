@@ -45,7 +45,7 @@ def sweep(options: SweepOptions) -> int:
     from serve_bench.cli.rows import measure, overrides, suite_of
     from serve_bench.core.ladder import COLLAPSE_RUNS
 
-    shown = options.shown()
+    report = options.report_request()
     check_url_flags(options)
 
     def ladder() -> Ladder:
@@ -63,8 +63,8 @@ def sweep(options: SweepOptions) -> int:
         return suite_of(options.suite, flags)
 
     if options.url:
-        return measure_urls(options, shown, url_request(options, ladder()))
-    return measure(options, shown, suite)
+        return measure_urls(options, report, url_request(options, ladder()))
+    return measure(options, report, suite)
 
 
 class RecsysOptions(LadderOptions):
@@ -100,12 +100,12 @@ def recsys(options: RecsysOptions) -> int:
     from serve_bench.cli.rows import measure, overrides, suite_of
     from serve_bench.core.errors import BadInput
 
-    shown = options.shown()
+    report = options.report_request()
     check_url_flags(options)
     users, quick = options.users, options.quick
     if options.url:
         ladder = ladder_of(users or "auto", quick)
-        return measure_urls(options, shown, url_request(options, ladder, users=True))
+        return measure_urls(options, report, url_request(options, ladder, users=True))
 
     def suite() -> Suite:
         flags = overrides(options)
@@ -121,4 +121,4 @@ def recsys(options: RecsysOptions) -> int:
             needs = 'needs app = "recsys", and users in its [load]'
             raise BadInput(f"--suite: {options.suite} {needs}")
 
-    return measure(options, shown, suite, check=check)
+    return measure(options, report, suite, check=check)

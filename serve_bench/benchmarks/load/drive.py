@@ -14,7 +14,7 @@ from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.progress import Display
 from serve_bench.cli.record import draw_profiles
-from serve_bench.cli.show import print_report
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded
@@ -96,7 +96,8 @@ def _drive(
         if options.hgrm is not None:
             troubles += _write_hgrm(trial, options.hgrm)
         # Within `signals`: a second Ctrl-C must not take the summary away.
-        print_report(result, "json" if options.json else "table", folder.path)
+        request = ReportRequest("json" if options.json else "table")
+        request.show(request.report(result, folder.path))
     for trouble in troubles:
         print(f"serve-bench: {trouble}", file=sys.stderr)
     if trial.flags.get("interrupted"):

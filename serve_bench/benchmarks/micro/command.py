@@ -52,7 +52,7 @@ def micro(options: MicroOptions) -> int:
     def suite() -> Suite:
         return suite_of(options.suite, replace(row_overrides(options), app=options.app))
 
-    return measure(options, options.shown(), suite)
+    return measure(options, options.report_request(), suite)
 
 
 class NoopOptions(LoadOnOptions):

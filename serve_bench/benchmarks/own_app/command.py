@@ -46,9 +46,9 @@ def run(options: OwnRunOptions) -> int:
     from serve_bench.cli.flags import check_texts
     from serve_bench.cli.rows import measure
 
-    shown = options.shown()
+    report = options.report_request()
     check_texts({name: getattr(options, name) for name in TEXTS})
-    return measure(options, shown, lambda: _suite(options))
+    return measure(options, report, lambda: _suite(options))
 
 
 def _suite(options: OwnRunOptions) -> Suite:

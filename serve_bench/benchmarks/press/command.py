@@ -66,11 +66,11 @@ def press(options: PressOptions) -> int:
     from serve_bench.cli.rows import measure, suite_of
     from serve_bench.core.errors import BadInput
 
-    shown = options.shown()
+    report = options.report_request()
     _check_log(options)
     check_url_flags(options)
     if options.url:
-        return measure_urls(options, shown, _url_request(options), options.log_requests)
+        return measure_urls(options, report, _url_request(options), options.log_requests)
 
     def suite() -> Suite:
         shipped = options.app == "noop" and options.suite == "press"
@@ -84,7 +84,7 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(options, shown, suite, check=check, log_requests=options.log_requests)
+    return measure(options, report, suite, check=check, log_requests=options.log_requests)
 
 
 def _check_log(options: PressOptions) -> None:

@@ -103,7 +103,7 @@ def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
     from datetime import UTC, datetime
 
     from serve_bench.benchmarks.ranker.measure import resolved
-    from serve_bench.cli.show import print_report
+    from serve_bench.cli.show import ReportRequest
     from serve_bench.cli.sitting import signals
     from serve_bench.core.result import Failure
     from serve_bench.store import RunFolder, now_iso, read
@@ -117,7 +117,8 @@ def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
         except KeyboardInterrupt:
             folder.append(Failure("trial", "interrupted", now_iso()))
             interrupted = True
-        print_report(read(folder.path), "json" if as_json else "table", folder.path)
+        request = ReportRequest("json" if as_json else "table")
+        request.show(request.report(read(folder.path), folder.path))
     if interrupted:
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
     return INTERRUPTED if interrupted else 0

@@ -109,7 +109,7 @@ def measure(options: RpcOptions) -> int | None:
     from serve_bench.cli.sitting import stored
     from serve_bench.store.files import same_file
 
-    shown, output = options.shown(), options.output_file_path
+    report, output = options.report_request(), options.output_file_path
     if options.resume is not None:
         suite, earlier = stored(
             "rpc",
@@ -122,14 +122,14 @@ def measure(options: RpcOptions) -> int | None:
             },
             again=RpcSuite.from_json,
         )
-        return run(checked(suite), options, shown, earlier)
+        return run(checked(suite), options, report, earlier)
     if output is not None:
         check_target(output, "--output-file-path")
         if options.perf_metrics is not None and same_file(output, options.perf_metrics):
             raise BadInput(
                 f"--output-file-path and --perf-metrics: both are {options.perf_metrics}"
             )
-    return run(checked(_suite(options)), options, shown)
+    return run(checked(_suite(options)), options, report)
 
 
 def _suite(options: RpcOptions) -> RpcSuite:

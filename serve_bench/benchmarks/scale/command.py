@@ -112,7 +112,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
     from serve_bench.core.variants import parse_env
     from serve_bench.store.files import read_toml, suite_file
 
-    shown = options.shown()
+    report = options.report_request()
 
     def planned() -> ScaleSuite:
         file = suite_file(options.suite)
@@ -147,7 +147,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         suite = checked(suite)
     from serve_bench.cli.scale_run import run  # what drives loads is loaded once all is well
 
-    return run(suite, options, shown, earlier)
+    return run(suite, options, report, earlier)
 
 
 for _name in KEYS:
