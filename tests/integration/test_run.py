@@ -36,7 +36,7 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
         assert {one["ray_actor_options.num_cpus"] for one in rankers} == {0.5}
         assert [one["deployment"] for one in replicas].count("Shop") == 1
     assert [one.in_place for one in result.deploys][1:] == [True] * 3
-    best, text = "The highest throughput is that of Ranker.num_replicas ", " ".join
+    best, text = "has the highest throughput: ", " ".join
     assert best in text(done.stdout.split()) and "limited by" in done.stdout
     unnamed = run_to_end(["run", "--resume", str(out)], tmp_path)  # a record alone runs no app
     assert unnamed.returncode == 2 and "the app mine/shop.py:app" in unnamed.stderr

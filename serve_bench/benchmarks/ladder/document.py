@@ -138,18 +138,19 @@ def document(result: Result, options: ReportOptions) -> Document:
         findings=sentences(_findings(page, services)),
         doubts=page_doubts(page),
         sections=_sections(result, page, services, options.published),
-        facts=(("service", _service_words(result)),),
+        facts=tuple(("service", text) for text in _service_words(result)),
         picture=lambda: over_load("users", _groups(services)),
     )
 
 
-def _service_words(result: Result) -> str:
-    """The service in words: its tiers, its device, its batching."""
-    if there := services_there(result):
-        return there
+def _service_words(result: Result) -> Iterator[str]:
+    """The service in words: its tiers, its device, its batching. Of an app without a model its name
+    says it all."""
     cell = (result.run.suite.get("cells") or [{}])[0]
-    if "ranker" not in cell:
-        return f"app {result.run.suite.get('app')}"
+    there = services_there(result)
+    if there or "ranker" not in cell:
+        yield from [there] if there else []
+        return
     facts = next(iter(replicas_of(result)), {})
     device = str(facts.get("device", cell.get("device"))).upper()
     threads = facts.get("threads", cell.get("threads"))
@@ -158,7 +159,7 @@ def _service_words(result: Result) -> str:
         where = f"{facts.get('device_name') or device}, {cell.get('gpu_fraction'):g} GPU a ranker"
     each = cell.get("ingress_per_ranker")
     tiers = f"ingress ({each} replicas a ranker) -> DLRM ranker" if each else "DLRM ranker"
-    return (
+    yield (
         f"on {where}; torch {facts.get('torch', 'not asked')}; GET ?user_id=N -> {tiers}, "
         f"{cell.get('rows_per_request')} candidates a request, tables "
         f"{cell.get('sparse_features')} x {cell.get('table_rows'):,} x {cell.get('width')}; "
@@ -171,7 +172,7 @@ def services_there(result: Result) -> str:
     """The services of others in words; empty where the run launched its own."""
     urls = result.run.suite.get("urls") or {}
     named = ", ".join(f"{name} {url}" for name, url in urls.items())
-    return f"there already: {named}; what is inside is {NOT_VISIBLE}" if urls else ""
+    return f"already running: {named}; what is inside is {NOT_VISIBLE}" if urls else ""
 
 
 def replicas_of(result: Result) -> list[Mapping[str, Any]]:
@@ -205,7 +206,7 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
         fallen = [f"{'no' if words else 'No'} collapse was seen"]
     if words or fallen:
         yield sentence("; ".join([*words, *fallen]))
-    yield from doubted([entry.warnings for entry, _ in steps], page.warnings, "step")
+    yield from doubted([entry.warnings for entry, _ in steps], noun="step")
 
 
 def failed_messages(page: Page) -> list[str]:

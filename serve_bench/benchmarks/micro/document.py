@@ -364,7 +364,7 @@ def _usage(page: Page, names: Names) -> Iterator[Block]:
     if not best:
         return
     of_which = "; ".join(names.whole(one) for one in best)
-    caption = f"At the highest throughput ({of_which}), % of a core (the busiest)"
+    caption = f"At the highest throughput ({of_which}), % of a core"
     alone = len(best) == 1
     columns = [("CPU" if alone else one.line.variant, one.line.trials) for one in best]
     yield usage_table(caption, columns, memory=alone, least=CPU_PERCENT)
@@ -393,7 +393,7 @@ def cpu_tables(page: Page) -> tuple[Block, ...]:
             sampled = [one for one in cell.entries if one.line.status != "profiled"]
             columns = [(one.line.row.label, one.line.trials) for one in sampled]
             columns = [one for one in columns if mean_by_role(one[1])]
-            caption = f"Variant {part.name}: {cell_title(cell.cell)}, % of a core (the busiest)"
+            caption = f"Variant {part.name}: {cell_title(cell.cell)}, % of a core"
             tables += [usage_table(caption, columns)] if columns else []
     return (Folded("CPU and memory by process, in figures", tuple(tables)),) if tables else ()
 

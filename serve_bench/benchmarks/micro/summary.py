@@ -197,7 +197,7 @@ def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
         sound = [one.line for one in rows if not one.line.broken]
         higher = any(one.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in sound)
         which = "throughput without a failed request" if higher else "throughput"
-        text = f"The highest {which} is that of {names.whole(first)}: {figures(first)}"
+        text = f"{names.whole(first)} has the highest {which}: {figures(first)}"
     if first.limited is not None:
         text += f"; {limit_clause(first.limited)}"
     yield sentence(text)

@@ -59,7 +59,9 @@ def usage_table(
     heads += [Column("memory", "MB", spare=1)] if memory else []
     kept = 1 + len(heads)
     table_rows = tuple(TableRow(row[:kept]) for row in rows)
-    return Table(caption, (Column("process", number=False), *heads), table_rows)
+    several = any("(" in cell for row in rows for cell in row[1:])
+    notes = ("in brackets: the busiest of several processes",) if several else ()
+    return Table(caption, (Column("process", number=False), *heads), table_rows, notes)
 
 
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:

@@ -219,7 +219,7 @@ def doubted(
     words += further
     words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
     if words:
-        yield sentence(f"To be doubted: {', '.join(words)}")
+        yield sentence(f"Doubts: {', '.join(words)}")
 
 
 def _words(code: str) -> str:

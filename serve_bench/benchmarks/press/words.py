@@ -60,7 +60,7 @@ def findings(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     yield from _collapses(settings, sound)
     cut = sum(row.ended_by_time for row in rows)
     further = [f"cut by time ({cut} of {len(rows)} rows)"] if cut else []
-    yield from doubted([_warnings(row) for row in rows], page.warnings, further=further)
+    yield from doubted([_warnings(row) for row in rows], further=further)
 
 
 def _headline(top: Setting, settings: int) -> str:

@@ -15,7 +15,7 @@ from serve_bench.benchmarks.parts import pieces
 from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, sentence
 from serve_bench.benchmarks.parts.rows import Entry, page_of
-from serve_bench.benchmarks.parts.texts import latency, number
+from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.ranker import charts
 from serve_bench.benchmarks.ranker.summary import (
     BASE,
@@ -103,12 +103,12 @@ FLOORS: Final[pieces.Fields[RankerLine]] = (
     (Column("rows"), lambda one: count(one.rows)),
     (Column("ranker", number=False), lambda one: one.kind),
     (Column("moved", "MB", spare=True), lambda one: _millions(one.floor.bytes_moved)),
-    (Column("memory", "ms"), lambda one: _seconds(one.floor.memory_s)),
+    (Column("memory", "us"), lambda one: _seconds(one.floor.memory_s)),
     (Column("work", "Mflop", spare=True), lambda one: _millions(one.floor.flops)),
-    (Column("compute", "ms"), lambda one: _seconds(one.floor.compute_s)),
+    (Column("compute", "us"), lambda one: _seconds(one.floor.compute_s)),
     (Column("operators", spare=True), lambda one: count(one.floor.launches)),
-    (Column("launches", "ms"), lambda one: _seconds(one.floor.launch_s)),
-    (Column("floor", "ms"), lambda one: _seconds(one.floor.seconds)),
+    (Column("launches", "us"), lambda one: _seconds(one.floor.launch_s)),
+    (Column("floor", "us"), lambda one: _seconds(one.floor.seconds)),
     (Column("bound by", number=False), lambda one: one.floor.bound_by),
     (Column("forward", "floors"), lambda one: f"{one.floors:.1f}"),
 )
@@ -144,8 +144,8 @@ def _interval(interval: Interval | None) -> Number:
 
 
 def _seconds(value: float) -> Number:
-    """Seconds, shown in ms."""
-    return Number(latency(1e3 * value), value)
+    """Seconds, shown in us."""
+    return Number(number(1e6 * value, 3), value)
 
 
 def _millions(value: int) -> Number:

@@ -151,7 +151,7 @@ def test_a_service_of_others_shows_nothing_inside() -> None:
     is_sound(sheet)
     assert (
         "service",
-        "there already: mine http://127.0.0.1:1/; what is inside is not visible",
+        "already running: mine http://127.0.0.1:1/; what is inside is not visible",
     ) in (sheet.run.pairs)
     assert not any(one.name == "CPU" for each in tables(sheet) for one in each.columns)
 

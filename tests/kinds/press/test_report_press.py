@@ -168,7 +168,7 @@ def test_a_gpu_is_shown_where_one_is_used() -> None:
 def test_a_service_that_was_there_already_shows_no_inside() -> None:
     rows = [press_trial(users, 900.0, of={}, variant="mine") for users in (1, 10)]
     text = flat(render(press_result(*rows, suite={"urls": {"mine": "http://h/"}, "cells": []})))
-    assert "service there already: mine http://h/; what is inside is not visible" in text
+    assert "service already running: mine http://h/; what is inside is not visible" in text
     assert "DLRM" not in text and "num_replicas" not in text
 
 
