@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench import doctor
 from serve_bench.analysis.checks import Check, CheckGroup
 from serve_bench.doctor import Machine, diagnose, tool_checks
 from tests.doctor.test_tool_checks import WHOLE
@@ -107,7 +106,3 @@ def test_this_machine_imports_neither_ray_nor_torch() -> None:
     assert found["clock"][0] in ("ok", "warning") and " ns" in found["clock"][1]
     assert re.match(r"\d+ usable of \d+", found["cores"][1])
     assert len(lines) == len(found) == 32
-
-
-def test_the_pieces_have_names_of_their_own() -> None:
-    assert set(doctor.__all__) == {"Machine", "diagnose"}
