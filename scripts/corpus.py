@@ -1,15 +1,12 @@
 """The corpus: what every command that reads or plans prints, kept to compare a later version with.
 
-    scripts/corpus write   [--part contracts|tellings]    make it anew
-    scripts/corpus check   [--part contracts|tellings]    differences as a diff; exit code 1
-    scripts/corpus numbers --part tellings                numbers that were kept and are gone now
+    scripts/corpus write                 make it anew
+    scripts/corpus check                 differences as a diff; exit code 1
+    scripts/corpus check --only WORD     of the cases whose names hold the word (a run, a command)
 
-`--only WORD` takes the cases whose names hold the word (a run, a command); not with `write`.
-
-Contracts are what machines read: json, csv, classic, perf_metrics, help, dry runs, refusals, and
-the exit code of everything. Tellings are for people: tables of four widths, Markdown, pages. Both
-are made from the runs of tests/formats by calling the command line in this process, in an empty
-folder that holds each run as a folder of its own. A page is kept without the chart library.
+It holds what machines read: json, csv, classic, perf_metrics, help, dry runs, refusals, and the
+exit code of everything. It is made from the runs of tests/formats by calling the command line in
+this process, in an empty folder that holds each run as a folder of its own.
 """
 
 from __future__ import annotations
@@ -21,32 +18,25 @@ import io
 import json
 import lzma
 import os
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import combinations
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from unittest import mock
 
 from serve_bench.cli.program import run
-from serve_bench.report.page import Bundle
 
 ROOT: Final = Path(__file__).parent.parent
 RUNS: Final = ROOT / "tests" / "formats"
-PLACE: Final = ROOT / "tests" / "corpus"
 
-Part = Literal["contracts", "tellings"]
-PARTS: Final[tuple[Part, ...]] = ("contracts", "tellings")
-WIDTHS: Final = (60, 80, 120, 200)
+KEPT: Final = ROOT / "tests" / "corpus" / "contracts.json.xz"
 FILE: Final = "{file}"
 """In an argv: a file that the command writes; its text is kept as its output."""
-
-STUB: Final = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
 
 NIGHTS: Final = "nights-of-"
 """Before the name of a run: a folder with copies of it, each a day later."""
@@ -179,16 +169,14 @@ FILES: Final = {
 
 @dataclass(frozen=True)
 class Case:
-    """A command line, and how wide its terminal is."""
+    """A command line on a terminal of 80 columns. `group`: the run, or what else it is about."""
 
     group: str
     argv: tuple[str, ...]
-    width: int = 80
-    extra: tuple[str, ...] = ()  # flags that are not in its name
 
     @property
     def name(self) -> str:
-        return " ".join((f"{self.width}:", *self.argv))
+        return " ".join(("80:", *self.argv))
 
 
 @dataclass(frozen=True)
@@ -205,12 +193,8 @@ def runs() -> list[str]:
     return sorted(file.stem for file in RUNS.glob("*.jsonl"))
 
 
-def cases(part: Part) -> Iterator[Case]:
-    """All of a part; `group` is the run, or what else a test is about."""
-    yield from _contracts() if part == "contracts" else _tellings()
-
-
-def _contracts() -> Iterator[Case]:
+def cases() -> Iterator[Case]:
+    """All cases."""
     for name in runs():
         for form in ("json", "csv", "classic"):
             yield Case(name, ("report", name, "--format", form))
@@ -226,24 +210,6 @@ def _contracts() -> Iterator[Case]:
     yield from (Case("help", (*words.split(), "--help")) for words in ("", *COMMANDS))
     yield from (Case("plans", (*words.split(), "--dry-run")) for words in PLANS)
     yield from (Case("refusals", tuple(words.split())) for words in REFUSALS)
-
-
-def _tellings() -> Iterator[Case]:
-    for name in runs():
-        yield from (Case(name, ("report", name), width) for width in WIDTHS)
-        yield Case(name, ("report", name, "--published"), 120)
-        yield Case(name, ("report", name, "--format", "markdown"))
-        yield Case(name, ("report", name, "--format", "html", "--output", "-"))
-    for a, b in combinations(runs(), 2):
-        if _kind(a) == _kind(b):
-            for width in WIDTHS:
-                yield Case(a, ("compare", a, b, "--force"), width)
-            for form in ("markdown", "html"):
-                to = ("--output", "-") if form == "html" else ()
-                yield Case(a, ("compare", a, b, "--force", "--format", form, *to))
-    for name in runs():
-        for form in ("table", "markdown"):
-            yield Case(name, ("history", NIGHTS + name, "--format", form))
 
 
 def _kind(name: str) -> str:
@@ -289,11 +255,10 @@ def _copy_nights(file: Path, to: Path) -> None:
 def output_of(case: Case) -> Output:
     """Runs a case, in `workplace`."""
     file = Path("written")
-    argv = [str(file) if word == FILE else word for word in (*case.argv, *case.extra)]
+    argv = [str(file) if word == FILE else word for word in case.argv]
     out, err = io.StringIO(), io.StringIO()
     with (
-        mock.patch.dict(os.environ, {"COLUMNS": str(case.width)}),
-        mock.patch("serve_bench.report.page.bundle", lambda: STUB),
+        mock.patch.dict(os.environ, {"COLUMNS": "80"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -305,17 +270,17 @@ def output_of(case: Case) -> Output:
     return Output(code, text, err.getvalue())
 
 
-def read_corpus(part: Part) -> dict[str, Output]:
-    """The kept outputs of a part, by the names of their cases."""
-    kept = json.loads(lzma.decompress((PLACE / f"{part}.json.xz").read_bytes()))
+def read_corpus() -> dict[str, Output]:
+    """The kept outputs, by the names of their cases."""
+    kept = json.loads(lzma.decompress(KEPT.read_bytes()))
     return {name: Output(**one) for name, one in kept.items()}
 
 
-def write_corpus(part: Part, outputs: Mapping[str, Output]) -> None:
-    """Keeps the outputs of a part in place of those that are there."""
-    PLACE.mkdir(exist_ok=True)
+def write_corpus(outputs: Mapping[str, Output]) -> None:
+    """Keeps these outputs in place of those that are there."""
+    KEPT.parent.mkdir(exist_ok=True)
     text = json.dumps({name: asdict(one) for name, one in outputs.items()}, indent=0)
-    (PLACE / f"{part}.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+    KEPT.write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
@@ -325,22 +290,6 @@ def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
     for stream in ("out", "err"):
         old, new = getattr(kept, stream).splitlines(), getattr(now, stream).splitlines()
         yield from difflib.unified_diff(old, new, f"{name} {stream}", "now", lineterm="", n=1)
-
-
-NUMBER: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
-
-
-def lost_numbers(kept: Output, now: Output, name: str) -> Iterator[str]:
-    """The numbers that were printed and are not printed any more, in one line."""
-    lost = set(NUMBER.findall(kept.out)) - set(NUMBER.findall(now.out))
-    if lost:
-        yield f"{name}: {', '.join(sorted(lost))}"
-
-
-def _in_full(case: Case) -> Case:
-    """The case with --verbose, where it is a table: what is told there is not lost."""
-    table = case.argv[0] == "report" and "--format" not in case.argv
-    return replace(case, extra=("--verbose",)) if table else case
 
 
 def outputs_of(some: Iterable[Case]) -> Iterator[tuple[str, Output]]:
@@ -355,31 +304,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("write", "check", "numbers"))
-    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("what", choices=("write", "check"))
     parser.add_argument("--only", metavar="WORD", default="")
-    asked = parser.parse_args()
-    if asked.only and asked.what == "write":
+    options = parser.parse_args()
+    if options.only and options.what == "write":
         parser.error("--only: is not for write")
-    compare = lost_numbers if asked.what == "numbers" else differences
-    wrong = 0
-    for part in asked.part or PARTS:
-        every = [case for case in cases(part) if asked.only in case.name]
-        if asked.what == "write":
-            write_corpus(part, dict(outputs_of(every)))
-            print(f"{part}: {len(every)} outputs")
-            continue
-        kept = read_corpus(part)
-        lines = [
-            line
-            for name, now in outputs_of(map(_in_full, every) if asked.what == "numbers" else every)
-            for line in compare(kept.get(name, Output(0, "", "")), now, name)
-        ]
-        gone = {name for name in kept if asked.only in name} - {case.name for case in every}
-        lines += [f"{name}: is no case any more" for name in sorted(gone)]
-        print("\n".join(lines) or f"{part}: {len(every)} outputs as kept")
-        wrong += bool(lines)
-    sys.exit(min(1, wrong))
+    every = [case for case in cases() if options.only in case.name]
+    if options.what == "write":
+        write_corpus(dict(outputs_of(every)))
+        print(f"{len(every)} outputs")
+        return
+    kept = {name: one for name, one in read_corpus().items() if options.only in name}
+    lines = [
+        line
+        for name, now in outputs_of(every)
+        for line in differences(kept.get(name, Output(0, "", "")), now, name)
+    ]
+    gone = sorted(kept.keys() - {case.name for case in every})
+    lines += [f"{name}: is no case any more" for name in gone]
+    print("\n".join(lines) or f"{len(every)} outputs as kept")
+    sys.exit(bool(lines))
 
 
 if __name__ == "__main__":

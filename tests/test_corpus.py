@@ -1,6 +1,6 @@
 """What machines read of the stored runs, and help, plans and refusals, is byte for byte as kept.
 
-Where a change is meant, `scripts/corpus write --part contracts` keeps the new outputs; the commit
+Where a change is meant, `scripts/corpus write` keeps the new outputs; the commit
 says why they changed. scripts/corpus.py says what is kept.
 """
 
@@ -12,13 +12,13 @@ import pytest
 
 from scripts.corpus import Output, cases, differences, outputs_of, read_corpus
 
-EVERY = list(cases("contracts"))
+EVERY = list(cases())
 GROUPS = list(dict.fromkeys(case.group for case in EVERY))
 
 
 @functools.cache
 def kept() -> dict[str, Output]:
-    return read_corpus("contracts")
+    return read_corpus()
 
 
 @pytest.mark.parametrize("group", GROUPS)
