@@ -1,26 +1,25 @@
 """The cluster that `scale` measures, as one of our own; and one of others.
 
-Both put whole applications on it, tell of the proxies of its nodes, load through a handle, and take
-their applications away again. Rule: nothing here imports ray; what must be asked of Ray is asked by
-the child of cluster/.
+Both put whole applications on it, list the proxies of its nodes, load through a handle, and remove
+their applications again. Rule: nothing here imports ray; the child of cluster/ does what needs it.
 """
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import psutil
 
 from serve_bench.benchmarks.scale.request import ScaleApp
 from serve_bench.benchmarks.scale.trial import HandleResult  # what a handle load gives
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
+from serve_bench.core.typed import built
 from serve_bench.observing.processes import serve_processes
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import attaching_environment
@@ -32,8 +31,6 @@ REMOVE_TIMEOUT_S: Final = 150.0
 
 #: A replica that Serve has let go ends within a second.
 END_TIMEOUT_S: Final = 5.0
-
-T = TypeVar("T")
 
 Say = Callable[[str], None]
 """Takes the name of a phase that ended, or how far one is."""
@@ -107,17 +104,17 @@ class HandleLoad:
 
 
 class ScaleCluster:
-    """What both can do once they are up. All of it raises LaunchFailed."""
+    """What both do once they are up. All methods raise LaunchFailed."""
 
     def put(self, apps: Sequence[ScaleApp], report: Say = lambda phase: None) -> Put:
         """Deploys applications at once, beside those that there are, and waits until all replicas
-        run and every healthy proxy answers right. `report` is told how many replicas there are."""
+        run and every healthy proxy answers right. `report` takes how many replicas there are."""
         count = sum(sum(app.replicas.values()) for app in apps)
         timeout_s = DEPLOY_TIMEOUT_S + DEPLOY_TIMEOUT_PER_REPLICA_S * count
-        body = {"apps": [_as_told(app) for app in apps], "timeout_s": timeout_s}
+        body = {"apps": [_body(app) for app in apps], "timeout_s": timeout_s}
         answer = self._ask("put", body, timeout_s + ASK_TIMEOUT_S, report)
         self._changed()
-        return Put(answer["seconds"], tuple(Replica(**one) for one in answer["replicas"]))
+        return built(Put, answer, "put")
 
     def remove(self) -> float:
         """Deletes every application that was put, and waits until they are gone; seconds."""
@@ -127,23 +124,22 @@ class ScaleCluster:
 
     def proxies(self) -> tuple[NodeProxy, ...]:
         """The nodes that are alive with their proxies, those without one too."""
-        told = self._ask("proxies", {}, ASK_TIMEOUT_S)["proxies"]
-        return tuple(_known(NodeProxy, one, "shared_with") for one in told)
+        answer = self._ask("proxies", {}, ASK_TIMEOUT_S)
+        return built(tuple[NodeProxy, ...], answer["proxies"], "proxies")
 
     def handle_load(self, load: HandleLoad) -> HandleResult:
         """Drives the load, and waits for its end."""
         measured_s = load.windows * load.window_s + (load.requests_each or 0) * load.timeout_s
         # The last request of the warm-up, and of the measured part, may each take their timeout.
         timeout_s = load.warmup_s + measured_s + 2 * load.timeout_s + ASK_TIMEOUT_S
-        told = self._ask("handle_load", asdict(load), timeout_s)
-        return _known(HandleResult, told, "windows", "latencies_ns", "censored_ns", "examples")
+        return built(HandleResult, self._ask("handle_load", asdict(load), timeout_s), "handle_load")
 
     def controller(self) -> Mapping[str, float | None]:
-        """What Serve tells of its controller: `control_loop_ms` (mean of its last 100 loops),
+        """What Serve says of its controller: `control_loop_ms` (mean of its last 100 loops),
         `control_loop_max_ms`, `loops` so far, `loops_per_second`, `event_loop_delay_ms`,
-        `deployment_update_ms`, `memory_mb`. None where this Ray does not tell."""
-        found: dict[str, float | None] = self._ask("controller", {}, ASK_TIMEOUT_S)["controller"]
-        return found
+        `deployment_update_ms`, `memory_mb`. None where this Ray does not say."""
+        answer = self._ask("controller", {}, ASK_TIMEOUT_S)
+        return built(dict[str, float | None], answer["controller"], "controller")
 
     def _ask(
         self,
@@ -158,13 +154,7 @@ class ScaleCluster:
         """Called when the processes of the cluster are others than before."""
 
 
-def _known(kind: Callable[..., T], told: Mapping[str, Any], *lists: str) -> T:
-    """An object of what the program told, as far as its fields go; `lists` become tuples."""
-    known = {name: told[name] for name in inspect.signature(kind).parameters}
-    return kind(**{**known, **{name: tuple(known[name]) for name in lists}})
-
-
-def _as_told(app: ScaleApp) -> dict[str, Any]:
+def _body(app: ScaleApp) -> dict[str, Any]:
     return {
         "name": app.name,
         "route_prefix": app.route,
@@ -283,17 +273,18 @@ class AttachedCluster(ScaleCluster):
         """What was found when it was attached to, and the flags in force as Serve's actors resolved
         them now. The token of the cluster is no part of it."""
         answer = self._ask("proof", {}, ASK_TIMEOUT_S)
-        told = {name: value for name, value in self.found.items() if name != "environment"}
-        return {**told, "flags": answer["flags"], "environment": answer["environment"]}
+        public = {name: value for name, value in self.found.items() if name != "environment"}
+        return {**public, "flags": answer["flags"], "environment": answer["environment"]}
 
     def processes(self) -> list[Process]:
         """The child, and the Serve processes of that cluster on this host."""
         assert self._child is not None, "start() first"
-        found = [Process(self._child.pid, "driver", "serve-bench cluster")]
-        for one in serve_processes():
-            if one.cluster == self.found.get("session"):
-                found.append(Process(one.pid, one.role, one.title))
-        return found
+        session = self.found.get("session")
+        of_serve = [one for one in serve_processes() if one.cluster == session]
+        return [
+            Process(self._child.pid, "driver", "serve-bench cluster"),
+            *(Process(one.pid, one.role, one.title) for one in of_serve),
+        ]
 
     def alive(self) -> bool:
         """Whether the child process, and with it the connection, still runs."""
