@@ -133,11 +133,10 @@ def backlog(trial: Trial) -> Iterator[Warning]:
     within = trial.in_windows
     if trial.row.loop != "open" or within is None:
         return
-    answers = int(within.get("completed", 0))
-    earlier = answers - trial.counts.completed
+    earlier = within.completed - trial.counts.completed
     if earlier > BACKLOG * max(1, trial.counts.completed):
         message = (
-            f"{earlier:,} of the {answers:,} answers in the windows were due before them, "
+            f"{earlier:,} of the {within.completed:,} answers in the windows were due before them, "
             "so that the throughput is not the rate that was asked for"
         )
         hint = "the server stood still in the warm-up: repeat, or a longer warm-up"

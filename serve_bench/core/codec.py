@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import FACTS
 from serve_bench.core.kept import kept_names, kept_record
 from serve_bench.core.result import (
-    FACTS,
     FORMAT_VERSION,
     RECORDS,
     ReadWarning,

@@ -1,51 +1,39 @@
 """What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
 
-Each class describes a JSON object of a record. A field may be missing (an older release did not
-write it) unless it is `Required`; a field that is not listed is kept as it stands, and no reader
-looks into it. The store checks every object of a file against its class, so a reader relies on the
-types. Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused.
+Each class describes a JSON object of a record; where a dataclass is such an object, it stands in
+its place. A field may be missing (an older release did not write it) unless it is `Required`; a
+field that is not listed is kept as it stands, and no reader looks into it. The store checks every
+object of a file by FACTS, so a reader relies on the types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDict
 
 from msgspec import Meta
 
-from serve_bench.core.histogram import MOST, Count
-
-Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
-"""A number from 0: seconds, a rate, a share."""
-
-Positive: TypeAlias = (
-    Annotated[int, Meta(gt=0, le=MOST)] | Annotated[float, Meta(gt=0, le=float(MOST))]
+from serve_bench.core.ladder import Ladder
+from serve_bench.core.load_result import ClientVerdict, Counts, WorkerReport
+from serve_bench.core.load_spec import Stage
+from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
+from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment
+from serve_bench.core.result import (
+    Deploy,
+    Failure,
+    Launch,
+    Record,
+    Resume,
+    Row,
+    Run,
+    Trial,
+    VariantUsed,
 )
-"""A number above 0: what is divided by it."""
-
-Signed: TypeAlias = (
-    Annotated[int, Meta(ge=-MOST, le=MOST)]
-    | Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
-)
-"""Any number; a difference of two readings may be below 0."""
-
-Connections: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 Setting: TypeAlias = bool | Signed | str | None
 """A value of an axis or an option."""
 
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
-
-
-class CountsFacts(TypedDict, total=False):
-    """`load_result.Counts` as an object."""
-
-    sent: Count
-    completed: Required[Count]
-    failed: Required[Mapping[str, Count]]
-    in_flight: Count
-    carried_in: Count
-    unsent: Count
 
 
 class CellFacts(TypedDict, total=False):
@@ -287,29 +275,6 @@ class SettledFacts(TypedDict, total=False):
 # ------------------------------------------------------------------------------------------- trial
 
 
-class VerdictFacts(TypedDict, total=False):
-    """`load_result.ClientVerdict` as an object."""
-
-    client_bound: bool
-    reasons: list[str]
-    non_idle: Amount | None
-    run_queue_wait: Amount | None
-    pickup_p50_ns: Count | None
-    latency_p50_ns: Count | None
-
-
-class LoadWorkerFacts(TypedDict, total=False):
-    """`load_result.WorkerReport` as an object."""
-
-    pid: Count
-    connections: Required[Connections]
-    cpu_s: Amount
-    non_idle: Amount | None
-    run_queue_wait: Amount | None
-    max_rss_mb: Amount
-    timer: str
-
-
 class LastHeard(TypedDict):
     """What a node that was lost had told last."""
 
@@ -351,13 +316,6 @@ class RequestFacts(TypedDict, total=False):
     header_sets: Count
 
 
-class StageFacts(TypedDict):
-    """`load_spec.Stage` as an object."""
-
-    rate: Amount
-    duration_s: Amount
-
-
 class LoadFacts(TypedDict, total=False):
     """The load that was asked for: `load_spec.Load` as an object."""
 
@@ -371,7 +329,7 @@ class LoadFacts(TypedDict, total=False):
     retries: Count
     rate: Amount | None
     arrivals: str
-    stages: list[StageFacts]
+    stages: list[Stage]
     ramp: bool
     count: Count | None
     max_connections: Connections | None
@@ -380,29 +338,6 @@ class LoadFacts(TypedDict, total=False):
     spin: bool
     pickup_every: Count
     connection_rates: bool
-
-
-Share: TypeAlias = Annotated[str, Meta(pattern=r"^[01](\.[0-9]+)?$")]
-
-
-class ExternalFacts(TypedDict, total=False):
-    """What wrk or ab told: `load.external.ExternalResult` as an object."""
-
-    program: Required[str]
-    version: Required[str]
-    argv: Required[list[str]]
-    seconds: Required[Amount]
-    completed: Required[Count]
-    rate: Required[Amount]
-    errors: Required[Mapping[str, Count]]
-    non_2xx: Required[Count]
-    bytes_received: Required[Count | None]
-    latency_mean_ns: Required[Amount | None]
-    latency_std_ns: Required[Amount | None]
-    latency_max_ns: Required[Amount | None]
-    percentiles_ns: Required[Mapping[Share, Amount]]
-    thread_rate_mean: Amount | None
-    thread_rate_max: Amount | None
 
 
 class PinnedFacts(TypedDict, total=False):
@@ -478,22 +413,21 @@ class ClientFacts(TypedDict, total=False):
     """What the client of a trial tells beside its figures. Which fields there are depends on the
     client: a load, wrk or ab (`external`), slices of `versus`, rpc, a ranker."""
 
-    verdict: VerdictFacts
+    verdict: ClientVerdict
     client_bound: bool
     reasons: list[str]
-    workers: list[LoadWorkerFacts]
+    workers: list[WorkerReport]
     status_codes: Mapping[StatusCode, Count] | None
     bytes_received: Count | None
     retried: Count
     reconnects: Count
-    total: CountsFacts
+    total: Counts
     notes: list[str]
-    in_windows: CountsFacts
+    in_windows: Counts
     mean_in_flight: Amount | None
     nodes: list[NodeFacts]
     skew_s: Signed | None
     asked: LoadFacts
-    external: ExternalFacts
     slices: SlicesFacts
     examples: list[Any]
     warmup_failed: Count
@@ -608,59 +542,17 @@ class ProfileFacts(TypedDict, total=False):
 # ------------------------------------------------------------------------------------------- suite
 
 
-class VariantFacts(TypedDict, total=False):
-    """`result.VariantUsed` as an object."""
-
-    name: Required[str]
-    env: Mapping[str, str]
-    http_options: Mapping[str, Any]
-    python: str | None
-
-
-class AskedFacts(TypedDict, total=False):
-    """The request of an app of the user's own: `own_app.Asked` as an object."""
-
-    route: Required[str]
-    method: Required[str]
-    headers: list[tuple[str, str | None]]
-    body: str
-    body_bytes: Count
-    expect_status: list[Count]
-    paths: list[str]
-    header_sets: list[list[tuple[str, str | None]]]
-    draw: str
-
-
-class DeploymentFacts(TypedDict, total=False):
-    """`own_app.OwnDeployment` as an object."""
-
-    name: Required[str]
-    num_replicas: Count | None
-    num_cpus: Amount
-    num_gpus: Amount
-    tables: Mapping[str, Mapping[str, Any]]
-    resources: list[str]
-
-
-class BesideFacts(TypedDict):
-    """`own_app.Beside` as an object."""
-
-    config: Mapping[str, Any]
-    folder: str
-    deployments: list[DeploymentFacts]
-
-
 class AppFacts(TypedDict, total=False):
     """An app of the user's own: `own_app.OwnApp` as an object."""
 
     target: Required[str]
     import_path: Required[str]
     folder: str
-    deployments: Required[list[DeploymentFacts]]
+    deployments: Required[list[OwnDeployment]]
     options: list[str]
     asked: Required[AskedFacts]
     config: Mapping[str, Any]
-    beside: list[BesideFacts]
+    beside: list[Beside]
     gpus: Amount | None
 
 
@@ -668,33 +560,9 @@ class SideFacts(TypedDict, total=False):
     """A side of `versus`."""
 
     label: Required[str]
-    variant: Required[VariantFacts]
+    variant: Required[VariantUsed]
     app: str | AppFacts
     settings: Mapping[str, Any]
-
-
-class RowFacts(TypedDict, total=False):
-    """`result.Row` as an object."""
-
-    label: Required[str]
-    client: Required[str]
-    connections: Required[Connections]
-    processes: Count | None
-    loop: str
-    rate_per_s: Amount | None
-    data_size: str
-    requests_each: Count | None
-    run: Count
-
-
-class LadderFacts(TypedDict, total=False):
-    """`ladder.Ladder` as an object."""
-
-    steps: list[Connections] | None
-    start: Connections
-    ceiling: Connections
-    refinements: Count
-    runs: Count
 
 
 class SuiteFacts(TypedDict, total=False):
@@ -703,9 +571,9 @@ class SuiteFacts(TypedDict, total=False):
 
     name: str
     app: str | AppFacts
-    variants: list[VariantFacts]
+    variants: list[VariantUsed]
     cells: list[CellFacts]
-    rows: list[RowFacts | Count]
+    rows: list[Row | Count]
     windows: Count | None
     window_s: Amount | None
     warmup_min_s: Amount | None
@@ -720,7 +588,7 @@ class SuiteFacts(TypedDict, total=False):
     requests: Count | None
     requests_each: Count | None
     requests_per_client: Count | None
-    ladder: LadderFacts | None
+    ladder: Ladder | None
     max_row_s: Amount
     timeout_s: Amount
     load_on: Mapping[str, Any] | None
@@ -760,3 +628,24 @@ class SuiteFacts(TypedDict, total=False):
     timing: Mapping[str, Amount | None]
     shape: ShapeFacts
     kinds: list[str]
+
+
+FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
+    Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
+    Resume: {"host": HostFacts},
+    Launch: {"proof": LaunchProof},
+    Deploy: {"cell": CellFacts, "proof": DeployProof, "settled": SettledFacts},
+    Failure: {"cell": CellFacts | None},
+    Trial: {
+        "cell": CellFacts,
+        "client": ClientFacts,
+        "usage": TrialUsage,
+        "serve_metrics": ServeMetricsFacts,
+        "forward": Mapping[str, tuple[Count, Count]],
+        "limits": Mapping[str, DeploymentLimits],
+        "waits": WaitsFacts,
+        "profiles": list[ProfileFacts],
+    },
+}
+"""What the objects of a record hold beside its figures: the store checks it, and keeps fields that
+these types do not know."""

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from msgspec import Meta
 
+from serve_bench.core.numbers import Count
+
 SUB_BITS = 10
 """Each power of two is cut into 2**10 slots: half a slot is 0.05 % of the value."""
 
@@ -25,12 +27,6 @@ SLOTS = 32 << SUB_BITS
 """32,768 slots: values up to 2**41 ns (36.6 minutes)."""
 
 MAX_VALUE = (1 << 41) - 1
-
-MOST = 2**63 - 1
-"""The largest whole number of a record."""
-
-Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
-"""A whole number from 0: requests, bytes, nanoseconds, a process id."""
 
 Slot: TypeAlias = Annotated[int, Meta(ge=0, lt=SLOTS)]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.core.errors import BadInput
+from serve_bench.core.numbers import Connections, Count
 
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
 """The users of the published recommendation benchmark."""
@@ -61,11 +62,11 @@ class Ladder:
     rarely the same twice; and, at the end, the best that steps have fallen from.
     """
 
-    steps: tuple[int, ...] | None = None
-    start: int = 10
-    ceiling: int = 10_000
-    refinements: int = 4
-    runs: int = 1
+    steps: tuple[Connections, ...] | None = None
+    start: Connections = 10
+    ceiling: Connections = 10_000
+    refinements: Count = 4
+    runs: Count = 1
 
     @property
     def known(self) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from serve_bench.core.facts import Amount
-from serve_bench.core.histogram import Count, Histogram
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.numbers import Amount, Connections, Count
 
 Phase = Literal["connect", "warmup", "measure", "drain"]
 
@@ -125,12 +125,12 @@ class WorkerReport:
     `run_queue_wait`: the waiting part alone. None where the kernel has no schedstat.
     """
 
-    pid: int
-    connections: int
-    cpu_s: float
-    non_idle: float | None
-    run_queue_wait: float | None
-    max_rss_mb: float
+    pid: Count
+    connections: Connections
+    cpu_s: Amount
+    non_idle: Amount | None
+    run_queue_wait: Amount | None
+    max_rss_mb: Amount
     timer: str
 
 
@@ -156,10 +156,10 @@ class ClientVerdict:
 
     client_bound: bool
     reasons: tuple[str, ...]
-    non_idle: float | None
-    run_queue_wait: float | None
-    pickup_p50_ns: int | None
-    latency_p50_ns: int | None
+    non_idle: Amount | None = None
+    run_queue_wait: Amount | None = None
+    pickup_p50_ns: Count | None = None
+    latency_p50_ns: Count | None = None
 
 
 @dataclass(frozen=True)

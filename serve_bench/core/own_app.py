@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Required, TypeAlias, TypedDict
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.facts import AskedFacts
 from serve_bench.core.kept import is_hash, kept_request, secret
+from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.request_spec import Draw, Headers, Request
 from serve_bench.core.typed import built, built_with, plain
 
@@ -51,11 +51,25 @@ class OwnDeployment:
     """
 
     name: str
-    num_replicas: int | None
-    num_cpus: float = 1.0
+    num_replicas: Count | None
+    num_cpus: Amount = 1.0
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    num_gpus: float = 0.0
+    num_gpus: Amount = 0.0
     resources: tuple[str, ...] = ()
+
+
+class AskedFacts(TypedDict, total=False):
+    """An `Asked` as it is recorded: hashes in the place of what may be a secret."""
+
+    route: Required[str]
+    method: Required[str]
+    headers: list[tuple[str, str | None]]
+    body: str
+    body_bytes: Count
+    expect_status: list[Count]
+    paths: list[str]
+    header_sets: list[list[tuple[str, str | None]]]
+    draw: str
 
 
 @dataclass(frozen=True)

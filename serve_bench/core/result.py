@@ -15,29 +15,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 from msgspec import Meta
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.facts import (
-    Amount,
-    CellFacts,
-    ClientFacts,
-    Connections,
-    CountsFacts,
-    DeploymentLimits,
-    DeployProof,
-    HostFacts,
-    LaunchProof,
-    PlannedFacts,
-    ProfileFacts,
-    ServeMetricsFacts,
-    SettledFacts,
-    SuiteFacts,
-    TrialUsage,
-    WaitsFacts,
-)
-from serve_bench.core.histogram import Count, HistogramFacts
+from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.load_result import (
     Counts,  # a trial's counts are those of its load
     Warmup,
 )
+from serve_bench.core.numbers import Amount, Connections, Count
+from serve_bench.core.typed import built
 
 FORMAT_VERSION: Final = 1
 """Version of the records. History:
@@ -231,10 +215,11 @@ class Trial:
     profiles: tuple[JsonObject, ...] = ()
 
     @property
-    def in_windows(self) -> CountsFacts | None:
+    def in_windows(self) -> Counts | None:
         """The account of what happened within the windows; None in records before 0.2, whose
         `counts` were that. Those of later ones follow each request of the windows to its end."""
-        return self.client.get("in_windows")
+        within = self.client.get("in_windows")
+        return None if within is None else built(Counts, within, "trial.client.in_windows")
 
     @property
     def unanswered(self) -> int:
@@ -245,14 +230,13 @@ class Trial:
     @property
     def completed_in_windows(self) -> int:
         """Answers that came within the windows: what rates and figures per request are made of."""
-        return self.counts.completed if self.in_windows is None else self.in_windows["completed"]
+        return (self.in_windows or self.counts).completed
 
     @property
     def ended_in_windows(self) -> int:
         """Requests that were answered or failed within the windows."""
-        if self.in_windows is None:
-            return self.counts.completed + self.counts.failed_total
-        return self.completed_in_windows + sum(self.in_windows["failed"].values())
+        within = self.in_windows or self.counts
+        return within.completed + within.failed_total
 
     @property
     def profiled(self) -> bool:
@@ -297,26 +281,6 @@ Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown
 RECORDS: Final[dict[str, type[Record]]] = {
     kind.KIND: kind for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown)
 }
-
-FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
-    Run: {"suite": SuiteFacts, "plan": list[PlannedFacts], "host": HostFacts},
-    Resume: {"host": HostFacts},
-    Launch: {"proof": LaunchProof},
-    Deploy: {"cell": CellFacts, "proof": DeployProof, "settled": SettledFacts},
-    Failure: {"cell": CellFacts | None},
-    Trial: {
-        "cell": CellFacts,
-        "client": ClientFacts,
-        "usage": TrialUsage,
-        "serve_metrics": ServeMetricsFacts,
-        "forward": Mapping[str, tuple[Count, Count]],
-        "limits": Mapping[str, DeploymentLimits],
-        "waits": WaitsFacts,
-        "profiles": list[ProfileFacts],
-    },
-}
-"""What the objects of a record hold beside its figures: the store checks it, and keeps fields that
-these types do not know."""
 
 
 # ----------------------------------------------------------------------------- the result

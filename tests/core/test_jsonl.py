@@ -165,9 +165,9 @@ def wrong(path: str, value: object) -> dict[str, Any]:
             f"trial.window_s is {2**70}, not a whole number of at most {2**63 - 1}",
         ),
         (
-            "client",
-            {"workers": [{"connections": 1}, {}]},
-            "trial.client.workers[1].connections is missing",
+            "usage",
+            {"processes": [{"pid": 1, "role": "proxy"}, {"pid": 2}]},
+            "trial.usage.processes[1].role is missing",
         ),
         (
             "client",

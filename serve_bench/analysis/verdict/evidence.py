@@ -27,7 +27,6 @@ from serve_bench.analysis.verdict.usage import (
     uses_of,
     waits_of,
 )
-from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
@@ -275,7 +274,7 @@ def _offered(trial: Trial) -> Offered:
     if in_flight is not None and (trial.flags.get("cut") or trial.row.loop == "closed"):
         # Requests without an end when the windows ended may have no latency, and waited too.
         in_flight = max(in_flight, float(counts.in_flight))
-    within = counts if trial.in_windows is None else Counts(**trial.in_windows)
+    within = trial.in_windows or counts
     due = within.sent + within.unsent
     behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total

@@ -324,7 +324,7 @@ def ended_late(trial: Trial) -> str | None:
     """How many requests were in flight or waited for a connection when the last window ended; they
     are followed to their end. None where there were none, or it is not known."""
     within = trial.in_windows
-    if within is None or not (waiting := within["in_flight"] + within["unsent"]):
+    if within is None or not (waiting := within.in_flight + within.unsent):
         return None
     return f"{waiting:,} when the last window ended; followed to their end, they are in the latency"
 

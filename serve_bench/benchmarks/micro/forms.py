@@ -103,7 +103,7 @@ def _requests(trial: Trial) -> dict[str, Any]:
         "in_flight": counts.in_flight if known else None,
         "not_sent": counts.unsent if known else None,
         "unanswered": trial.unanswered if known else None,
-        "in_windows": trial.in_windows,
+        "in_windows": trial.client.get("in_windows"),
         "mean_in_flight": trial.client.get("mean_in_flight"),
         "status_codes": trial.client.get("status_codes"),
     }

@@ -1,0 +1,32 @@
+"""The numbers of records, with their bounds.
+
+Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+MOST: Final = 2**63 - 1
+"""The largest whole number of a record."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
+"""A whole number from 0: requests, bytes, nanoseconds, a process id."""
+
+Connections: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
+"""A number from 0: seconds, a rate, a share."""
+
+Positive: TypeAlias = (
+    Annotated[int, Meta(gt=0, le=MOST)] | Annotated[float, Meta(gt=0, le=float(MOST))]
+)
+"""A number above 0: what is divided by it."""
+
+Signed: TypeAlias = (
+    Annotated[int, Meta(ge=-MOST, le=MOST)]
+    | Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
+)
+"""Any number; a difference of two readings may be below 0."""
