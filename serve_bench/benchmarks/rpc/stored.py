@@ -17,9 +17,9 @@ from serve_bench.benchmarks.rpc.forms import OURS
 from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, MetricCurve
 from serve_bench.core.document import Document, Facts, Section
 from serve_bench.core.errors import BadInput, FormatError
-from serve_bench.core.facts import Amount, HostFacts
+from serve_bench.core.facts import HostFacts
 from serve_bench.core.figures import host_line
-from serve_bench.core.histogram import Count
+from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.typed import built
 
 THEIRS: Final = "as reported"
