@@ -17,10 +17,13 @@ import typer
 
 from serve_bench.core.axes import AxisFlag, axis_flags
 
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+
 _REQUIRED: Any = inspect.Parameter.empty
 
 
-class Flag(NamedTuple):
+class Parameter(NamedTuple):
     """A parameter of a command. `spellings`: of the flag, where it is not just that of its name;
     `named`: by a flag, and not by its place."""
 
@@ -31,13 +34,13 @@ class Flag(NamedTuple):
     named: bool = True
 
     @classmethod
-    def of_axis(cls, one: AxisFlag) -> Flag:
+    def of_axis(cls, one: AxisFlag) -> Parameter:
         """The flag of an axis; one that takes no value says yes."""
         names = (one.name, *one.axis.spellings) if one.flag.name is None else ()
         default = False if one.switch else one.flag.default
         return cls(default, one.flag.help, tuple(map(_spelt, names)) if len(names) > 1 else ())
 
-    def parameter(self, name: str, kind: Any) -> inspect.Parameter:
+    def signature(self, name: str, kind: Any) -> inspect.Parameter:
         """The parameter as typer reads it. `kind`: its type."""
         info = typer.Argument(help=self.help, metavar=self.metavar)
         if self.named:
@@ -50,12 +53,12 @@ class Flag(NamedTuple):
 
 def flag(default: Any, help: str | None = None, *spellings: str, metavar: str | None = None) -> Any:
     """A field that a flag sets; without `help`, that of the class above with another default."""
-    return Flag(default, help, spellings, metavar)
+    return Parameter(default, help, spellings, metavar)
 
 
 def argument(help: str, default: Any = _REQUIRED, metavar: str | None = None) -> Any:
     """A field that a word of the command line sets by its place."""
-    return Flag(default, help, (), metavar, named=False)
+    return Parameter(default, help, (), metavar, named=False)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -80,20 +83,20 @@ class Options:
 
     @classmethod
     @cache
-    def flags(cls) -> Mapping[str, Flag]:
+    def flags(cls) -> Mapping[str, Parameter]:
         """The flags of all fields, those of the classes above too."""
-        flags: dict[str, Flag] = {}
+        flags: dict[str, Parameter] = {}
         for one in reversed(cls.__mro__):
             for name, value in vars(one).items():
-                if isinstance(value, Flag):
+                if isinstance(value, Parameter):
                     above = flags.get(name, value)
                     flags[name] = value if value.help else above._replace(default=value.default)
         return flags
 
     @classmethod
-    def text_flags(cls) -> Mapping[str, Flag]:
+    def text_flags(cls) -> Mapping[str, Parameter]:
         """The flags whose texts are gathered in `texts`, by parameter."""
-        return {name: Flag.of_axis(one) for name, one in axis_flags(cls.command).items()}
+        return {name: Parameter.of_axis(one) for name, one in axis_flags(cls.command).items()}
 
     @classmethod
     @cache
@@ -107,9 +110,9 @@ class Options:
             kinds |= _annotations(one)
         flags = cls.flags()
         return {
-            name: texts[name].parameter(name, bool if texts[name].default is False else str | None)
+            name: texts[name].signature(name, bool if texts[name].default is False else str | None)
             if name in texts
-            else flags.get(name, Flag(_REQUIRED, None)).parameter(name, kinds[name])
+            else flags.get(name, Parameter(_REQUIRED, None)).signature(name, kinds[name])
             for name in names
         }
 
@@ -125,13 +128,13 @@ class Options:
         fields = {name: value for name, value in given.items() if name not in names}
         return cls(**fields, texts=texts)
 
-    def given(self, but: Collection[str] = ()) -> list[str]:
-        """The flags with another value than their default, as they are spelt; without those in
-        `but`."""
-        texts = self.text_flags()
+    def changed(self, but: Collection[str] = ()) -> list[str]:
+        """The parameters with another value than their default, as `--help` spells them; without
+        those in `but`."""
+        texts, fields = self.text_flags(), self.flags()
         values = {name: self.texts.get(name) for name in texts} | self.__dict__
         return [
-            _spelt(name)
+            name.upper() if name in fields and not fields[name].named else _spelt(name)
             for name, one in self.parameters().items()
             if name not in but
             and one.default is not _REQUIRED

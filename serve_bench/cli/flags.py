@@ -1,4 +1,8 @@
-"""The values of flags: those that micro and recsys share, and those of `serve-bench load`."""
+"""The values of flags that are no axes: text in, value out.
+
+Rule: BadInput in one line that names the flag. What one flag says by itself is read here; which
+flags go together belongs to their command, core/load_spec.py and core/request_spec.py.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from serve_bench.core.axes import AXES, Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_DURATION_S, Stage
 from serve_bench.core.request_spec import Draw, Headers, path_fault
 
-# --------------------------------------------------------------------------------------------------
-# The values of the flags that micro and recsys share: text in, what goes against a suite out.
-#
-# Rule: BadInput in one line that names the flag. Flags of one command alone are read there.
-
 LARGEST = 1_000_000
-MOST_LAUNCHES = 1_000
-"""As in a suite (core/suite.py): a plan names each launch."""
-
-#: Flags of the model that hold in every cell, by the axis that each sets.
-MODEL_SETTINGS = ("device", "threads", "table_rows", "gpu_fraction")
-
-
-def values(axis: str, text: object, flag: str | None = None) -> tuple[Value, ...]:
-    """One or more values of an axis, with commas; the flag is named after the axis by default.
-
-    Of rankers also the word both.
-    """
-    text = "plain,tuned" if axis == "ranker" and text == "both" else text
-    flag = flag or f"--{axis.replace('_', '-')}"
-    return tuple(AXES[axis].read(part.strip(), flag) for part in str(text).split(","))
-
-
-def settings(given: Mapping[str, object], axes: tuple[str, ...]) -> dict[str, Value]:
-    """The axes among these that were given a value, which is one."""
-    found: dict[str, Value] = {}
-    for name in axes:
-        if given[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
-            found[name] = AXES[name].read(str(given[name]).strip(), flag)
-    return found
+"""Upper end of a number, unless its flag has another."""
 
 
 def names(text: object) -> tuple[str, ...]:
@@ -51,36 +25,18 @@ def names(text: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
 
 
-def check_texts(given: Mapping[str, object], but: tuple[str, ...] = ("body",)) -> None:
+def check_texts(options: Mapping[str, object], but: tuple[str, ...] = ("body",)) -> None:
     """BadInput on a flag whose text is empty: it would count as not given."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value == "" and name not in but:
             raise BadInput(f"--{name.replace('_', '-')}: '' is not allowed; it takes a value")
 
 
 def check_number(flag: str, number: object, least: float, most: float = LARGEST) -> None:
-    """BadInput unless a number that was given lies within."""
+    """BadInput unless the number, if there is one, lies within."""
     if isinstance(number, int | float) and not least <= number <= most:
         raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {most}")
 
-
-def asked(given: Mapping[str, object], suite: str, but: tuple[str, ...]) -> list[str]:
-    """The flags that were given a value, as they are spelt; the suite only if it is another."""
-    found = [
-        name
-        for name, value in given.items()
-        if not (value is None or value is False or value == []) and name not in but
-    ]
-    if given.get("suite") == suite:
-        found.remove("suite")
-    return [f"--{name.replace('_', '-')}" for name in found]
-
-
-# --------------------------------------------------------------------------------------------------
-# The values of `serve-bench load`'s flags: text in, value out, or BadInput in one line.
-#
-# Rule: what one flag says by itself is read here. Which flags go together, and what the load then
-# is, belongs to load.py, core/load_spec.py and core/request_spec.py.
 
 #: Upper end of a file with a body or paths: each load worker holds all of it.
 MOST_BYTES = 256 << 20
@@ -132,7 +88,7 @@ def seconds_of(text: str, flag: str, zero: bool = False) -> float:
 
 def stages_of(text: str | None) -> tuple[Stage, ...]:
     """`RATE:DURATION,...` as stages."""
-    found = []
+    stages = []
     for part in text.split(",") if text is not None else ():
         rate, colon, duration = part.partition(":")
         try:
@@ -141,8 +97,8 @@ def stages_of(text: str | None) -> tuple[Stage, ...]:
             number, colon = 0.0, ""
         if not colon:
             raise BadInput(f"--stages: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
-        found.append(Stage(number, seconds_of(duration, "--stages")))
-    return tuple(found)
+        stages.append(Stage(number, seconds_of(duration, "--stages")))
+    return tuple(stages)
 
 
 def content_of(text: str, flag: str) -> bytes:
@@ -158,15 +114,15 @@ def paths_of(file: str | None, flag: str = "--paths") -> tuple[str, ...]:
     """The paths in a file, one a line; empty lines and those that begin with # are none."""
     if file is None:
         return ()
-    found = []
+    paths = []
     for where, path in _lines_of(file, flag):
         fault = path_fault(path)
         if fault is not None:
             raise BadInput(f"{where}: {fault}")
-        found.append(path)
-    if not found:
+        paths.append(path)
+    if not paths:
         raise BadInput(f"{flag}: {file} holds no path; it takes one a line, such as /item?id=1")
-    return tuple(found)
+    return tuple(paths)
 
 
 def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, ...]:
@@ -174,7 +130,7 @@ def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, 
     if file is None:
         return ()
     like = 'it takes an object of texts a line, such as {"x-user": "7"}'
-    found = []
+    sets = []
     for where, line in _lines_of(file, flag):
         try:
             one = json.loads(line)
@@ -182,17 +138,17 @@ def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, 
             one = None
         if not isinstance(one, dict) or not all(isinstance(value, str) for value in one.values()):
             raise BadInput(f"{where}: is not allowed; {like}")
-        found.append(tuple(one.items()))
-    if not found:
+        sets.append(tuple(one.items()))
+    if not sets:
         raise BadInput(f"{flag}: {file} holds no headers; {like}")
-    return tuple(found)
+    return tuple(sets)
 
 
 def _lines_of(file: str, flag: str) -> Iterator[tuple[str, str]]:
     """What stands in a file, line by line, each with its place."""
     if file in ("", "-"):
         raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
-    # A byte that is no UTF-8 is kept, to be told with the line that it is on.
+    # A byte that is no UTF-8 is kept, so that the refusal names its line.
     text = _bytes_in(file, flag).decode(errors="surrogateescape")
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.strip()
@@ -232,7 +188,7 @@ def statuses_of(text: str | None) -> tuple[int, ...]:
 
 
 def draw_of(value: str | None, flag: str = "--draw") -> Draw:
-    """How requests that differ follow one another; in turn unless told otherwise."""
+    """How requests that differ follow one another; in turn by default."""
     if value not in (None, "cycle", "random"):
         raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
     return "random" if value == "random" else "cycle"

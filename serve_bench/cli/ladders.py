@@ -80,7 +80,7 @@ def check_url_flags(options: LadderOptions) -> None:
     """BadInput where flags are given that do not go with --url, or with it alone."""
     if options.header and not options.url:
         raise BadInput("-H: is for --url")
-    wrong = options.given(WITH_URL) if options.url else ()
+    wrong = options.changed(WITH_URL) if options.url else ()
     if wrong:
         raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
 

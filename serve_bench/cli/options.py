@@ -7,7 +7,7 @@ all commands; a command whose help or default differs declares the field again.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from serve_bench.cli.command import Options, flag
 
@@ -35,7 +35,7 @@ MODEL = ("ranker", "device", "threads", "table_rows", "gpu_fraction")
 RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run")
 
 
-class ReportOptions(Options):
+class FormatOptions(Options):
     """How a run is reported."""
 
     format: str = flag("table", "table, classic, markdown, csv or json.", "--format", "-f")
@@ -56,8 +56,11 @@ class ReportOptions(Options):
         return request
 
 
-class RunOptions(ReportOptions):
-    """Where a run is kept, and whether it is a new one."""
+class RunOptions(FormatOptions):
+    """Where a run is kept, and whether it is a new one. `with_resume`: parameters that go with
+    --resume."""
+
+    with_resume: ClassVar[frozenset[str]] = WITH_RESUME
 
     suite: str = flag("", "A suite file, or the name of a shipped one.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")

@@ -156,16 +156,16 @@ def _wish(options: ProfileOptions) -> Wish:
     from serve_bench.observing.profiler import SpyOptions
     from serve_bench.runner import recording as recipes
 
-    found = None if options.recipe is None else _recipe(options.recipe)
-    seconds = (found.duration_s if found else None) or DURATION_S
+    recipe = None if options.recipe is None else _recipe(options.recipe)
+    seconds = (recipe.duration_s if recipe else None) or DURATION_S
     if options.duration is not None:
         seconds = recipes.duration(options.duration, "--duration")
-    samples = (found.rate if found else None) or RATE
+    samples = (recipe.rate if recipe else None) or RATE
     if options.rate is not None:
         samples = recipes.sample_rate(options.rate, "--rate")
-    format = options.format or (found.format if found else None) or _format_of(options.out)
+    format = options.format or (recipe.format if recipe else None) or _format_of(options.out)
     flags = {
-        name: getattr(options, name) or (found is not None and name in found.flags)
+        name: getattr(options, name) or (recipe is not None and name in recipe.flags)
         for name in PY_SPY
     }
     return recipes.Wish(
@@ -177,7 +177,7 @@ def _wish(options: ProfileOptions) -> Wish:
 
 
 def _format_of(out: Path | None) -> str:
-    """What the name of the file asks for."""
+    """The format that the name of the file stands for."""
     if out is not None:
         for ending, format in ((".speedscope.json", "speedscope"), (".json", "chrometrace")):
             if out.name.endswith(ending):
@@ -190,8 +190,8 @@ def _format_of(out: Path | None) -> str:
 def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
-    """The processes that are meant. BadInput when there is none, or one that cannot be."""
-    from serve_bench.core.errors import BadInput
+    """The chosen processes. Raises BadInput where there is none, or one cannot be recorded."""
+    from serve_bench.cli.record import no_process
     from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
     from serve_bench.observing.profiler import check_process, py_spy
     from serve_bench.runner.recording import one_of
@@ -203,18 +203,11 @@ def _processes(
         return [known.get(pid) or ServeProcess(pid, "process", "", "")]
     assert target is not None
     one_of(target, tuple(TARGETS), "--target")
-    found = chosen(serve_processes(), target, app, deployment)
-    if not found:
-        narrowed = "".join(
-            f" of {name} {value}"
-            for name, value in (("app", app), ("deployment", deployment))
-            if value is not None
-        )
-        raise BadInput(
-            f"--target {target}: no such Serve process{narrowed} on this machine (--list)"
-        )
+    processes = chosen(serve_processes(), target, app, deployment)
+    if not processes:
+        raise no_process(target, app, deployment, "this machine")
     if target != "haproxy":
         py_spy()
-        for one in found:
+        for one in processes:
             check_process(one.pid)
-    return found
+    return processes

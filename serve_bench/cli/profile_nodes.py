@@ -1,13 +1,12 @@
 """`serve-bench profile --address`: the Serve processes of every node of a Ray cluster.
 
-They are listed, dumped and recorded by an actor on each node, and told here as those of this
-machine are. Rule: a node that cannot be looked at is one line, and the rest goes on.
+An actor on each node lists, dumps and records them. Rule: a node that cannot be looked at is one
+line, and the rest goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Aim:
-    """Which processes of which nodes are meant. `node` None: of all nodes."""
+    """A choice of processes on nodes. `node` None: of all nodes."""
 
     address: str
     node: str | None = None
@@ -36,7 +35,7 @@ class Aim:
 
 
 def check(aim: Aim, *, listed: bool = False) -> None:
-    """Refuses what cannot be done on nodes. Raises BadInput; starts nothing."""
+    """Raises BadInput on what cannot be done on nodes. Starts nothing."""
     from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS
     from serve_bench.runner.recording import one_of
@@ -58,27 +57,27 @@ def check(aim: Aim, *, listed: bool = False) -> None:
 
 def list_nodes(address: str, only: str | None) -> int:
     """Prints the Serve processes of each node, or of one. The exit code."""
-    from serve_bench.cli.record import HEAD, print_columns, row_of
+    from serve_bench.cli.record import HEAD, print_columns, print_failures, row_of
     from serve_bench.core.nodes import flag_name
 
     aim = Aim(address, only)
     check(aim, listed=True)
     with _watching(aim) as (crew, nodes, failed, _):
-        found, more = crew.processes(nodes)
+        by_node, more = crew.processes(nodes)
         alive = [node for node in crew.nodes if node.alive]
         rows: list[tuple[str, ...]] = [HEAD]
         for node in nodes:
-            if node.node_id not in found:
+            if node.node_id not in by_node:
                 continue
-            none = "" if found[node.node_id] else ": no Serve process"
+            none = "" if by_node[node.node_id] else ": no Serve process"
             rows.append((f"{crew.named(node)}{', head' if node.is_head else ''}{none}",))
             at = f"--address {aim.address} --node {flag_name(node, alive)}"
-            for one in found[node.node_id]:
+            for one in by_node[node.node_id]:
                 haproxy = one.process.role == "haproxy"
                 how = "there: --target haproxy (C: perf)" if haproxy else f"--pid {one.process.pid}"
                 rows.append(row_of(one, how if haproxy else f"{at} {how}"))
-        _say_or_raise((*failed, *more), anything=bool(found))
-        if any(found.values()):
+        print_failures((*failed, *more), partial=bool(by_node))
+        if any(by_node.values()):
             print_columns(rows)
         else:
             typer.echo(f"no Serve process runs on the nodes of {aim.address}")
@@ -87,6 +86,8 @@ def list_nodes(address: str, only: str | None) -> int:
 
 def dump_on_nodes(aim: Aim, native: bool) -> int:
     """Prints the stacks of each process now. The exit code."""
+    from serve_bench.cli.record import print_failures
+
     with _watching(aim) as (crew, nodes, failed, _):
         processes, more = _processes(crew, nodes, aim, failed)
         pids: dict[Node, list[int]] = {}
@@ -94,7 +95,7 @@ def dump_on_nodes(aim: Aim, native: bool) -> int:
             pids.setdefault(node, []).append(process.pid)
         roles = {(node, process.pid): process.role for node, process in processes}
         dumped, wrong = crew.dump(pids, native=native)
-        _say_or_raise((*more, *wrong), anything=bool(dumped))
+        print_failures((*more, *wrong), partial=bool(dumped))
         for one in dumped:
             if len(dumped) > 1:
                 typer.echo(f"== {roles[one.node, one.pid]} {one.pid}, {crew.named(one.node)}")
@@ -103,10 +104,10 @@ def dump_on_nodes(aim: Aim, native: bool) -> int:
 
 
 def record_on_nodes(aim: Aim, wish: Wish) -> int:
-    """Records with py-spy on every node, draws and prints what came. The exit code."""
+    """Records with py-spy on every node, draws and prints the profiles. The exit code."""
     from dataclasses import replace
 
-    from serve_bench.cli.record import RecordProgress, tell
+    from serve_bench.cli.record import RecordProgress, print_profiles
     from serve_bench.runner.recording import record_on_nodes as record
 
     with _watching(aim) as (crew, nodes, failed, folder):
@@ -115,7 +116,7 @@ def record_on_nodes(aim: Aim, wish: Wish) -> int:
         where = f" on {count} node{'' if count == 1 else 's'}"
         with RecordProgress(len(processes), wish.duration_s, where) as progress:
             profiles = record(crew, processes, wish, progress.at, folder)
-    return tell(replace(profiles, failed=(*more, *profiles.failed)), wish)
+    return print_profiles(replace(profiles, failed=(*more, *profiles.failed)), wish)
 
 
 # -------------------------------------------------------------------------------- choosing
@@ -125,8 +126,9 @@ def record_on_nodes(aim: Aim, wish: Wish) -> int:
 def _watching(
     aim: Aim,
 ) -> Iterator[tuple[WatchCrew, tuple[Node, ...], tuple[RunFailed, ...], Path]]:
-    """The crew, the nodes that are meant and can be looked at, why others cannot, and a folder
-    that goes with the run."""
+    """The crew, the nodes that can be looked at, why others cannot, and a folder that is removed
+    after the run."""
+    from serve_bench.cli.record import print_failures
     from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.core.errors import BadInput
     from serve_bench.core.nodes import node_of
@@ -146,48 +148,32 @@ def _watching(
                 wanted = (node_of(aim.node, crew.nodes),)
             nodes, failed = crew.watch(wanted)
             if not nodes:
-                _say_or_raise(failed, anything=False)
+                print_failures(failed, partial=False)
             yield crew, nodes, failed, folder
 
 
 def _processes(
     crew: WatchCrew, nodes: Sequence[Node], aim: Aim, failed: tuple[RunFailed, ...]
 ) -> tuple[list[tuple[Node, ServeProcess]], tuple[RunFailed, ...]]:
-    """The processes that are meant, and what went wrong. BadInput when there is none."""
-    from serve_bench.core.errors import BadInput
+    """The chosen processes, and failures. Raises BadInput where there is none."""
+    from serve_bench.cli.record import no_process, print_failures
     from serve_bench.observing.processes import ServeProcess, chosen
 
-    found, more = crew.processes(nodes)
+    by_node, more = crew.processes(nodes)
     failed = (*failed, *more)
-    out: list[tuple[Node, ServeProcess]] = []
+    processes: list[tuple[Node, ServeProcess]] = []
     for node in nodes:
-        here = [one.process for one in found.get(node.node_id, ())]
+        here = [one.process for one in by_node.get(node.node_id, ())]
         if aim.pid is not None:
             known = [one for one in here if one.pid == aim.pid]
             meant = known or [ServeProcess(aim.pid, "process", "", "")]
         else:
             assert aim.target is not None, "a pid or a target"
             meant = chosen(here, aim.target, aim.app, aim.deployment)
-        out += [(node, one) for one in meant]
-    if not out:
-        _say_or_raise(failed, anything=bool(found))
-        narrowed = "".join(
-            f" of {name} {value}"
-            for name, value in (("app", aim.app), ("deployment", aim.deployment))
-            if value is not None
-        )
+        processes += [(node, one) for one in meant]
+    if not processes:
+        print_failures(failed, partial=bool(by_node))
+        assert aim.target is not None, "a process of a pid is not looked for"
         where = crew.named(nodes[0]) if aim.node is not None else f"any node of {aim.address}"
-        raise BadInput(
-            f"--target {aim.target}: no such Serve process{narrowed} on {where} (--list)"
-        )
-    return out, failed
-
-
-def _say_or_raise(failed: Sequence[RunFailed], *, anything: bool) -> None:
-    """What went wrong: on stderr, or raised where nothing went well."""
-    from serve_bench.core.errors import RunFailed
-
-    if failed and not anything:
-        raise RunFailed(str(failed[0]), tuple(str(other) for other in failed[1:]))
-    for failure in failed:
-        print(f"serve-bench: {failure}", file=sys.stderr)
+        raise no_process(aim.target, aim.app, aim.deployment, where)
+    return processes, failed

@@ -21,14 +21,13 @@ from typer.models import CommandInfo, TyperInfo
 from serve_bench import __version__
 from serve_bench.benchmarks.registry import BENCHMARKS
 from serve_bench.cli.clean import clean
+from serve_bench.cli.command import BAD_INPUT, FAILED, INTERRUPTED, OK
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
 from serve_bench.core.errors import BadInput, RunFailed, visible
-
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 #: typer carries its own click and exports this one of its errors; its base is what a parser raises.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

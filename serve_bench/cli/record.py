@@ -1,4 +1,4 @@
-"""`serve-bench profile` once its flags are understood: list processes, record, draw, print."""
+"""`serve-bench profile` after its flags are read: list processes, record, draw, print."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
+from serve_bench.cli.command import INTERRUPTED
 from serve_bench.cli.progress import Display
 
 if TYPE_CHECKING:
     from serve_bench.analysis.stacks import LayerRules
+    from serve_bench.core.errors import BadInput, RunFailed
     from serve_bench.core.result import Trial
     from serve_bench.observing.processes import InUse, ServeProcess
     from serve_bench.observing.profiler import Recordings
@@ -29,17 +31,19 @@ def serve_list() -> int:
     """Prints them by cluster: role, app, deployment, CPU over half a second, memory."""
     from serve_bench.observing.processes import in_use, serve_processes
 
-    found = serve_processes()
-    if not found:
+    processes = serve_processes()
+    if not processes:
         typer.echo("no Serve process runs on this machine")
         return 0
     rows: list[tuple[str, ...]] = [HEAD]
     cluster = ""
-    for one in in_use(found):
+    for one in in_use(processes):
         if one.process.cluster != cluster:
             cluster = one.process.cluster
             rows.append((f"cluster {cluster}",))
-        rows.append(row_of(one, _how(one.process)))
+        haproxy = one.process.role == "haproxy"
+        how = "--target haproxy (C: perf)" if haproxy else f"--pid {one.process.pid}"
+        rows.append(row_of(one, how))
     print_columns(rows)
     return 0
 
@@ -51,14 +55,10 @@ def row_of(one: InUse, how: str) -> tuple[str, ...]:
     return (*named, f"{one.cpu:.0f}", f"{one.rss_bytes / 1e6:.0f}", how)
 
 
-def _how(one: ServeProcess) -> str:
-    return "--target haproxy (C: perf)" if one.role == "haproxy" else f"--pid {one.pid}"
-
-
 def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows in columns, the names first; one of a single text stands by itself, and sets no width.
+    """Rows in columns, the names first. A row of a single text stands alone, and sets no width.
 
-    Where there is no room memory goes and names are folded; the last column is there to be copied.
+    Without room, memory is left out and names are folded. The last column is meant to be copied.
     """
     from serve_bench.cli.say import width_here
     from serve_bench.core.errors import visible
@@ -74,11 +74,11 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What `serve-bench profile` does once its flags are understood: record, draw, print.
+# Recording, drawing and printing.
 
 
 def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
-    """Records Python processes with py-spy, draws and prints what came. The exit code."""
+    """Records Python processes with py-spy, draws and prints their profiles. The exit code."""
     from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.runner.recording import record_all
     from serve_bench.serving.strays import marks
@@ -86,23 +86,18 @@ def record_processes(processes: Sequence[ServeProcess], wish: Wish) -> int:
     show = RecordProgress(len(processes), wish.duration_s)
     with signals(), run_mark() as run_id, show as progress:
         profiles = record_all(processes, wish, progress.at, marks(run_id))
-    return tell(profiles, wish)
+    return print_profiles(profiles, wish)
 
 
-def tell(profiles: Recordings[Profile], wish: Wish) -> int:
-    """Draws and prints what came. The exit code. Raises RunFailed when nothing did."""
+def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
+    """Draws and prints profiles. The exit code. Raises RunFailed where there is none."""
     from serve_bench.analysis.stacks import merged
-    from serve_bench.core.errors import RunFailed
     from serve_bench.report.flamegraph import profile_text, reading_of
     from serve_bench.runner.recording import by_role, layer_rules
 
-    for failure in profiles.failed if profiles.done else ():
-        print(f"serve-bench: {failure}", file=sys.stderr)
-    if not profiles.done:
-        if profiles.interrupted:
-            return 130
-        first = profiles.failed[0]
-        raise RunFailed(str(first), tuple(str(other) for other in profiles.failed[1:]))
+    if profiles.interrupted and not profiles.done:
+        return INTERRUPTED
+    print_failures(profiles.failed, partial=bool(profiles.done))
     rules = layer_rules()
     for one in profiles.done:
         _keep(one, wish, rules)
@@ -111,11 +106,34 @@ def tell(profiles: Recordings[Profile], wish: Wish) -> int:
         stacks = merged(one.stacks for one in group if one.stacks is not None)
         text = profile_text(reading_of(name, stacks, rules, keep_idle=wish.options.idle), rules)
         typer.echo(text, nl=False)
-    return 130 if profiles.interrupted else 0
+    return INTERRUPTED if profiles.interrupted else 0
+
+
+def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
+    """Prints failures on stderr. Without any success (`partial` False) they are raised as one
+    RunFailed."""
+    from serve_bench.core.errors import RunFailed
+
+    if failures and not partial:
+        raise RunFailed(str(failures[0]), tuple(str(other) for other in failures[1:]))
+    for failure in failures:
+        print(f"serve-bench: {failure}", file=sys.stderr)
+
+
+def no_process(target: str, app: str | None, deployment: str | None, where: str) -> BadInput:
+    """The error where no Serve process matches."""
+    from serve_bench.core.errors import BadInput
+
+    limits = "".join(
+        f" of {name} {value}"
+        for name, value in (("app", app), ("deployment", deployment))
+        if value is not None
+    )
+    return BadInput(f"--target {target}: no such Serve process{limits} on {where} (--list)")
 
 
 def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
-    """Draws what is derived from the stacks, and says which files there are."""
+    """Draws the flamegraph of a profile, and prints which files there are."""
     from serve_bench.report.flamegraph import flame_html, flame_svg, reading_of
     from serve_bench.runner.recording import raw_beside
     from serve_bench.store.files import write_output
@@ -142,10 +160,10 @@ def record_haproxy(processes: Sequence[ServeProcess], wish: Wish) -> int:
     print("note: haproxy is C, which py-spy cannot see; perf is used for it", file=sys.stderr)
     rules = layer_rules()
     for process in processes:
-        cpu, profile_, said = record_native(process, wish)
+        cpu, profile_, reason = record_native(process, wish)
         typer.echo(f"haproxy {process.pid}: CPU {cpu:.1f} % of a core")
         if profile_ is None or profile_.stacks is None:
-            print(f"note: no stacks: {said}", file=sys.stderr)
+            print(f"note: no stacks: {reason}", file=sys.stderr)
             continue
         _keep(profile_, wish, rules)
         reading = reading_of(f"haproxy {process.pid}", profile_.stacks, rules, keep_idle=True)
@@ -187,9 +205,9 @@ class RecordProgress(Display):
 
 
 def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
-    """Draws those that are not drawn yet. Raises RunFailed when a file cannot be written.
+    """Draws the flamegraphs that are not drawn yet. Raises RunFailed when a file cannot be written.
 
-    The title says variant, cell and row; stacks that a later hand removed are passed over.
+    The title has variant, cell and row. Stacks that were removed later are skipped.
     """
     from serve_bench.report.flamegraph import flame_svg, reading_of
     from serve_bench.runner.recording import RAW_SUFFIX, layer_rules, read_stacks
@@ -214,7 +232,7 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
 
 
 def _is_of(folder: Path, file: Path) -> bool:
-    """Whether a file is there, in this folder: a record may name files of the run alone."""
+    """Whether a file is there, in this folder: a record may name only files of its run."""
     try:
         return file.resolve().is_relative_to(folder.resolve()) and file.is_file()
     except (OSError, RuntimeError, ValueError):  # a name that no file can have, links in a ring

@@ -1,24 +1,21 @@
-"""`serve-bench report`: the tables of a run, made anew from its records."""
+"""`serve-bench report`: the report of stored runs, in any form, and the page of them."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import ReportOptions
+from serve_bench.cli.options import FormatOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.parts import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
-    from serve_bench.core.document import Block, Document
-    from serve_bench.report.page import Folder, Kept
 
 
-class ReportCommandOptions(ReportOptions):
+class ReportCommandOptions(FormatOptions):
     """The options of `report`."""
 
     order = (
@@ -81,8 +78,8 @@ def report(options: ReportCommandOptions) -> None:
 
 
 def _check(request: ReportRequest, runs: int, html: bool) -> None:
-    """BadInput unless the report can be had. The message names html too, which this command alone
-    has."""
+    """BadInput unless the report can be made. The message names html too: this command alone has
+    it."""
     from serve_bench.core.errors import BadInput
     from serve_bench.report import FORMATS
 
@@ -121,8 +118,8 @@ def _target(output: str | None) -> Path | None:
 
 
 def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None) -> None:
-    """Several runs one after the other, or what goes to a file. RunFailed when a file cannot be
-    written."""
+    """Prints several runs one after the other, or writes one or several to a file. Raises RunFailed
+    when a file cannot be written."""
     from serve_bench.cli.show import write_perf_metrics
 
     texts = [request.text(report, to_file=to is not None) for report in reports]
@@ -156,33 +153,32 @@ def _joined(texts: list[str], format: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# `serve-bench report --format html`: reads what a page needs of the folders, and writes the page.
-#
-# Rule: a page replaces a page of serve-bench, and nothing else.
+# `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
 
 PAGE = "report.html"
 
 
 def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> None:
-    """Writes the page of these runs, each with its folder (or records file), and says where.
+    """Writes the page of these runs, each with its folder (or records file), and prints its place.
 
-    `output`: a file, - for stdout, None for report.html in the run's folder, of several runs in the
-    present one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
+    `output`: a file; -: stdout; None: report.html in the run's folder, of several runs in the
+    current one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
-    from serve_bench.report.page import LIMIT, html_text, size_text
+    from serve_bench.report.page import LIMIT, folder_of, html_text, size_text
+    from serve_bench.store import RECORDS_FILE
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
     for _, report in runs:
         for warning in report.result.warnings:
             print(f"warning: {warning.message}", file=sys.stderr)
-    sheets = [report.document for _, report in runs]
+    documents = [report.document for _, report in runs]
     base = Path() if to is None else to.parent
     folders = [
-        _folder(home, sheet, base, place.name if place.is_file() else None)
-        for home, sheet, (place, _) in zip(homes, sheets, runs, strict=True)
+        folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE)
+        for home, document, (place, _) in zip(homes, documents, runs, strict=True)
     ]
-    text = html_text(sheets, folders=folders)
+    text = html_text(documents, folders=folders)
     size = len(text.encode())
     if size > LIMIT:
         print(f"note: the page has {size_text(size)}: that much data to draw", file=sys.stderr)
@@ -193,8 +189,8 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
 
 
 def usual_place(places: Sequence[Path]) -> Path:
-    """Where the page of these runs goes unless it is said: into the folder of the one run, of
-    several into the present one."""
+    """The default place of the page: in the folder of the one run, of several in the current
+    folder."""
     return (_home(places[0]) if len(places) == 1 else Path()) / PAGE
 
 
@@ -215,7 +211,7 @@ def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | No
 
 
 def write_text(to: Path, text: str) -> None:
-    """Writes a report, and says where. BadInput when it cannot be written."""
+    """Writes a report, and prints its place. BadInput when it cannot be written."""
     from serve_bench.core.errors import BadInput
     from serve_bench.report.page import size_text
     from serve_bench.store.files import why, write_whole
@@ -264,46 +260,3 @@ def is_page(path: Path) -> bool:
             return MADE_BY.encode() in file.read(500)
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {why(error)}") from None
-
-
-def _folder(home: Path, sheet: Document, base: Path, records: str | None) -> Folder:
-    """What stands in the folder of a run; contents of what could find room alone."""
-    from serve_bench.report.page import Folder
-    from serve_bench.store import RECORDS_FILE
-
-    blocks = (block for section in sheet.sections for block in section.blocks)
-    return Folder(
-        records=_kept(home, records or RECORDS_FILE, base),
-        pictures={path: _kept(home, path, base) for path in _pictures(blocks)},
-    )
-
-
-def _pictures(blocks: Iterator[Block]) -> Iterator[str]:
-    """The paths of all pictures, of what is folded too, in their order."""
-    from serve_bench.core.document import Folded, Picture
-
-    for block in blocks:
-        if isinstance(block, Picture):
-            yield block.path
-        elif isinstance(block, Folded):
-            yield from _pictures(iter(block.blocks))
-
-
-def _kept(home: Path, path: str, base: Path) -> Kept:
-    """A file of a run. What records name outside of its folder is never read: they may come from
-    elsewhere."""
-    from urllib.parse import quote
-
-    from serve_bench.report.page import LIMIT, Kept
-
-    file = home / path
-    href = quote(os.path.relpath(file, base))
-    if ":" in href.partition("/")[0]:
-        href = f"./{href}"
-    try:
-        if not file.resolve().is_relative_to(home.resolve()) or not file.is_file():
-            return Kept(href, None)
-        size = file.stat().st_size
-        return Kept(href, size, file.read_bytes() if size < LIMIT else None)
-    except (OSError, ValueError):  # cannot be read; a name that no file can have
-        return Kept(href, None)

@@ -5,22 +5,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from serve_bench.cli.flags import check_number, names
-from serve_bench.cli.options import WITH_RESUME, LadderOptions, RowOptions, SuiteOptions
-from serve_bench.cli.say import say
+from serve_bench.cli.options import LadderOptions, RowOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import Place, Sitting, sit, stored
+from serve_bench.cli.sitting import (
+    Place,
+    Sitting,
+    launch_lines,
+    print_plan,
+    request_of,
+    sit,
+)
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_value
 from serve_bench.core.ladder import LEAST_GAIN
 from serve_bench.core.plan import Suite, duration_text, label_of, plan
-from serve_bench.core.result import Result, Trial
+from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
@@ -33,7 +38,6 @@ from serve_bench.runner.served import ServedClusters
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
-from serve_bench.store import check_new
 from serve_bench.store.files import read_toml, suite_file
 
 QUICK_WINDOWS, QUICK_WINDOW_S = 3, 0.5
@@ -145,22 +149,12 @@ def measure(
 
     `suite`: what the flags ask for; `check`: raises BadInput for a suite of another kind.
     """
-    command, earlier = options.command, None
-
-    def anew() -> RowsRequest:
-        return RowsRequest(suite(), read_load_on(options.load_on, options.load_nodes))
-
-    if options.resume is not None:
-        request, earlier = stored(
-            command,
-            options.resume,
-            ["TARGET" if one == "--target" else one for one in options.given(WITH_RESUME)],
-            anew=anew,
-            recorded=lambda request, _: {"load_on": None, **request.to_json()},
-            again=RowsRequest.from_json,
-        )
-    else:
-        request = anew()
+    request, earlier = request_of(
+        options,
+        from_flags=lambda: RowsRequest(suite(), read_load_on(options.load_on, options.load_nodes)),
+        from_record=RowsRequest.from_json,
+        content=lambda request, _: {"load_on": None, **request.to_json()},
+    )
     if check is not None:
         check(request.suite)
     profile = targets_of(options.profile) if isinstance(options, RowOptions) else ()
@@ -171,8 +165,9 @@ def measure(
         profile=profile,
     )
     if options.dry_run:
-        print_plan(request, earlier, options.out)
-        return 0
+        lines = plan_lines(request.suite, request.agenda(earlier))
+        return print_plan(lines, None if earlier else options.out)
+    command = options.command
     again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
     return sit(replace(sitting, again=again, log_requests=log_requests), report.finish)
@@ -229,36 +224,33 @@ def sitting_of(
 # --------------------------------------------------------------------------------------- the plan
 
 
-def print_plan(request: RowsRequest, earlier: Result | None, out: Path | None) -> None:
-    """The plan, and about how long it takes. Starts nothing. Raises BadInput on a folder that the
-    run would not take."""
-    if earlier is None:
-        check_new(out)
-    suite, agenda = request.suite, request.agenda(earlier)
+def plan_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
     for launch in agenda.launches:
-        say(f"launch {launch.variant.name}, round {launch.round}")
-        for flag, value in launch.variant.env.items():
-            say(f"    {flag}={kept_value(flag, value)}")
-        for cell, trials in launch.cells:
-            say("  " + ", ".join(f"{k}={v}" for k, v in label_of(cell).items()))
-            if suite.ladder is not None:
-                say(f"    {ladder_text(suite)}")
-                continue
-            for trial, profiled in agenda.of(trials):
-                again = ", profiled" if profiled else ""
-                say(f"    {trial.row.label} ({trial.row.client}{again})")
-    count, loads = len(agenda.launches), agenda.loads()
-    clusters = f"{count} cluster{'' if count == 1 else 's'}"
+        cells = ((label_of(cell), _row_texts(suite, agenda, rows)) for cell, rows in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+    loads = agenda.loads()
+    launches = len(agenda.launches)
+    clusters = f"{launches} cluster{'' if launches == 1 else 's'}"
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
     length = f"{suite.windows} x {suite.window_s:g} s"
     if suite.requests_per_client is not None:
         length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
     every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
-    say(
+    yield (
         f"{guess}{every} of {length} on {clusters}{again}; "
         f"about {duration_text(agenda.expected_s())} in all"
     )
+
+
+def _row_texts(suite: Suite, agenda: Agenda, rows: Sequence[PlannedTrial]) -> list[str]:
+    if suite.ladder is not None:
+        return [ladder_text(suite)]
+    return [
+        f"{row.row.label} ({row.row.client}{', profiled' if profiled else ''})"
+        for row, profiled in agenda.of(rows)
+    ]
 
 
 def ladder_text(suite: Suite) -> str:

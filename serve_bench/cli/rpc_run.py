@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,14 @@ from serve_bench.benchmarks.rpc.request import (
     rpc_plan,
 )
 from serve_bench.benchmarks.rpc.stored import report_document
-from serve_bench.cli.say import say
+from serve_bench.cli.command import FAILED
 from serve_bench.cli.show import ReportRequest, check_target
-from serve_bench.cli.sitting import FAILED, Sitting, done, sit
+from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.report.picture import picture
-from serve_bench.store import check_new
 from serve_bench.store.files import why, write_output, write_whole
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def run(
     """Measures what is planned, prints the report, and returns the exit code."""
     launches = rpc_plan(suite, done(earlier))
     if options.dry_run:
-        check_new(None if earlier else options.out)
-        print_plan(suite, launches)
-        return 0
+        return print_plan(plan_lines(suite, launches), None if earlier else options.out)
 
     def show(result: Result, folder: Path) -> int:
         troubles = _write_reports(suite, result, folder)
@@ -64,17 +62,16 @@ def run(
     return sit(sitting, show)
 
 
-def print_plan(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> None:
-    """The plan. Starts nothing."""
+def plan_lines(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> Iterator[str]:
+    """The plan of a dry run."""
     for launch in launches:
-        say(f"launch {launch.backend}, round {launch.round}")
-        for _, planned in launch.worlds:
-            say("  " + ", ".join(f"{name}={value}" for name, value in planned.cell.items()))
+        cells = ((planned.cell, ()) for _, planned in launch.worlds)
+        yield from launch_lines(launch.backend, launch.round, cells)
     count = sum(len(launch.worlds) for launch in launches)
     each = f"{suite.episodes:,} episode{'' if suite.episodes == 1 else 's'}"
     if suite.seconds is not None:
         each = f"{suite.seconds:g} s" + ("" if suite.episodes == MOST_EPISODES else f", {each},")
-    say(
+    yield (
         f"{count} world{'' if count == 1 else 's'}, {each} of {suite.steps} steps each; "
         f"about {duration_text(expected_s(suite, launches))} in all"
     )

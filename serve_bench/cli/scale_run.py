@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.scale.bench import plan_of
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
-from serve_bench.cli.say import say
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import Sitting, done, sit
+from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.store import check_new
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.scale.command import ScaleOptions
@@ -23,9 +22,7 @@ def run(
     """Measures what is planned, prints the report, and returns the exit code."""
     launches = scale_plan(suite, done(earlier))
     if options.dry_run:
-        check_new(None if earlier else options.out)
-        print_plan(suite, launches)
-        return 0
+        return print_plan(plan_lines(suite, launches), None if earlier else options.out)
 
     sitting = Sitting(
         "scale",
@@ -41,20 +38,20 @@ def run(
     return sit(sitting, report.finish)
 
 
-def print_plan(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> None:
-    """The plan. Starts nothing."""
+def plan_lines(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> Iterator[str]:
+    """The plan of a dry run."""
     for launch in launches:
-        say(f"launch {launch.variant.name}, round {launch.round}")
-        for cell in launch.cells:
-            say("  " + ", ".join(f"{name}={value}" for name, value in cell.cell.items()))
-            for planned in cell.rows:
-                say(f"    {planned.row.label} ({planned.row.client})")
+        cells = (
+            (cell.cell, [f"{one.row.label} ({one.row.client})" for one in cell.rows])
+            for cell in launch.cells
+        )
+        yield from launch_lines(launch.variant.name, launch.round, cells)
     if not launches:
-        say("nothing is left to be measured")
+        yield "nothing is left to be measured"
         return
     where = f"the one at {suite.address}" if suite.address else "started for each launch"
     nodes = f", {suite.nodes} raylets on this machine" if suite.nodes > 1 else ""
-    say(f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row")
+    yield f"cluster: {where}{nodes}; at most {suite.warmup_s:g} s of warm-up before a row"
     length = f"{suite.windows} windows of {suite.window_s:g} s"
     about = duration_text(expected_s(suite, launches))
-    say(f"{length} for each row of throughput; about {about} in all")
+    yield f"{length} for each row of throughput; about {about} in all"

@@ -1,7 +1,7 @@
-"""What every command that measures does around its runner: folder, marks, signals, the end.
+"""What every command that measures does around its runner: request, folder, marks, signals, end.
 
 Rule: nothing here knows what is measured. A runner works off its plan, appends to the folder and
-says whether anything failed; Ctrl-C and a full disk end it, and what it has is reported.
+returns whether anything failed. Ctrl-C and a full disk end it, and what it has is reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +21,12 @@ from typing import Any, Final, TypeVar
 import typer
 
 from serve_bench import __version__
+from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.options import RunOptions
 from serve_bench.cli.progress import Display
+from serve_bench.cli.say import say
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
 from serve_bench.core.kept import (
     differs,
     kept_body,
@@ -30,6 +34,7 @@ from serve_bench.core.kept import (
     kept_pair,
     kept_suite,
     kept_text,
+    kept_value,
     named_by,
 )
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
@@ -40,15 +45,15 @@ from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
 from serve_bench.serving.launch_spec import ignored_environment
 from serve_bench.serving.strays import Marked, sweep
-from serve_bench.store import RunFolder, StoreError, now_iso, read
+from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 
 # --------------------------------------------------------------------------------------------------
-# The first record of a run: what was asked for, by which tool, on which host.
+# The first record of a run: its request, the tool and the host.
 #
-# Rule: the command line is made anew from the options as they were parsed, however they were spelt
-# and joined; what of a value is kept is core/kept.py's affair.
+# Rule: the command line is made of the parsed options, however they were spelt and joined.
+# core/kept.py decides what of a value is kept.
 
-#: How the values of an option are kept; of all others as a text in which an address may stand.
+#: How the values of an option are kept; of all others as texts that may hold an address.
 KEPT: Final[Mapping[str, Callable[[str], str]]] = {
     "header": kept_header,
     "body": kept_body,
@@ -78,8 +83,8 @@ def run_record(
 
 
 def command_line() -> tuple[str, ...]:
-    """The command that runs, as words that may be kept: options that were given, by their long
-    names. Empty outside of a command."""
+    """The command that runs, as words that may be kept: the options of the command line, by their
+    long names. Empty outside of a command."""
     # typer has brought its own click since 0.16, and used the package click before.
     click = typer.Context.__mro__[1].__module__.rpartition(".")[0]
     context = importlib.import_module(f"{click}.globals").get_current_context(silent=True)
@@ -89,11 +94,11 @@ def command_line() -> tuple[str, ...]:
         context = context.parent
     words: list[str] = []
     for one in reversed(chain):
-        words += [*([one.info_name] if one.parent is not None else []), *_given(one)]
+        words += [*([one.info_name] if one.parent is not None else []), *_words(one)]
     return tuple(words)
 
 
-def _given(context: Any) -> Iterator[str]:
+def _words(context: Any) -> Iterator[str]:
     """The parameters of one command that stood on its command line."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name)
@@ -113,16 +118,12 @@ def _given(context: Any) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A sitting: a folder, a mark on all processes, a runner that works off its plan, a report, an end.
-
-FAILED: Final = 1
-INTERRUPTED: Final = 130
+# A sitting: a folder, a mark on all processes, a runner with its plan, a report, an exit code.
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is measured: its folder, the id in the mark of its processes, and where its load
-    comes from."""
+    """The folder of a run, the id in the mark of its processes, and the source of its load."""
 
     folder: Path
     run_id: str
@@ -131,12 +132,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Sitting:
-    """What is to be measured now: a fresh run, or the rest of an earlier one.
+    """What to measure now: a new run, or the rest of an earlier one.
 
-    `suite` and `plan`: of the whole run, for its record; `work`: what is to be measured of it now,
-    for the runner; `left`: whether that is anything. `load_on`: nodes that the load comes from;
-    None: this host. `again`: the words of the command that goes on with the run; None where none
-    can. `set_env`: how the user sets what launches do not take from the shell; None: no launch.
+    `suite` and `plan`: of the whole run, for its record. `work`: the plan of what is left of it;
+    `left`: whether anything is. `load_on`: nodes that the load comes from; None: this host.
+    `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
+    how to set what launches do not take from the shell; None: no launch.
     """
 
     command: str
@@ -154,7 +155,7 @@ class Sitting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP."""
+    """The end of a sitting. `interrupted`: by Ctrl-C, SIGTERM or SIGHUP."""
 
     folder: Path
     result: Result
@@ -163,18 +164,17 @@ class Outcome:
 
 
 def sit(sitting: Sitting, show: Callable[[Result, Path], int]) -> int:
-    """Measures what is planned and has it shown. Returns the exit code: that of `show`, unless
-    something is missing."""
+    """Measures and shows a run. Returns the exit code: that of `show`, unless a part is missing."""
     with signals():  # to the end: a second Ctrl-C must not take the report away
-        outcome = measured(sitting)
+        outcome = outcome_of(sitting)
         code = show(outcome.result, outcome.folder)
     return _close(sitting, outcome, code)
 
 
-def measured(sitting: Sitting) -> Outcome:
-    """Works off the plan; within `signals`. Every process of the run is gone when it returns.
+def outcome_of(sitting: Sitting) -> Outcome:
+    """Measures a run; call it within `signals`. Every process of the run is gone when it returns.
 
-    Raises BadInput when the folder cannot be made or gone on with.
+    Raises BadInput when the folder cannot be made or resumed.
     """
     earlier = sitting.earlier
     if earlier is not None and not sitting.left:
@@ -208,7 +208,7 @@ def _opened(sitting: Sitting) -> RunFolder:
 
 
 def _work_off(runner: Runner[Any, Any]) -> bool:
-    """Runs it to its end; True where Ctrl-C, SIGTERM or SIGHUP came first."""
+    """Runs it to its end. True: Ctrl-C, SIGTERM or SIGHUP came first."""
     try:
         runner.run()
     except KeyboardInterrupt:
@@ -220,7 +220,7 @@ def _work_off(runner: Runner[Any, Any]) -> bool:
 
 
 def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
-    """The exit code of a run, and on stderr how to go on with it. `code`: what the report says."""
+    """The exit code of a run; prints on stderr how to resume it. `code`: that of the report."""
     result = outcome.result
     incomplete = outcome.failed or bool(result.missing)
     if not outcome.interrupted and not incomplete:
@@ -228,7 +228,7 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
     how = "what was measured is kept and shown; a run of --url cannot be gone on with"
     if sitting.again is not None:
         how = f"go on with: serve-bench {sitting.again} --resume {outcome.folder}"
-        if _named(result):
+        if _outside_names(result):
             how = f"go on with: the same command line, with --resume {outcome.folder} in the "
             how += "place of --out"
     if not outcome.interrupted and not result.trials:
@@ -243,55 +243,85 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
 
 
 def source_of(load_on: LoadOn | None, folder: Path, run_id: str) -> LocalLoads | NodeLoads:
-    """Where the load of a run comes from; what Ray says goes to a log in its folder."""
-    return (
-        LocalLoads()
-        if load_on is None
-        else NodeLoads(load_on, run_id, folder / "logs" / "nodes.log")
-    )
+    """The source of a run's load. Ray's own output goes to a log in the folder."""
+    if load_on is None:
+        return LocalLoads()
+    return NodeLoads(load_on, run_id, folder / "logs" / "nodes.log")
 
 
 def next_launch(folder: Path) -> int:
-    """Launch logs are never overwritten, so the next number is one above the highest."""
+    """The number of the next launch: one above the highest log, since none is overwritten."""
     logs = (re.fullmatch("launch-([0-9]+)", log.stem) for log in folder.glob("logs/launch-*.log"))
     return max((int(log[1]) for log in logs if log is not None), default=0) + 1
 
 
 # --------------------------------------------------------------------------------------------------
-# Going on with a stored run.
+# The request of a run, new or resumed, and its plan on a dry run.
 
 S = TypeVar("S")
 
 
-def stored(
-    command: str,
-    folder: Path,
-    given: Sequence[str],
+def request_of(
+    options: RunOptions,
     *,
-    anew: Callable[[], S],
-    recorded: Callable[[S, Result], Mapping[str, Any]],
-    again: Callable[[Mapping[str, Any]], S],
-) -> tuple[S, Result]:
-    """The request of a stored run of a command, and what is measured of it.
+    from_flags: Callable[[], S],
+    from_record: Callable[[Mapping[str, Any]], S],
+    content: Callable[[S, Result], Mapping[str, Any]],
+) -> tuple[S, Result | None]:
+    """The request of a new run, or that of the run to resume with what is measured of it.
 
-    `given`: the flags of a plan that were given. `anew`: the request that they make, where the
-    record names what we would run, write to or connect to; `recorded`: that request as the record
-    has it; `again`: a request from a record. Raises BadInput.
+    `from_flags` makes the request of the flags, `from_record` that of a stored suite. `content`:
+    the suite that a request has in the record of a run. Raises BadInput.
     """
+    if options.resume is None:
+        return from_flags(), None
+    folder = options.resume
     earlier = read(folder)
     suite = earlier.run.suite
-    if earlier.run.command != command:
+    if earlier.run.command != options.command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    if must_name(folder, earlier, given):
-        request = anew()
-        check_same(folder, earlier, recorded(request, earlier))
+    if needs_flags(folder, earlier, options.changed(options.with_resume)):
+        request = from_flags()
+        check_same(folder, earlier, content(request, earlier))
         return request, earlier
     if suite.get("urls") is not None:
         raise BadInput(
             f"--resume: {folder} holds a run of --url, whose headers are not kept: start a new one"
         )
     with whole_suite():
-        return again(suite), earlier
+        return from_record(suite), earlier
+
+
+def launch_lines(
+    name: str,
+    round_: int,
+    cells: Iterable[tuple[Mapping[str, object], Iterable[str]]],
+    env: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """A launch of a plan: its environment, its cells, and the rows of each as texts."""
+    yield f"launch {name}, round {round_}"
+    for flag, value in (env or {}).items():
+        yield f"    {flag}={kept_value(flag, value)}"
+    for label, rows in cells:
+        yield f"  {settings_text(label)}"
+        for row in rows:
+            yield f"    {row}"
+
+
+def settings_text(settings: Mapping[str, object]) -> str:
+    """The settings of a cell in one line of a plan."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def print_plan(lines: Iterable[str], out: Path | None = None) -> int:
+    """Prints the plan of a dry run. Returns the exit code. Starts nothing.
+
+    `out`: the folder of a new run. Raises BadInput where the run would refuse it.
+    """
+    check_new(out)
+    for line in lines:
+        say(line)
+    return 0
 
 
 def done(earlier: Result | None) -> list[str]:
@@ -302,24 +332,27 @@ def done(earlier: Result | None) -> list[str]:
     return [one.key for one in earlier.trials if one.key not in doubted]
 
 
-def must_name(folder: Path, earlier: Result, asked: Sequence[str]) -> bool:
-    """Whether a run that is gone on with has to be made anew from its flags: where its record names
-    what we would run, write to or connect to. Raises BadInput where `asked`, the flags that were
-    given, are none then, or some without need."""
-    named = _named(earlier)
-    if named and not asked:
+def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
+    """Whether the request of a resumed run is made of its flags: where its record names what we
+    would run, write to or connect to.
+
+    `flags`: those of the command line. Raises BadInput where they are missing, or not needed.
+    """
+    names = _outside_names(earlier)
+    if names and not flags:
         raise BadInput(
-            f"--resume: the record in {folder} names {', '.join(named)}; that is used only when "
+            f"--resume: the record in {folder} names {', '.join(names)}; that is used only when "
             "you name it again: give the command line of the run, --resume in the place of --out"
         )
-    if asked and not named:
-        raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(asked)}")
-    if "--out" in asked:
+    if flags and not names:
+        raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(flags)}")
+    if "--out" in flags:
         raise BadInput("--out: a run that is gone on with stays in its folder: leave it out")
-    return bool(named)
+    return bool(names)
 
 
-def _named(result: Result) -> list[str]:
+def _outside_names(result: Result) -> list[str]:
+    """What the record of a run names that we would run, write to or connect to."""
     flags = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
     with whole_suite():
         return named_by(result.run.suite, flags)
@@ -327,7 +360,7 @@ def _named(result: Result) -> list[str]:
 
 @contextlib.contextmanager
 def whole_suite() -> Iterator[None]:
-    """BadInput where a stored suite is not made as suites are: a hand has changed it."""
+    """BadInput where a stored suite is damaged, or was changed by hand."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -337,7 +370,7 @@ def whole_suite() -> Iterator[None]:
 
 
 def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
-    """BadInput where a run that was named again is not the stored one."""
+    """BadInput where the suite of the flags is not the stored one."""
     with whole_suite():
         other = differs(earlier.run.suite, suite)
     if other is not None:
@@ -352,7 +385,7 @@ def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
 def run_mark() -> Iterator[str]:
     """A run id with its directory and warden; whatever the run started is gone afterwards."""
     for stray, reaped in sweep().items():
-        ended = f"ended {reaped.killed} process{'' if reaped.killed == 1 else 'es'}"
+        ended = f"ended {counted(reaped.killed, 'process', 'processes')}"
         what = ended if reaped.killed else "removed the directory"
         print(f"note: {what} of dead run {stray}", file=sys.stderr)
     run = Marked.begin()
@@ -368,7 +401,7 @@ def run_mark() -> Iterator[str]:
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end a run as Ctrl-C does; a second signal does not break the ending.
 
-    Whoever ignores a signal (nohup, a script that starts us with &) has it ignored.
+    A signal that the parent ignores (nohup, a script with &) stays ignored.
     """
     former = {
         number: signal.getsignal(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +21,16 @@ from serve_bench.benchmarks.versus.request import (
 )
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.say import say
 from serve_bench.cli.show import render_comparing
-from serve_bench.cli.sitting import Place, Sitting, done, sit, stored
+from serve_bench.cli.sitting import (
+    Place,
+    Sitting,
+    done,
+    print_plan,
+    request_of,
+    settings_text,
+    sit,
+)
 from serve_bench.core.errors import BadInput
 from serve_bench.core.kept import kept_setting, kept_text, kept_value
 from serve_bench.core.plan import duration_text
@@ -43,23 +50,24 @@ OVERRUN: Final = 1.1
 JUDGED: Final = ("threshold", "gate", "floors", "noise")
 
 
-def stored_suite(
-    folder: Path, given: Sequence[str], anew: Callable[[], VersusSuite]
-) -> tuple[VersusSuite, Result]:
-    """The plan of a stored run, and what is measured of it; see sitting.stored. Raises BadInput."""
-    suite, earlier = stored(
-        "versus",
-        folder,
-        given,
-        anew=anew,
-        recorded=lambda suite, earlier: {
+def request(
+    options: VersusOptions, from_flags: Callable[[], VersusSuite]
+) -> tuple[VersusSuite, Result | None]:
+    """The suite of the flags, or that of the run to resume with what is measured of it. Raises
+    BadInput."""
+    suite, earlier = request_of(
+        options,
+        from_flags=from_flags,
+        from_record=VersusSuite.from_json,
+        content=lambda suite, earlier: {
             **suite.to_json(),
             **{name: earlier.run.suite[name] for name in JUDGED if name in earlier.run.suite},
         },
-        again=VersusSuite.from_json,
     )
+    if earlier is None:
+        return suite, None
     if suite.cores_each is not None and suite.cores_each != len(halves()[0]):
-        raise BadInput(f"--resume: {folder} is a duet of {suite.cores_each} cores a side")
+        raise BadInput(f"--resume: {options.resume} is a duet of {suite.cores_each} cores a side")
     for side in suite.sides:
         check_interpreter(side.variant)
     return suite, earlier
@@ -90,8 +98,7 @@ def run(
     if earlier is not None and rounds:
         _check_load(suite, earlier)
     if options.dry_run:
-        print_plan(suite, rounds)
-        return 0
+        return print_plan(plan_lines(suite, rounds))
     for line in _notes(suite, services is not None):
         print(f"note: {line}", file=sys.stderr)
     every = [one for plan in versus_plan(suite) for one in plan.pairings]
@@ -155,41 +162,41 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     return gate.close(comparing)
 
 
-def print_plan(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> None:
-    """The plan, and about how long it takes. Starts nothing."""
+def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
-            say(f"{letter}: {side.label}, {kept_text(suite.urls[side.label])}")
+            yield f"{letter}: {side.label}, {kept_text(suite.urls[side.label])}"
             continue
-        say(f"{letter}: {side.label}, app {side.app.name}")
+        yield f"{letter}: {side.label}, app {side.app.name}"
         for flag, value in side.variant.env.items():
-            say(f"    {flag}={kept_value(flag, value)}")
+            yield f"    {flag}={kept_value(flag, value)}"
         if side.variant.python is not None:
-            say(f"    python {side.variant.python}")
+            yield f"    python {side.variant.python}"
         for name, setting in side.settings.items():
-            say(f"    {name}={kept_setting(name, setting)}")
+            yield f"    {name}={kept_setting(name, setting)}"
     for cell in suite.cells:
         label = suite.label(cell)
         if label:
-            say("cell: " + ", ".join(f"{name}={value}" for name, value in label.items()))
+            yield f"cell: {settings_text(label)}"
         for row in suite.rows:
             turns = turns_words(suite.pairing, row.loop == "open", suite.side_s, suite.slice_s)
-            say(f"    {row.label} ({row.client}): {turns}")
+            yield f"    {row.label} ({row.client}): {turns}"
     if not rounds:
-        say("nothing is left to be measured")
+        yield "nothing is left to be measured"
         return
     for plan in rounds:
         first, second = (suite.sides[number].label for number in plan.order)
         how = "loaded" if suite.urls is not None else "launched"
-        say(f"round {plan.round}: {first} is {how} first, then {second}")
+        yield f"round {plan.round}: {first} is {how} first, then {second}"
     for line in misleading(suite):
-        say(f"note: {line}")
+        yield f"note: {line}"
     for line in suite.gave_up:
-        say(f"to fit into {duration_text(suite.budget_s or 0.0)}: {line}")
+        yield f"to fit into {duration_text(suite.budget_s or 0.0)}: {line}"
     count = len(rounds)
     loads = f"in turn and {suite.steady_s:g} s alone"
     loads = loads if suite.pairing != "duet" else "at once, pinned"
-    say(
+    yield (
         f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row {loads}; "
         f"about {duration_text(expected_s(suite, rounds))} in all"
     )

@@ -24,6 +24,7 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -37,6 +38,7 @@ from serve_bench.core.document import (
     Document,
     Folded,
     Number,
+    Picture,
     Prose,
     Section,
     Table,
@@ -76,6 +78,40 @@ class Folder:
 
     records: Kept | None = None
     pictures: Mapping[str, Kept] = field(default_factory=dict)
+
+
+def folder_of(home: Path, document: Document, base: Path, records: str) -> Folder:
+    """The files of a run in `home`, as seen from a page in `base`. `records`: their file there."""
+    blocks = (block for section in document.sections for block in section.blocks)
+    return Folder(
+        records=_kept(home, records, base),
+        pictures={path: _kept(home, path, base) for path in _pictures(blocks)},
+    )
+
+
+def _pictures(blocks: Iterable[Block]) -> Iterator[str]:
+    """The paths of all pictures in their order, also within folded blocks."""
+    for block in blocks:
+        if isinstance(block, Picture):
+            yield block.path
+        elif isinstance(block, Folded):
+            yield from _pictures(block.blocks)
+
+
+def _kept(home: Path, path: str, base: Path) -> Kept:
+    """A file of a run. A file outside of its folder is never read: records may come from
+    elsewhere."""
+    file = home / path
+    href = quote(os.path.relpath(file, base))
+    if ":" in href.partition("/")[0]:
+        href = f"./{href}"
+    try:
+        if not file.resolve().is_relative_to(home.resolve()) or not file.is_file():
+            return Kept(href, None)
+        size = file.stat().st_size
+        return Kept(href, size, file.read_bytes() if size < LIMIT else None)
+    except (OSError, ValueError):  # cannot be read; a name that no file can have
+        return Kept(href, None)
 
 
 MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}

@@ -228,7 +228,7 @@ def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_i
     assert {one.name for one in axis_flags("micro").values()} == set(names) - {"early", "late"}
     options = Listed.of({"early": True, "late": 1, "num_replicas": "1,2", "device": None})
     assert options.texts == {"num_replicas": "1,2"}
-    assert options.given() == ["--early", "--num-replicas"]
+    assert options.changed() == ["--early", "--num-replicas"]
     assert sweeps("micro", options.texts) == {"num_replicas": (1, 2)}
     with pytest.raises(AttributeError, match="late"):
         options.__setattr__("late", 2)

@@ -17,7 +17,7 @@ import pytest
 from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.rows import RowsRequest, sitting_of
-from serve_bench.cli.sitting import measured, run_mark, signals
+from serve_bench.cli.sitting import outcome_of, run_mark, signals
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.plan import Suite
@@ -235,7 +235,7 @@ def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_i
     monkeypatch.chdir(tmp_path)
     with signals():
         request = RowsRequest(suite, sample=False, profile=("replica",))
-        outcome = measured(sitting_of("micro", request, tmp_path / "run"))
+        outcome = outcome_of(sitting_of("micro", request, tmp_path / "run"))
         draw_profiles(outcome.folder, outcome.result.profiled)
     assert not outcome.failed, outcome.result.failures
     rules = layer_rules()

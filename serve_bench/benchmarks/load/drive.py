@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
+from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.progress import Display
 from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import FAILED, INTERRUPTED, run_mark, run_record, signals, source_of
+from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.kept import kept_text

@@ -89,7 +89,7 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.benchmarks.parts.inside import facts, profiling_costs
     from serve_bench.cli.record import draw_profiles
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
-    from serve_bench.cli.sitting import measured, signals
+    from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.axes import settings
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
@@ -131,7 +131,7 @@ def noop(options: NoopOptions) -> int:
         "noop", request, options.out, host=options.host, port=options.port, after_cell=ready
     )
     with signals():
-        outcome = measured(sitting)
+        outcome = outcome_of(sitting)
         draw_profiles(outcome.folder, outcome.result.profiled)
     costs = profiling_costs(outcome.result)
     for trial in outcome.result.profiled:

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.cli.command import Options, command, flag
+from serve_bench.cli.command import INTERRUPTED, Options, command, flag
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ranker.measure import RankerPlan
     from serve_bench.serving.apps.dlrm_shape import Shape
     from serve_bench.store import RunFolder
 
-INTERRUPTED = 130
 MOST_ROWS = 100_000
 MOST_ROUNDS = 100_000
 MOST_WIDTH = 65_536

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from serve_bench.cli.command import Flag, Options, argument, command, flag
-from serve_bench.cli.options import WITH_RESUME, RunOptions
+from serve_bench.cli.command import Options, Parameter, argument, command, flag
+from serve_bench.cli.options import RunOptions
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -79,9 +79,9 @@ class RpcOptions(RunOptions):
     )
 
     @classmethod
-    def text_flags(cls) -> Mapping[str, Flag]:
+    def text_flags(cls) -> Mapping[str, Parameter]:
         """The arguments, which are read beside the suite file."""
-        return {name: Flag(None, help) for name, help in ARGUMENTS.items()}
+        return {name: Parameter(None, help) for name, help in ARGUMENTS.items()}
 
 
 @rpc.callback()
@@ -98,7 +98,7 @@ def measure(options: RpcOptions) -> int | None:
 
     subcommand = options.context.invoked_subcommand
     if subcommand is not None:
-        wrong = options.given(("format",))
+        wrong = options.changed(("format",))
         if wrong:
             raise BadInput(f"{', '.join(wrong)}: does not go with rpc {subcommand}")
         return None
@@ -106,30 +106,26 @@ def measure(options: RpcOptions) -> int | None:
     from serve_bench.benchmarks.rpc.request import RpcSuite
     from serve_bench.cli.rpc_run import run
     from serve_bench.cli.show import check_target
-    from serve_bench.cli.sitting import stored
+    from serve_bench.cli.sitting import request_of
     from serve_bench.store.files import same_file
 
     report, output = options.report_request(), options.output_file_path
-    if options.resume is not None:
-        suite, earlier = stored(
-            "rpc",
-            options.resume,
-            options.given(WITH_RESUME),
-            anew=lambda: _suite(options),
-            recorded=lambda suite, earlier: {
-                **suite.to_json(),
-                "sample": earlier.run.suite.get("sample"),
-            },
-            again=RpcSuite.from_json,
-        )
-        return run(checked(suite), options, report, earlier)
-    if output is not None:
+    if options.resume is None and output is not None:
         check_target(output, "--output-file-path")
         if options.perf_metrics is not None and same_file(output, options.perf_metrics):
             raise BadInput(
                 f"--output-file-path and --perf-metrics: both are {options.perf_metrics}"
             )
-    return run(checked(_suite(options)), options, report)
+    suite, earlier = request_of(
+        options,
+        from_flags=lambda: _suite(options),
+        from_record=RpcSuite.from_json,
+        content=lambda suite, earlier: {
+            **suite.to_json(),
+            "sample": earlier.run.suite.get("sample"),
+        },
+    )
+    return run(checked(suite), options, report, earlier)
 
 
 def _suite(options: RpcOptions) -> RpcSuite:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from serve_bench.benchmarks.scale import KEYS, Workload
-from serve_bench.cli.command import Command, Flag, flag
+from serve_bench.cli.command import Command, Parameter, flag
 from serve_bench.cli.options import WITH_RESUME, VariantOptions
 from serve_bench.core.axes import axis_flags
 
@@ -31,26 +31,28 @@ def _alone(context: typer.Context) -> None:
 
 #: A size, and what it says, in the order of the help; a workload has those that
 #: benchmarks/scale/__init__.py names. Those of axes stand in core/axes.py.
-SIZES: Final[dict[str, Flag]] = {
-    "fanout": Flag(None, "Nodes of the ensemble, each a deployment."),
-    "length": Flag(None, "Nodes of the chain, each a deployment."),
-    "replicas": Flag(None, "Replicas of each deployment (curve: several, with commas)."),
-    "deployments": Flag(None, "Deployments, each an application with an endpoint."),
-    "hops": Flag(None, "Nested calls of a request."),
+SIZES: Final[dict[str, Parameter]] = {
+    "fanout": Parameter(None, "Nodes of the ensemble, each a deployment."),
+    "length": Parameter(None, "Nodes of the chain, each a deployment."),
+    "replicas": Parameter(None, "Replicas of each deployment (curve: several, with commas)."),
+    "deployments": Parameter(None, "Deployments, each an application with an endpoint."),
+    "hops": Parameter(None, "Nested calls of a request."),
     **{
-        name: Flag.of_axis(axis_flags("scale")[name])
+        name: Parameter.of_axis(axis_flags("scale")[name])
         for name in ("max_batch_size", "batch_wait_timeout_s", "max_concurrent_queries")
     },
-    "connections": Flag(None, "Connections of the load from each node.", ("-c", "--connections")),
-    "clients": Flag(None, "Clients beside each other, of the handle and of HTTP."),
-    "requests": Flag(None, "Requests of each client for the latency, one after the other."),
-    "duration": Flag(None, "Measured, such as 20s or 10m.", ("-d", "--duration")),
-    "warmup": Flag(None, "Longest warm-up; it ends once the rate is steady."),
-    "timeout": Flag(None, "How long a request may take."),
-    "client": Flag(None, "raw, or wrk where it is installed on each node."),
-    "nodes": Flag(None, "Raylets to start on this machine [1]."),
-    "launches": Flag(None, "Fresh clusters of each variant, each the whole plan."),
-    "seed": Flag(None, "Seed of everything that is drawn."),
+    "connections": Parameter(
+        None, "Connections of the load from each node.", ("-c", "--connections")
+    ),
+    "clients": Parameter(None, "Clients beside each other, of the handle and of HTTP."),
+    "requests": Parameter(None, "Requests of each client for the latency, one after the other."),
+    "duration": Parameter(None, "Measured, such as 20s or 10m.", ("-d", "--duration")),
+    "warmup": Parameter(None, "Longest warm-up; it ends once the rate is steady."),
+    "timeout": Parameter(None, "How long a request may take."),
+    "client": Parameter(None, "raw, or wrk where it is installed on each node."),
+    "nodes": Parameter(None, "Raylets to start on this machine [1]."),
+    "launches": Parameter(None, "Fresh clusters of each variant, each the whole plan."),
+    "seed": Parameter(None, "Seed of everything that is drawn."),
 }
 
 
@@ -58,6 +60,7 @@ class ScaleOptions(VariantOptions):
     """The options of all workloads; `texts` has the sizes that were given."""
 
     command = "scale"
+    with_resume = WITH_RESUME - {"no_sample"}
 
     address: str | None = flag(None, "HOST:PORT of a Ray cluster, which is left as it was.")
     quick: bool = flag(False, "Sizes for a small machine.")
@@ -92,7 +95,7 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
         suite: str = flag(f"scale_{workload}", "A suite file, or the name of a shipped one.")
 
         @classmethod
-        def text_flags(cls) -> Mapping[str, Flag]:
+        def text_flags(cls) -> Mapping[str, Parameter]:
             return {name: SIZES[name] for name in sizes}
 
     def measure(options: ScaleOptions) -> int:
@@ -108,6 +111,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
     from serve_bench.benchmarks.scale.needs import checked
     from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
     from serve_bench.cli.flags import names
+    from serve_bench.cli.sitting import request_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.variants import parse_env
     from serve_bench.store.files import read_toml, suite_file
@@ -129,19 +133,13 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         )
         return checked(suite)
 
-    if options.resume is None:
-        suite, earlier = planned(), None
-    else:
-        from serve_bench.cli.sitting import stored
-
-        suite, earlier = stored(
-            "scale",
-            options.resume,
-            options.given(WITH_RESUME - {"no_sample"}),
-            anew=planned,
-            recorded=lambda suite, _: suite.to_json(),
-            again=ScaleSuite.from_json,
-        )
+    suite, earlier = request_of(
+        options,
+        from_flags=planned,
+        from_record=ScaleSuite.from_json,
+        content=lambda suite, _: suite.to_json(),
+    )
+    if earlier is not None:
         if suite.workload != workload:
             raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")
         suite = checked(suite)

@@ -31,6 +31,7 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
     """The options of `versus`."""
 
     command = "versus"
+    with_resume = WITH_RESUME - {"no_sample"}
     order = (
         *("a", "b", "rounds", "app", "clients", "rate", "url", "header", "route", "method"),
         *("body", "expect_status", "aa", "quick", "threshold", "gate", "fail_on", "noise"),
@@ -95,14 +96,13 @@ def versus(options: VersusOptions) -> int:
         raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")
     gate = read_flags(options)
     from serve_bench.cli.versus_flags import planned, with_urls
-    from serve_bench.cli.versus_run import run, stored_suite
+    from serve_bench.cli.versus_run import request, run
 
     if options.resume is not None:
-        given = options.given(WITH_RESUME - {"no_sample"})
-        suite, earlier = stored_suite(options.resume, given, lambda: planned(options, gate))
+        suite, earlier = request(options, lambda: planned(options, gate))
         return run(suite, options, gate, earlier=earlier)
     if options.url:
-        wrong = options.given(set(options.order) - OF_LAUNCHES)
+        wrong = options.changed(set(options.order) - OF_LAUNCHES)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         suite, services = with_urls(options, gate)
