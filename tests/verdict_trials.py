@@ -42,6 +42,23 @@ def usage(
     return {"host": told, "processes": list(processes)}
 
 
+def serving(
+    proxy: tuple[float, ...],
+    replica: tuple[float, ...],
+    *more: dict[str, Any],
+    host: float,
+    cores: int = 2,
+    steal: float = 0.0,
+) -> dict[str, Any]:
+    """A proxy, a replica and what is beside them: CPU, wait for a CPU, busiest thread
+    (% of a core)."""
+    two = []
+    for pid, role, figures in ((1, "proxy", proxy), (2, "replica", replica)):
+        cpu, wait, thread = (*figures, None, None)[:3]
+        two.append(process(pid, role, cpu or 0.0, wait=wait, thread=thread))
+    return usage(*two, *more, host=host, cores=cores, steal=steal)
+
+
 def measured(
     connections: int,
     rate: float,
