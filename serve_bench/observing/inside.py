@@ -384,7 +384,10 @@ class Inside:
                 chosen = to_profile(processes, self.profile)
                 stack.enter_context(look.profiling.around(chosen))
             if self.metrics:
-                look.serve_metrics = look.begin_metrics()
+                why = "this Ray names no metrics endpoint"
+                if self._meter is not None:
+                    why = self._meter.begin() or ""
+                look.serve_metrics = {"status": "absent", "why": why} if why else {}
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 spies = look.profiling.py_spies if look.profiling is not None else ()
@@ -407,13 +410,6 @@ class Observation:
     serve_metrics: dict[str, Any] | None = None  # None: not requested
     profiling: Profiling | None = None
     served: ReplicaRequests = field(default_factory=ReplicaRequests)
-
-    def begin_metrics(self) -> dict[str, Any]:
-        """The state before the load: empty, or absent with the reason."""
-        why = "this Ray names no metrics endpoint"
-        if self.meter is not None:
-            why = self.meter.begin() or ""
-        return {"status": "absent", "why": why} if why else {}
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
         """The trial with all observations. Raises StoreError if samples cannot be written."""

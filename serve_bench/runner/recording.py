@@ -19,7 +19,6 @@ from serve_bench.observing.perf import PerfUnusable, record_perf
 from serve_bench.observing.processes import ServeProcess
 from serve_bench.observing.profiler import (
     FORMATS,
-    Recorded,
     Recording,
     Recordings,
     SpyOptions,
@@ -178,14 +177,12 @@ def record_all(
         recordings.append(Recording(one.pid, out, wish.options, format, wish.duration_s, mark))
     outcome = record(recordings, wish.duration_s, on_progress)
     roles = {one.pid: one.role for one in processes}
-    done = [_profile(one, roles[one.pid], wish, several, raw) for one in outcome.done]
-    return Recordings(tuple(done), tuple(outcome.failed), outcome.interrupted)
-
-
-def _profile(recorded: Recorded, role: str, wish: Wish, several: bool, raw: bool) -> Profile:
-    stacks = read_stacks(recorded.path) if raw else None
-    place = wish.place(role, recorded.pid, several)
-    return Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples)
+    done = []
+    for recorded in outcome.done:
+        role, stacks = roles[recorded.pid], read_stacks(recorded.path) if raw else None
+        place = wish.place(role, recorded.pid, several)
+        done.append(Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples))
+    return Recordings(tuple(done), outcome.failed, outcome.interrupted)
 
 
 @dataclass(frozen=True)

@@ -174,14 +174,9 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """A row, or its profiled repetition."""
         planned, profiled = row
         self._recover()
-        what = "profile" if profiled else "trial"
         self._journal.say(
             "profiled load" if profiled else "connect", cell=self._cell, row=planned.row
         )
-
-        def fault(message: str, what: str = what) -> Fault:
-            return Fault(what, message, self._part, planned, keyed=not profiled)
-
         started_at, began = now_iso(), time.monotonic()
         interrupted: KeyboardInterrupt | None = None
         log = None if self._journal.requests is None or profiled else RequestLog()
@@ -201,7 +196,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         except LoadError as error:
             ended = self._serving.casualties()
             self._hurt = self._shaken = bool(ended)
-            return Loaded(faults=(fault("; ".join([str(error), *ended])),))
+            return Loaded(faults=(self._fault(row, "; ".join([str(error), *ended])),))
         if not self._serving.alive():  # `check` reports it
             return Loaded(ended=interrupted)
         trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)
@@ -214,25 +209,39 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if interrupted is not None:
             trial = trial.flagged("interrupted")
             done = self._done(trial, result)
-            return Loaded((trial,), (fault(f"interrupted after {done}"),), interrupted, log)
+            fault = self._fault(row, f"interrupted after {done}")
+            return Loaded((trial,), (fault,), interrupted, log)
+        return self._loaded(row, trial, result, log)
+
+    def _loaded(
+        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+    ) -> Loaded:
+        """The outcome of a whole load: with what requests wait in, and the faults of cluster and
+        client."""
+        interrupted: KeyboardInterrupt | None = None
         ended = self._serving.casualties()
         self._hurt, self._shaken = bool(ended), bool(ended or trial.flags.get("cut"))
-        if not profiled and not ended:
+        if not trial.profiled and not ended:
             try:
                 trial = self._waits(trial)
             except KeyboardInterrupt as early:  # the trial itself is complete
                 interrupted = early
-        faults = [
-            *(
-                fault(f"{one} during the trial: the figures are of a broken cluster")
-                for one in ended
-            ),
-            *(fault(f"{lost.who} failed: {lost.reason}", "worker") for lost in result.failures),
+        broken = "during the trial: the figures are of a broken cluster"
+        faults = [self._fault(row, f"{one} {broken}") for one in ended]
+        faults += [
+            self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
+            for lost in result.failures
         ]
         if trial.counts.completed == 0:
-            faults.append(fault(none_succeeded(trial)))
-        self._measured += [] if profiled else [trial]
+            faults.append(self._fault(row, none_succeeded(trial)))
+        self._measured += [] if trial.profiled else [trial]
         return Loaded((trial,), tuple(faults), interrupted, log)
+
+    def _fault(self, row: PlannedLoad, message: str, what: str | None = None) -> Fault:
+        """A fault of a row; by default of its trial, or of its profile."""
+        planned, profiled = row
+        what = what or ("profile" if profiled else "trial")
+        return Fault(what, message, self._part, planned, keyed=not profiled)
 
     def check(self) -> None:
         """Raises LaunchFailed without the cluster, or a process that it does not replace."""
