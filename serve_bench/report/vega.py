@@ -93,19 +93,49 @@ def _dots(chart: Dots, width: int | None) -> Spec:
     x = axis("value", unit, ends_of(ends, log), log)
     look = by_group(ordered(one.group for one in points), width, beside=rows.beside)
     fields = (("label", "row"), ("group", "group"), ("shown", unit), ("between", "interval"))
-    layers = [
-        *rows.words(),
-        interval_rule(x, "low", "high", look["color"], rows.y),
-        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
-        figures_column([one["shown"] for one in values], rows.y),
-    ]
-    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+    return _intervals(rows, values, x, ("low", "high"), look, fields)
 
 
 def _between(point: Point, unit: str) -> str:
     if point.low is None or point.high is None:
         return "-"
     return f"{shown(point.low, unit)} to {shown(point.high, unit)}"
+
+
+def _intervals(
+    rows: LabelledRows,
+    values: Sequence[Spec],
+    x: Spec,
+    ends: tuple[str, str],
+    look: Spec,
+    fields: Iterable[tuple[str, str]],
+    behind: Iterable[Spec] = (),
+) -> Spec:
+    """The height, the data and the layers of dots with their intervals, where both `ends` (fields)
+    are known; the figures stand in a column to the right of the plot."""
+    low, high = ends
+    known = f"isValid(datum['{low}']) && isValid(datum['{high}'])"
+    room = CHARACTER * max(len(one["shown"]) for one in values) + 10
+    layers: list[Spec] = [
+        *behind,
+        *rows.words(),
+        {
+            "transform": [{"filter": known}],
+            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.75},
+            "encoding": {
+                "y": rows.y,
+                "x": {**x, "field": low},
+                "x2": {"field": high},
+                "color": look["color"],
+            },
+        },
+        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
+        {
+            "mark": {"type": "text", "style": "value", "align": "right", "dx": room},
+            "encoding": {"y": rows.y, "x": {"value": "width"}, "text": {"field": "shown"}},
+        },
+    ]
+    return {"height": rows.height, "data": {"values": values}, "layer": layers}
 
 
 def _ratios(chart: Ratios, width: int | None) -> Spec:
@@ -128,18 +158,10 @@ def _ratios(chart: Ratios, width: int | None) -> Spec:
         }
         for at, channel in enumerate(("color", "shape"))
     }
-    fields = (
-        *(("label", "row"), ("metric", "metric"), ("shown", "B/A")),
-        *(("between", "interval"), ("word", "verdict")),
-    )
-    layers = [
-        *_around_one(rows, x, threshold),
-        *rows.words(),
-        interval_rule(x, "from", "to", look["color"], rows.y),
-        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
-        figures_column([one["shown"] for one in values], rows.y),
-    ]
-    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+    fields = [("label", "row"), ("metric", "metric"), ("shown", "B/A")]
+    fields += [("between", "interval"), ("word", "verdict")]
+    behind = _around_one(rows, x, threshold)
+    return _intervals(rows, values, x, ("from", "to"), look, fields, behind)
 
 
 def _ratio(one: Ratio, line: str, low: float, high: float) -> Spec:
@@ -494,21 +516,3 @@ def broken(words: str) -> list[str]:
                 lines[-1] += ","
             lines += textwrap.wrap(part, FITS, break_on_hyphens=False)
     return lines
-
-
-def figures_column(texts: Sequence[str], y: Spec) -> Spec:
-    """The layer of the figures (field `shown`) in a column to the right of the plot."""
-    room = CHARACTER * max(map(len, texts)) + 10
-    return {
-        "mark": {"type": "text", "style": "value", "align": "right", "dx": room},
-        "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "shown"}},
-    }
-
-
-def interval_rule(x: Spec, low: str, high: str, colour: Spec, y: Spec) -> Spec:
-    """The layer of the intervals, where both ends are known."""
-    return {
-        "transform": [{"filter": f"isValid(datum['{low}']) && isValid(datum['{high}'])"}],
-        "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.75},
-        "encoding": {"y": y, "x": {**x, "field": low}, "x2": {"field": high}, "color": colour},
-    }
