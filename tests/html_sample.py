@@ -224,3 +224,16 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
         "argv": ("serve-bench", "micro", "--variant", f"default,{name}"),
     }
     return Document(**{**given, **changes})
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours, as WCAG 2.1 defines it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
+        return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)

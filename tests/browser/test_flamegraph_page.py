@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import struct
-import subprocess
 import zlib
 from html import unescape
 from pathlib import Path
@@ -21,16 +19,12 @@ import pytest
 from serve_bench.analysis.stacks import parse_raw
 from serve_bench.report.flamegraph import diff_html, difference_of, flame_svg, reading_of
 from serve_bench.runner.recording import layer_rules
+from tests.browser.chromium import DARK, chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 A = "main (app.py:1);one (app.py:2) 600\nmain (app.py:1);same (app.py:3) 400\n"
 B = "main (app.py:1);two (app.py:2) 600\nmain (app.py:1);same (app.py:3) 400\n"
-QUIET = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--hide-scrollbars",
-)
 
 #: What is seen: each visible frame's left edge and width, as shares of the drawing, and its label.
 LOOK = """
@@ -64,22 +58,6 @@ input.dispatchEvent(new Event("input"));
 seen.wrong = document.querySelector("span.found").textContent;
 document.title = JSON.stringify(seen);
 """
-
-
-def chromium(profile: Path, *arguments: str) -> str:
-    browser = next(
-        found
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name))
-    )
-    done = subprocess.run(
-        [browser, *QUIET, f"--user-data-dir={profile}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def pixels(png: Path) -> list[list[tuple[int, int, int]]]:
@@ -125,7 +103,7 @@ def page() -> str:
 def test_the_diff_is_zoomed_searched_and_read(page: str, tmp_path: Path) -> None:
     file = tmp_path / "diff.html"
     file.write_text(page.replace("</body>", f"<script>{LOOK}{ACT}</script></body>"))
-    dom = chromium(tmp_path / "user", "--dump-dom", f"file://{file}")
+    dom, _ = chromium(tmp_path, "--dump-dom", f"file://{file}")
     title = re.search(r"<title>(\{.*?\})</title>", dom, re.DOTALL)
     assert title, dom[:2000]
     seen: dict[str, Any] = json.loads(unescape(title[1]))
@@ -154,14 +132,9 @@ def test_the_diff_is_zoomed_searched_and_read(page: str, tmp_path: Path) -> None
 def test_red_blue_and_the_ground_are_on_the_screen(page: str, dark: bool, tmp_path: Path) -> None:
     file, shot = tmp_path / "diff.html", tmp_path / "shot.png"
     file.write_text(page)
-    scheme = ("--blink-settings=preferredColorScheme=0",) if dark else ()
-    chromium(
-        tmp_path / "user",
-        *scheme,
-        "--window-size=1280,700",
-        f"--screenshot={shot}",
-        f"file://{file}",
-    )
+    scheme = (DARK,) if dark else ()
+    size = ("--window-size=1280,700", f"--screenshot={shot}")
+    chromium(tmp_path, *scheme, *size, f"file://{file}")
     rows = pixels(shot)
     every = [colour for row in rows for colour in row]
     red = sum(1 for r, g, b in every if r > 180 and g < 110 and b < 110)
@@ -176,7 +149,7 @@ def test_the_svg_stands_alone_and_its_frames_are_where_they_should_be(tmp_path: 
     file, shot = tmp_path / "flame.svg", tmp_path / "shot.png"
     two_files = A.replace("same (app.py", "same (library.py")
     file.write_text(flame_svg(parse_raw(two_files, "x"), "replica 7"))
-    chromium(tmp_path / "user", "--window-size=1300,400", f"--screenshot={shot}", f"file://{file}")
+    chromium(tmp_path, "--window-size=1300,400", f"--screenshot={shot}", f"file://{file}")
     line = pixels(shot)[42 + 2 * 17 + 2]  # the third row of frames: "one", then "same"
     left, right = line[300], line[900]
     assert left != right and min(left) < 250 and min(right) < 250

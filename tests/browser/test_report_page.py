@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -26,15 +24,11 @@ import pytest
 from serve_bench.core.document import Chart, Document, Section
 from serve_bench.report.page import Folder, Kept, html_text
 from serve_bench.report.vega import vega
+from tests.browser.chromium import DARK, chromium
 from tests.html_sample import chart, sheet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
-QUIET = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=30000"),
-)
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 80" width="1200" height="80">
 <rect width="1200" height="80" fill="#c40"/><script>parent.evil = 1</script></svg>"""
@@ -69,23 +63,6 @@ LOOK = """done({
   scrolls: Array.from(document.querySelectorAll(".table .scroll")).map(
     function (one) { return [one.scrollWidth, one.clientWidth]; })
 });"""
-
-
-def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
-    """What it prints, and what the console of the page got."""
-    browser = next(
-        found
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name))
-    )
-    done = subprocess.run(
-        [browser, *QUIET, f"--user-data-dir={tmp_path / 'user'}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 def written(
@@ -124,7 +101,7 @@ def seen(
             "{ document.title = event.data; };</script>"
         )
         file = outer
-    scheme = ("--blink-settings=preferredColorScheme=0",) if dark else ()
+    scheme = (DARK,) if dark else ()
     size = f"--window-size={max(width, 500)},900"
     dom, console = chromium(tmp_path, *scheme, size, "--dump-dom", f"file://{file}")
     title = re.search(r"<title>([{[].*?[]}])</title>", dom, re.DOTALL)
@@ -281,13 +258,7 @@ def test_where_no_script_runs_words_stand_in_place_of_charts(tmp_path: Path) -> 
 
 def test_it_prints(tmp_path: Path) -> None:
     file, pdf = written(tmp_path, sheet()), tmp_path / "page.pdf"
-    chromium(
-        tmp_path,
-        "--blink-settings=preferredColorScheme=0",
-        "--no-pdf-header-footer",
-        f"--print-to-pdf={pdf}",
-        f"file://{file}",
-    )
+    chromium(tmp_path, DARK, "--no-pdf-header-footer", f"--print-to-pdf={pdf}", f"file://{file}")
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF")
     pages = re.findall(rb"/Type\s*/Page\b", content)

@@ -26,6 +26,7 @@ from serve_bench.benchmarks.parts.charts import (
 from serve_bench.core.document import Chart
 from serve_bench.report.theme import DARK, LIGHT
 from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, vega
+from tests.html_sample import contrast
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"
@@ -147,13 +148,6 @@ def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
     assert code
     assert not any(part in one for one in code for part in ("script", "${x}", "variant"))
     json.dumps(vega(chart), allow_nan=False)
-
-
-def test_a_spec_that_is_broken_is_found() -> None:
-    import vl_convert
-
-    with pytest.raises(ValueError):
-        vl_convert.vegalite_to_vega({"mark": "no such mark", "data": {"values": []}})
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -379,18 +373,6 @@ def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Chart]) -> None:
 
 
 # ------------------------------------------------------------------------------------- theme
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of sRGB (WCAG 2.2)."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize(("theme", "page"), [(LIGHT, "#ffffff"), (DARK, "#15171b")])

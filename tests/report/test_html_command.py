@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -181,14 +180,7 @@ def test_without_records_nothing_is_written(
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = builtins.__import__
-
-    def missing(name: str, *rest: Any, **more: Any) -> Any:
-        if name.partition(".")[0] == "vl_convert":
-            raise ImportError(name)
-        return known(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"^--format html: needs vl-convert-python: pip install 'se"):
         bundle()
 

@@ -40,7 +40,7 @@ from serve_bench.report.page import (
 )
 from serve_bench.report.theme import DARK, LIGHT, light_dark
 from tests import places
-from tests.html_sample import EVIL, STUB, chart, sheet
+from tests.html_sample import EVIL, STUB, chart, contrast, sheet
 
 GOLDEN = places.GOLDEN / "records.jsonl"
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert('evil')</script></svg>"
@@ -281,22 +281,9 @@ def test_texts_stand_out_from_their_ground_in_light_and_in_dark() -> None:
     for scheme in (0, 1):
         for name in ("ink", "faint", "link", "good", "bad", "doubt"):
             for ground in ("ground", "raised"):
-                contrast = _contrast(colours[name][scheme], colours[ground][scheme])
-                assert contrast >= 4.5, (name, ground, scheme, contrast)
-        assert _contrast(colours["ink"][scheme], colours["doubt-ground"][scheme]) >= 4.5
-
-
-def _contrast(one: str, other: str) -> float:
-    """Of two colours, as WCAG 2.1 defines it."""
-
-    def luminance(colour: str) -> float:
-        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-        shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
-        return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
+                seen = contrast(colours[name][scheme], colours[ground][scheme])
+                assert seen >= 4.5, (name, ground, scheme, seen)
+        assert contrast(colours["ink"][scheme], colours["doubt-ground"][scheme]) >= 4.5
 
 
 def test_no_sheet_no_page() -> None:

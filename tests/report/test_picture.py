@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -100,17 +99,9 @@ def test_what_cannot_be_drawn_is_one_line(result: Result, kind: str, message: st
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = builtins.__import__
-
-    def missing(name: str, *rest: Any, **more: Any) -> Any:
-        if name.partition(".")[0] == "vl_convert":
-            raise ImportError(name)
-        return known(name, *rest, **more)
-
-    of = document(pressed())
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"pip install 'serve-bench\[plot\]'"):
-        picture([of], "png")
+        picture([document(pressed())], "png")
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])

@@ -1,0 +1,29 @@
+"""Chromium without a window, for the tests of pages."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+QUIET: Final = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=30000"),
+)
+DARK: Final = "--blink-settings=preferredColorScheme=0"
+
+
+def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
+    """What it prints, and what the console of the page got."""
+    browser = next(path for name in BROWSERS if (path := shutil.which(name)))
+    done = subprocess.run(
+        [browser, *QUIET, f"--user-data-dir={tmp_path / 'user'}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
