@@ -36,30 +36,12 @@ BAD = [
         "--state-size: '10-x' is not allowed; it takes whole numbers joined by -",
     ),
     ("--world-size 1", "--world-size: '1' is not allowed; it takes a whole number from 2 to 4,096"),
-    ("--world-size 10,", "--world-size: '' is not allowed; it takes a whole number from 2"),
-    ("--world-size 3,3", "--world-size: 3 stands there twice"),
-    ("-world_size=10,x", "--world-size: 'x' is not allowed; it takes a whole number from 2"),
     ("--world_size x", "--world-size: 'x' is not allowed"),
     ("-world-size x", "--world-size: 'x' is not allowed"),
-    ("-nlayers=-1", "--nlayers: '-1' is not allowed; it takes a whole number from 1 to 1,000"),
-    ("-batch=", "--batch: '' is not allowed; it takes True or False"),
     ("-wrld_size=3", "No such option"),
-    ("--batch maybe", "--batch: 'maybe' is not allowed; it takes True or False"),
-    ("--device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
-    ("--threads 0", "--threads: '0' is not allowed; it takes a whole number from 1 to 1,024"),
-    ("--backend mpi", "--backend: 'mpi' is not allowed; it takes torch, ray, serve"),
-    ("--backend ray,ray", "--backend: ray stands there twice"),
-    ("--master-port 70000", "--master-port: '70000' is not allowed; it takes a whole number from"),
-    ("--master-port x", "--master-port: 'x' is not allowed"),
     ("--master-addr no.such.invalid", "--master-addr: 'no.such.invalid' cannot be resolved: "),
     ("--master-addr 192.0.2.1", "--master-addr: 192.0.2.1 is no address of this machine"),
-    ("--episodes 0", "--episodes: '0' is not allowed; it takes a whole number from 1"),
-    ("--steps 1.5", "--steps: '1.5' is not allowed; it takes a whole number from 1"),
     ("--seconds 0", "--seconds: '0' is not allowed; it takes a number from 0.1"),
-    ("--seconds nan", "--seconds: 'nan' is not allowed; it takes a number from 0.1"),
-    ("--timeout-s inf", "--timeout-s: 'inf' is not allowed; it takes a number from 0.1"),
-    ("--launches 0", "--launches: '0' is not allowed; it takes a whole number from 1"),
-    ("--policy-ms -1", "--policy-ms: '-1' is not allowed; it takes a number from 0"),
     ("--format pdf", "--format: 'pdf' is not allowed; it takes table"),
     ("--suite micro", "micro.toml: unknown key 'app'; allowed: name, rpc"),
     ("--suite none", "--suite: no file 'none'; a path, or one of: "),
@@ -83,7 +65,6 @@ BAD = [
     ("plot", "Missing argument"),
     ("plot /dev/zero", "/dev/zero: is no report of rpc: too large"),
     ("--world-size 3 --resume x plot y", "--world-size, --resume: does not go with rpc plot"),
-    ("--episodes 1_0", "--episodes: '1_0' is not allowed; it takes a whole number from 1"),
     ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
 ]
 
@@ -115,39 +96,34 @@ def test_without_torch_one_line_says_what_to_install(
     refuses("rpc --world-size 3", "torch is not installed: pip install 'serve-bench[torch]'")
 
 
+def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The line that refuses a command, where files of the test lie in its folder."""
+    assert run(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("serve-bench: ") and err.count("\n") == 1
+    return err.removeprefix("serve-bench: ").rstrip("\n")
+
+
 def test_an_output_file_may_not_be_there_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text("mine")
-    assert run(["rpc", "--world-size", "3", f"-output_file_path={mine}"]) == 2
-    out, err = capsys.readouterr()
     said = f"--output-file-path: {mine} exists already; nothing is overwritten"
-    assert (out, err) == ("", f"serve-bench: {said}\n")
+    assert refusal(f"rpc --world-size 3 -output_file_path={mine}", capsys) == said
     assert mine.read_text() == "mine" and list(tmp_path.iterdir()) == [mine]
 
 
-def test_a_suite_file_with_an_error_is_named(
+def test_an_error_of_a_suite_file_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    file = tmp_path / "mine.toml"
     shipped = (places.TOP / "scenarios" / "rpc.toml").read_text()
-    for change, said in (
-        (("world_size = 10 ", "world_size = 1 "), "rpc.world_size: '1' is not allowed; it takes a"),
-        (("nlayers", "layers"), "rpc: unknown key 'layers'; did you mean 'nlayers'?"),
-        (("batch = true", "batch = [true, false]"), None),
-        (("steps = 100 ", "steps = 0 "), "rpc.steps: '0' is not allowed; it takes a whole number"),
-    ):
-        assert change[0] in shipped
-        file = tmp_path / "mine.toml"
-        file.write_text(shipped.replace(*change))
-        code = run(["rpc", "--suite", str(file), "--master-port", "0", "--dry-run"])
-        err = capsys.readouterr().err
-        assert code == (0 if said is None else 2)
-        assert err == "" if said is None else err.startswith(f"serve-bench: mine.toml: {said}")
     file.write_text(shipped.replace("batch = true", "batch = [true, false]"))
-    assert run(["rpc", "--suite", str(file), "-world_size=3,4"]) == 2
+    assert run(["rpc", "--suite", str(file), "--master-port", "0", "--dry-run"]) == 0
+    assert capsys.readouterr().err == ""
     said = "--world-size and mine.toml: rpc.batch: only one argument may be a list"
-    assert capsys.readouterr().err.startswith(f"serve-bench: {said}")
+    assert refusal(f"rpc --suite {file} -world_size=3,4", capsys).startswith(said)
 
 
 # ---------------------------------------------------------------------------------------- a plan
@@ -203,17 +179,6 @@ def stored(place: Path, command: str = "rpc") -> None:
     folder.close()
 
 
-def test_a_run_of_another_command_is_not_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(tmp_path / "r", command="press")
-    before = (tmp_path / "r" / RECORDS_FILE).read_bytes()
-    assert run(["rpc", "--resume", str(tmp_path / "r")]) == 2
-    said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of press\n"
-    assert capsys.readouterr().err == said
-    assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
-
-
 def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path) -> None:
     stored(tmp_path / "r")
     suite = replace(SUITE, output_file_path="/dev/full")
@@ -226,18 +191,23 @@ def test_a_report_without_an_end_of_brackets_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    assert run(["rpc", "plot", str(tmp_path / "deep.json")]) == 2
-    assert capsys.readouterr().err.endswith("deep.json: is no report of rpc: too deeply nested\n")
+    said = refusal(f"rpc plot {tmp_path / 'deep.json'}", capsys)
+    assert said.endswith("deep.json: is no report of rpc: too deeply nested")
 
 
-@pytest.mark.parametrize("command", ["rpc", "ranker", "load"])
-def test_micro_goes_on_with_no_run_of_another_kind(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "other"),
+    [("rpc", "press"), ("micro", "rpc"), ("micro", "ranker"), ("micro", "load")],
+)
+def test_a_run_of_another_kind_is_not_gone_on_with(
+    command: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stored(tmp_path / "r", command=command)
-    assert run(["micro", "--resume", str(tmp_path / "r")]) == 2
-    said = f"serve-bench: --resume: {tmp_path / 'r'} holds a run of {command}\n"
-    assert capsys.readouterr().err == said
+    folder = tmp_path / "r"
+    stored(folder, command=other)
+    before = (folder / RECORDS_FILE).read_bytes()
+    said = f"--resume: {folder} holds a run of {other}"
+    assert refusal(f"{command} --resume {folder}", capsys) == said
+    assert (folder / RECORDS_FILE).read_bytes() == before
 
 
 def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(

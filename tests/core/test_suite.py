@@ -55,7 +55,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         with pytest.raises(BadInput, match=r"^rpc\.toml: is a suite of serve-bench rpc$"):
             read_suite(read_toml(file), file.name)
         return
-    if file.stem.startswith("scale_"):  # read by test_scale_suite.py
+    if file.stem.startswith("scale_"):  # read by test_scale_request.py
         assert read_toml(file)["name"] == file.stem
         with pytest.raises(BadInput, match=r"is a suite of serve-bench scale$"):
             read_suite(read_toml(file), file.name)

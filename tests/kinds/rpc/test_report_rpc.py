@@ -18,6 +18,7 @@ import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
+from serve_bench.benchmarks.rpc.charts import PUBLISHED
 from serve_bench.benchmarks.rpc.forms import (
     benchmark_report,
     form_lines,
@@ -36,8 +37,23 @@ from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
 from serve_bench.report import FORMATS
+from serve_bench.report.vega import vega
 from tests import places
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
+from tests.sheet_parts import (
+    SCRIPT,
+    as_lines,
+    cell,
+    chart,
+    charts,
+    column,
+    drawn,
+    is_sound,
+    section,
+    sheet,
+    table,
+    texts,
+)
 
 GOLDEN = places.GOLDEN
 WORLDS = [rpc_world(10), rpc_world(20)]
@@ -288,27 +304,13 @@ def test_the_json_has_the_keys_of_the_source_and_ours_apart() -> None:
         *("master_addr", "master_port", "batch", "state_size", "nlayers", "out_features"),
         *("output_file_path", "x_axis_name", "benchmark_results", "serve_bench"),
     ]
-    assert report["batch"] is True and report["master_port"] == "29501"
     first, second = report["benchmark_results"]
-    assert (first["world_size"], second["world_size"]) == (10, 20)
     assert set(first) == {*NAMES, "world_size"}
-    assert list(first[NAMES[0]]) == ["p50", "p75", "p90", "p95"]
     assert first[NAMES[0]]["p50"] == pytest.approx(0.0011, rel=5e-4)
     assert second[NAMES[1]]["p50"] == pytest.approx(19 / 0.0024, rel=1e-3)
-    ours = report["serve_bench"]
-    assert list(ours["backends"]) == ["torch", "ray", "serve"] and ours["base"] == "torch"
-    assert [one["status"] for one in ours["backends"]["serve"]] == ["not measured"] * 2
-    ray = ours["backends"]["ray"][1]
-    assert ray["ratios"] is None  # a world that lost an observer enters no ratio
-    first_ray = ours["backends"]["ray"][0]
-    assert first_ray["ratios"][NAMES[2]] == pytest.approx(3.0, rel=2e-3)
-    assert ray["failed"] == ["observer 7 (pid 4321) ended: signal 9"]
-    assert ray["throughput"]["episodes"] == 3 and ray["batch_size"] == 19
-    assert ray["metrics"][NAMES[3]]["unit"] == "requests/s" and ray["metrics"][NAMES[0]]["count"]
-    assert ray["client"][0]["observer_pids"] == [*range(2, 21)]
-    assert ray["cpu_percent"]["limited_by"] == "host CPU"
-    assert len(ours["not_measured"]) == 2 and len(ours["failures"]) == 2
-    assert ours["run"]["records"] == "results/golden"
+    whole, broken = report["serve_bench"]["backends"]["ray"]
+    assert whole["ratios"][NAMES[2]] == pytest.approx(3.0, rel=2e-3)
+    assert broken["ratios"] is None  # a world that lost an observer enters no ratio
 
 
 def test_the_json_of_a_run_is_that_report_and_the_example_on_demand() -> None:
@@ -331,18 +333,6 @@ def test_the_csv_has_a_line_for_each_world_backend_and_metric() -> None:
     assert float(one["ratio_of_p50"]) == pytest.approx(1 / 3, rel=2e-3)
     assert (one["limited_by"], one["processes"]) == ("host CPU", "10")
     assert {row["p50"] for row in rows if row["backend"] == "serve"} == {""}
-
-
-def test_the_markdown_is_one_table_with_its_doubts() -> None:
-    before, _, after = render(golden(), "markdown").partition("<details>")
-    rows = [line for line in before.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + 6
-    assert rows[0].endswith("| all observers requests/s | doubts |") and rows[0].count("|") <= 10
-    assert rows[3].startswith("| world_size 10 | ray |") and rows[3].endswith("|  |")
-    assert rows[6].endswith("| broken off; failed; unsteady-warmup |")
-    assert rows[7].startswith("| world_size 20 | serve | - |") and "| not measured |" in rows[7]
-    assert "| agent latency | agent 1/s | observer latency |" in after  # the ratios
-    assert "  - failed: observer 7 (pid 4321) ended" in after
 
 
 def test_the_perf_metrics_name_metric_and_unit() -> None:
@@ -372,3 +362,149 @@ def test_a_profiled_world_is_in_no_report_of_figures() -> None:
     slow = replace(rpc_trial(WORLDS[0], [9000.0]), flags={"profiled": True})
     summary = rpc_summary(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
     assert [one.line.status for one in summary.points] == ["measured"]
+
+
+# ------------------------------------------------------------------------------ the document
+
+
+def batches() -> Result:
+    """An x axis of words, two launches."""
+    worlds = [rpc_world(3, batch) for batch in (True, False)]
+    suite = rpc_suite(worlds, x_axis="batch", launches=2)
+    trials = [
+        rpc_trial(world, (900.0 * n,), (1500.0 * n,), suite=suite, round_=n)
+        for world in worlds
+        for n in (1, 2)
+    ]
+    return rpc_result(suite, *trials)
+
+
+def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
+    made = golden()
+    page, point = sheet(made, "results/x"), rpc_summary(made).by_x[1]
+    is_sound(page)
+    assert point.title == "ray, world_size 10"
+    shown = table(page, "Agent and observers")
+    assert [(row.group, row.cells[0]) for row in shown.rows][:2] == [
+        ("world_size 10", "torch"),
+        ("world_size 10", "ray"),
+    ]
+    p50 = point.figures["agent latency (seconds)"].percentiles[50]
+    assert cell(shown, shown.rows[1], "agent", "p50 ms") == p50 == pytest.approx(0.0033, rel=1e-3)
+    assert column(table(page, "Percentiles"), "p50")[4] == p50
+    assert cell(shown, shown.rows[1], "all observers") == point.rate.mean if point.rate else False
+    used = table(page, "CPU and memory")
+    assert cell(used, used.rows[1], "host") == 185.0
+    assert cell(used, used.rows[1], "limited by") == "host CPU"
+
+
+def test_what_broke_has_no_ratio() -> None:
+    shown = table(sheet(golden(), None), "Times torch")
+    assert [row.cells[0] for row in shown.rows] == ["ray", "ray"]
+    assert column(shown, "agent", "latency") == [pytest.approx(3.0, rel=2e-3), None]
+    assert column(shown, "all observers") == [pytest.approx(0.33, rel=0.02), None]
+
+
+def test_lines_join_worlds_where_the_x_axis_has_numbers() -> None:
+    made = golden()
+    rates = chart(sheet(made, None), "Calls of all observers")
+    spreads = [one.rate for one in rpc_summary(made).of("torch") if one.rate is not None]
+    assert drawn(rates, "torch") == [
+        (x, one.mean) for x, one in zip((10.0, 20.0), spreads, strict=True)
+    ]
+    first = vega(rates)["data"]["values"][0]
+    assert first["high"] == pytest.approx(spreads[0].mean + spreads[0].std)
+    words = vega(chart(sheet(batches(), None), "Calls of all observers"))["data"]["values"]
+    assert {one["label"] for one in words} == {"batch True", "batch False"}
+
+
+def test_the_four_metrics_are_drawn_beside_the_published_example() -> None:
+    for published in (False, True):
+        latency = chart(sheet(golden(), None, published), "Agent latency")
+        assert drawn(latency, PUBLISHED) == ([(10.0, 2.0), (20.0, 5.0)] if published else [])
+    value = vega(latency)["data"]["values"][0]
+    assert (value["value"], value["low"], value["high"]) == (2.0, 2.0, 2.0)  # p50, up to p95
+    titles = [one.title for one in charts(sheet(golden(), None))]
+    assert {"Agent throughput", "Observer latency", "Observer throughput"} <= set(titles)
+
+
+def test_each_point_of_the_axis_has_its_percentiles_and_episodes() -> None:
+    titles = [one.title for one in charts(sheet(golden(), None))]
+    for x in ("10", "20"):
+        assert f"Observer latency, world_size {x}" in titles
+        assert f"Agent latency, world_size {x}" in titles
+        assert f"Calls of all observers by episode, world_size {x}" in titles
+
+
+def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
+    page = sheet(golden(), None)
+    assert any(
+        "torch answers most" in one and "ray 0.33 of that" in one for one in as_lines(page.findings)
+    )
+    assert any("host CPU was full" in one for one in as_lines(page.findings))
+
+
+def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
+    world = rpc_world(3)
+    suite = rpc_suite([world], ["torch", "ray"])
+    of = {name: rpc_trial(world, suite=suite, backend=name) for name in ("torch", "ray")}
+
+    def headline(*broken: str) -> str:
+        struck = [failure_of(of[name], "observer 7 ended") for name in broken]
+        made = rpc_result(suite, *of.values(), others=struck)
+        (told,) = [
+            one
+            for one in as_lines(sheet(made, None).findings)
+            if "answers most" in one or "relied on" in one
+        ]
+        return told
+
+    assert "of that" in headline()
+    for sound, broken in (("torch", "ray"), ("ray", "torch")):
+        assert f"{sound} answers most" in headline(broken) and "of that" not in headline(broken)
+    assert headline("torch", "ray") == "No world can be relied on."
+
+
+def test_of_an_axis_without_order_the_fastest_point_is_the_headline() -> None:
+    worlds = [rpc_world(3, batch) for batch in (True, False)]
+    suite = rpc_suite(worlds, ["torch", "ray"], x_axis="batch")
+    trials = [
+        rpc_trial(world, (900.0,), (1500.0 * slow,), suite=suite, backend=backend)
+        for slow, world in enumerate(worlds, 1)
+        for backend in ("torch", "ray")
+    ]
+    page = sheet(rpc_result(suite, *trials), None)
+    assert as_lines(page.findings)[0].startswith("With batch True, "), (
+        "not the last, which is slower"
+    )
+
+
+def test_a_run_of_nothing_claims_nothing() -> None:
+    suite = rpc_suite([rpc_world(3)])
+    page = sheet(rpc_result(suite), None)
+    is_sound(page)
+    assert as_lines(page.findings)[-1] == "Nothing was measured."
+    assert section(page, "throughput") is None and section(page, "cpu") is None
+
+
+def test_names_and_messages_pass_through_as_they_are() -> None:
+    world = rpc_world(3)
+    one = rpc_trial(world, versions={"python": SCRIPT})
+    made = rpc_result(rpc_suite([world]), one, others=[failure_of(one, SCRIPT)])
+    every = list(texts(sheet(made, SCRIPT)))
+    assert sum(SCRIPT in text for text in every) >= 3
+    assert not any("&lt;" in text for text in every)
+
+
+def test_more_launches_than_are_told_apart_are_in_several_charts() -> None:
+    world, backends = rpc_world(3), ["torch", "ray", "serve"]
+    suite = rpc_suite([world], backends, launches=3)
+    trials = [
+        rpc_trial(world, backend=backend, suite=suite, round_=n)
+        for backend in backends
+        for n in (1, 2, 3)
+    ]
+    page = sheet(rpc_result(suite, *trials), None)
+    title = "Calls of all observers by episode, world_size 3"
+    titles = [one.title for one in charts(page) if "by episode" in one.title]
+    assert titles == [f"{title}, part 1 of 2", f"{title}, part 2 of 2"]

@@ -36,6 +36,13 @@ def suite_of(*backends: str, **given: Any) -> RpcSuite:
     return RpcSuite(backends=backends or ("torch",), x_axis="world_size", **asked)
 
 
+def refusal(suite: RpcSuite) -> str:
+    """The line that refuses it."""
+    with pytest.raises(BadInput) as refused:
+        checked(suite)
+    return str(refused.value)
+
+
 @pytest.fixture(autouse=True)
 def _has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that has torch, Ray and much memory, whatever this one is."""
@@ -78,9 +85,7 @@ def test_torch_is_asked_for_where_something_needs_it(
     if not needed:
         assert checked(suite) == suite
         return
-    with pytest.raises(BadInput) as refused:
-        checked(suite)
-    assert str(refused.value) == "torch is not installed: pip install 'serve-bench[torch]'"
+    assert refusal(suite) == "torch is not installed: pip install 'serve-bench[torch]'"
 
 
 def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +96,9 @@ def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rpc_needs, "own_ray_version", own_ray_version)
     assert checked(suite_of("torch")) == suite_of("torch")
     for backends in (("ray",), ("torch", "serve")):
-        with pytest.raises(
-            BadInput, match=r"^Ray is not installed .*: pip install 'ray\[serve\]'$"
-        ):
-            checked(suite_of(*backends))
+        said = refusal(suite_of(*backends))
+        assert said.startswith("Ray is not installed ")
+        assert said.endswith(": pip install 'ray[serve]'")
 
 
 # --------------------------------------------------------------------- the address and the port
@@ -103,9 +107,7 @@ def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPat
 def test_a_port_that_is_taken_is_named_with_its_flag_and_its_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(BadInput) as refused:
-            checked(suite_of(master_port=port))
-        said = str(refused.value)
+        said = refusal(suite_of(master_port=port))
         assert said.startswith(f"--master-port: {port} on 127.0.0.1 cannot be used: ")
         assert f"taken by pid {os.getpid()} (" in said
         assert said.endswith("choose another, or 0 for any free one")
@@ -116,14 +118,14 @@ def test_a_port_that_is_taken_is_named_with_its_flag_and_its_owner() -> None:
 @pytest.mark.parametrize("backend", ["torch", "ray"])
 def test_an_address_that_cannot_be_resolved_is_named(backend: str) -> None:
     for name in ("no.such.invalid", ""):
-        with pytest.raises(BadInput, match=f"^--master-addr: '{name}' cannot be resolved: "):
-            checked(suite_of(backend, master_addr=name))
+        said = refusal(suite_of(backend, master_addr=name))
+        assert said.startswith(f"--master-addr: '{name}' cannot be resolved: ")
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     # 192.0.2.0/24 is kept for examples: no machine has it.
-    with pytest.raises(BadInput, match=r"^--master-addr: 192\.0\.2\.1 is no address of this mac"):
-        checked(suite_of(master_addr="192.0.2.1"))
+    said = refusal(suite_of(master_addr="192.0.2.1"))
+    assert said.startswith("--master-addr: 192.0.2.1 is no address of this machine")
 
 
 def test_a_name_is_taken_and_kept_as_it_was_given() -> None:
@@ -154,9 +156,7 @@ def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
     free_bytes(monkeypatch, needed)
     assert checked(suite_of(backend, worlds=(world,)))
     free_bytes(monkeypatch, needed - 1)
-    with pytest.raises(BadInput) as refused:
-        checked(suite_of(backend, worlds=(world,)))
-    said = str(refused.value)
+    said = refusal(suite_of(backend, worlds=(world,)))
     assert said.startswith(f"--world-size: memory: 80 processes on {backend} take about ")
     assert f"{needed / 1e9:.1f} GB, " in said and said.endswith("; --world-size 79 fits")
     assert checked(suite_of(backend, worlds=(replace(world, world_size=79),)))
@@ -168,9 +168,9 @@ def test_80_observers_over_torch_are_meant_to_fit_in_16_gib() -> None:
 
 def test_the_size_that_is_told_fits_and_one_more_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     free_bytes(monkeypatch, 3_000_000_000)
-    with pytest.raises(BadInput, match=r"3\.0 GB is free; --world-size (\d+) fits$") as refused:
-        checked(suite_of("ray", worlds=(replace(WORLD, world_size=100),)))
-    fits = int(str(refused.value).split()[-2])
+    said = refusal(suite_of("ray", worlds=(replace(WORLD, world_size=100),)))
+    assert "3.0 GB is free; --world-size " in said
+    fits = int(said.split()[-2])
     for more, fine in ((0, True), (1, False)):
         world = replace(WORLD, world_size=fits + more)
         assert (needed_bytes(world, "ray") <= 3_000_000_000) is fine
@@ -178,8 +178,7 @@ def test_the_size_that_is_told_fits_and_one_more_does_not(monkeypatch: pytest.Mo
 
 def test_a_limit_of_a_container_counts_where_it_is_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     free_bytes(monkeypatch, 64_000_000_000, limit_bytes=1_100_000_000)
-    with pytest.raises(BadInput, match=r"1\.1 GB is free"):
-        checked(suite_of())
+    assert "1.1 GB is free" in refusal(suite_of())
 
 
 def test_states_that_do_not_fit_with_any_observer_are_not_blamed_on_the_observers(
@@ -187,8 +186,7 @@ def test_states_that_do_not_fit_with_any_observer_are_not_blamed_on_the_observer
 ) -> None:
     free_bytes(monkeypatch, 2_000_000_000)
     huge = replace(WORLD, world_size=2, state_size=(1000, 10_000))
-    with pytest.raises(BadInput, match=r"; try a smaller --state-size$"):
-        checked(suite_of(worlds=(huge,)))
+    assert refusal(suite_of(worlds=(huge,))).endswith("; try a smaller --state-size")
 
 
 def test_memory_grows_with_all_that_takes_some() -> None:
@@ -207,11 +205,9 @@ def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
         return lambda which: (min(hard, 64), hard)
 
     monkeypatch.setattr(resource, "getrlimit", limits(needed - 1))
-    with pytest.raises(BadInput) as refused:
-        checked(suite_of())
-    said = f"--world-size: an agent with 9 observers needs about {needed} open files, "
-    assert str(refused.value).startswith(said)
-    assert f"the hard limit is {needed - 1}: raise it (ulimit -Hn {needed})" in str(refused.value)
+    said = refusal(suite_of())
+    assert said.startswith(f"--world-size: an agent with 9 observers needs about {needed} open fi")
+    assert f"the hard limit is {needed - 1}: raise it (ulimit -Hn {needed})" in said
     assert checked(suite_of("ray"))  # its processes share few connections
     for enough in (needed, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", limits(enough))
@@ -240,12 +236,11 @@ def test_the_device_is_what_torch_has(
     becomes: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Torch("2", built_for, devices)
-    monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: told)
+    torch = Torch("2", built_for, devices)
+    monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: torch)
     suite = suite_of(worlds=(replace(WORLD, device=asked),))
     if " " in becomes:
-        with pytest.raises(BadInput, match=f"^--device cuda: {becomes}$"):
-            checked(suite)
+        assert refusal(suite) == f"--device cuda: {becomes}"
     else:
         assert [one.device for one in checked(suite).worlds] == [becomes]
 
@@ -253,8 +248,7 @@ def test_the_device_is_what_torch_has(
 def test_auto_and_the_device_that_it_means_are_one_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: Torch("2", None, ()))
     both = tuple(replace(WORLD, device=one) for one in ("cpu", "auto"))
-    with pytest.raises(BadInput, match=r"^--device: auto is cpu here, which stands there too$"):
-        checked(suite_of(worlds=both))
+    assert refusal(suite_of(worlds=both)) == "--device: auto is cpu here, which stands there too"
 
 
 def test_torch_is_not_loaded_to_learn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

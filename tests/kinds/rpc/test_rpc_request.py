@@ -133,6 +133,15 @@ BAD = [
     ("device", "tpu", "it takes auto, cpu or cuda"),
     ("threads", "0", "a whole number from 1 to 1,024"),
 ]
+SCALARS = [
+    ("master_port", "70000", "a whole number from 0 to 65,535"),
+    ("master_port", "x", "a whole number from 0 to 65,535"),
+    ("episodes", "0", "a whole number from 1 to 1,000,000"),
+    ("timeout_s", "inf", "a number from 0.1 to 86,400"),
+    ("launches", "0", "a whole number from 1 to 1,000"),
+    ("policy_ms", "-1", "a number from 0 to 60,000"),
+    ("seed", "-1", "a whole number from 0"),
+]
 
 
 @pytest.mark.parametrize(("name", "text", "takes"), BAD, ids=[f"{a} {b[:9]}" for a, b, _ in BAD])
@@ -143,6 +152,12 @@ def test_a_bad_value_is_named_with_its_flag_and_what_it_takes(
         said = refusal(**{name: value})
         flag = f"--{name.replace('_', '-')}"
         assert said.startswith(f"{flag}: {text[:30]!r} is not allowed; ") and takes in said
+
+
+@pytest.mark.parametrize(("name", "text", "takes"), SCALARS)
+def test_a_bad_number_is_named_with_its_flag_and_bounds(name: str, text: str, takes: str) -> None:
+    said = f"--{name.replace('_', '-')}: {text!r} is not allowed; it takes {takes}"
+    assert refusal(**{name: text}).startswith(said)
 
 
 @pytest.mark.parametrize(
