@@ -217,17 +217,17 @@ def _interval(series: Series, interval: Interval | None) -> str:
 
 
 def _verdict(group: Group, series: Series) -> Text:
-    """The last mark; where there are several, all of them below it."""
+    """The last mark; the table of steps has all."""
     if series.fit.p is None:
         return Text("too few runs", "quiet")
     if not series.marks:
         return Text("no step")
-    times, last = moments(group.nights), series.marks[-1]
-    every = tuple(f"{mark_text(series, one)} at {times[one.at]}" for one in series.marks)
+    last = series.marks[-1]
+    before = f", after {len(series.marks) - 1} more" if len(series.marks) > 1 else ""
     return Text(
         f"{mark_text(series, last)}, {series.word(last)}",
         _tone(series, last),
-        every if len(every) > 1 else (f"at {times[last.at]}",),
+        (f"at {moments(group.nights)[last.at]}{before}",),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.checks import Warning
@@ -17,7 +17,7 @@ from serve_bench.analysis.history import news_of
 from serve_bench.analysis.history.levels import FEWEST_LIKE, FEWEST_RUNS, LASTING, LevelMark
 from serve_bench.analysis.history.parts import Group, History, Night, Series
 from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
+from serve_bench.benchmarks.versus.summary import SCALES, percent, span_text, value_text
 from serve_bench.core.document import Finding
 from serve_bench.core.result import cell_slug
 
@@ -73,12 +73,7 @@ def spread_text(spread: float | None) -> str:
 def spread_range(group: Group) -> str:
     """`1.6 % to 1.7 %`, the spreads of all series; empty where none is known."""
     spreads = [one.fit.spread for one in group.series if one.fit.spread is not None]
-    return _span(spreads, spread_text) if spreads else ""
-
-
-def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """`0.81 to 0.85`: the least and the largest, once where they read alike."""
-    return " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
+    return span_text(spreads, spread_text) if spreads else ""
 
 
 # ------------------------------------------------------------------------------------- marks
@@ -139,12 +134,11 @@ def gap_lines(history: History) -> list[str]:
 def row_gaps(group: Group) -> list[str]:
     """Rows of the newest run that could not be judged, whatever the metric."""
     when = moments(group.nights)[-1]
-    gaps = {_place(one): one for one in reversed(group.series) if one.gap}
-    return [
-        f"{series_title(group, one)}: the run of {when}: {one.gap}"
-        for one in group.series
-        if gaps.get(_place(one)) is one
-    ]
+    gaps: dict[tuple[str, str, str, str], Series] = {}
+    for one in group.series:
+        if one.gap:
+            gaps.setdefault(_place(one), one)
+    return [f"{series_title(group, one)}: the run of {when}: {one.gap}" for one in gaps.values()]
 
 
 def late_runs(history: History) -> list[str]:
@@ -195,8 +189,7 @@ def _several(group: Group, marks: Sequence[tuple[Series, LevelMark]]) -> str:
     return "; ".join(
         f"at {times[at]} "
         + ", ".join(
-            f"{metric} {_span(own, ratio_text)} x in {_rows(len(own))}"
-            for metric, own in of_run.items()
+            f"{metric} {span_text(own)} x in {_rows(len(own))}" for metric, own in of_run.items()
         )
         for at, of_run in ratios.items()
     )

@@ -17,14 +17,13 @@ from serve_bench.analysis.comparing.parts import (
     Compared,
     ComparedRow,
     Comparing,
-    RowSlices,
     alone_words,
     ratio_text,
     row_title,
     subject,
     variant_of,
 )
-from serve_bench.analysis.comparison import FEWEST, MOST_ROUNDS, Interval
+from serve_bench.analysis.comparison import FEWEST, Interval
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
     asked,
@@ -39,12 +38,8 @@ from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.charts import ratio_chart, round_charts, side_charts
 from serve_bench.benchmarks.versus.summary import (
     SCALES,
-    effect_text,
     findings,
-    floor_line,
     method,
-    own_floor_line,
-    own_floors,
     percent,
     row_findings,
     side_text,
@@ -238,12 +233,6 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
         ("cpu", "CPU a request of both sides", ("cpu",)),
     ):
         yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
-    if any(row.slicing is not None for row in comparing.rows):
-        yield Section("slices", "What slices do", (_slices(comparing),))
-    if floor := tuple(_noise(comparing)):
-        yield Section("noise", "Noise floor", floor, "table")
-    if (inconclusive := _inconclusive(comparing)).rows:
-        yield Section("settle", "What would settle it", (inconclusive,))
     both = tuple(zip("AB", comparing.sides, strict=True))
     sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]
     yield Section("sides", "Who is which", (Facts(tuple(sides)),), "table")
@@ -359,104 +348,3 @@ def _rounds(comparing: Comparing) -> Iterator[Block]:
         ratio_column = (Column("B/A"),) if comparing.paired else ()
         columns = (Column(noun, number=False), *_sides(comparing), *ratio_column)
         yield Folded(f"Figures of each {noun}", (Table(f"Each {noun}", columns, tuple(rows)),))
-
-
-def _slices(comparing: Comparing) -> Table:
-    """How the load alternated, and the rate in slices to that of a steady load."""
-    columns = (
-        Column("row", number=False),
-        Column("in", number=False),
-        Column("length", "ms"),
-        Column("slices", "a side"),
-        Column("drain of A", "ms"),
-        Column("drain of B", "ms"),
-        Column("connections"),
-        Column("A", "slices / steady"),
-        Column("B", "slices / steady"),
-    )
-    note = (
-        "The load alternates between the sides in slices, in drawn order; a drain is the time from "
-        "the end of a slice to its last response. The last two columns are requests/s in slices to "
-        "those of a steady load of the same side, with a 95 % interval over rounds: where they "
-        "differ, the ratio is that of a load in slices."
-    )
-    sliced = [(row, row.slicing) for row in comparing.rows if row.slicing is not None]
-    if any(of.method == "duet" for _, of in sliced):
-        note = (
-            "A duet loads both sides at once, each and its client on cores of its own, which are "
-            "swapped after each window: another machine than the whole one."
-        )
-    rows = tuple(_slice_row(row_title(comparing, row), row, of) for row, of in sliced)
-    return Table("Slices of each row", columns, rows, (note,))
-
-
-def _slice_row(title: str, row: ComparedRow, of: RowSlices) -> TableRow:
-    effects = {one.side: Number(effect_text(one), one.ratio) for one in row.effects}
-    cells: tuple[Cell, ...] = (
-        title,
-        Text(of.method, below=(of.why,) if of.why else ()),
-        Number(f"{1e3 * of.slice_s:.3g}", of.slice_s),
-        Number(f"{of.slices:,}", of.slices),
-        *(Number("-" if one is None else f"{1e3 * one:.3g}", one) for one in of.drain_s),
-        Number("-" if of.connections is None else str(of.connections), of.connections),
-        *(effects.get(side, Number("-", None)) for side in ("A", "B")),
-    )
-    short = (f"slices shorter than five drains in {of.short} rounds",) if of.short else ()
-    return TableRow(cells, sentences(short, "doubt"))
-
-
-def _noise(comparing: Comparing) -> Iterator[Block]:
-    """The floor that this run measured, or the one that it was held against."""
-    floors = own_floors(comparing) if comparing.aa else dict(comparing.floors)
-    if floors:
-        columns = (Column("metric", number=False), Column("floor"))
-        rows = tuple(
-            TableRow((SCALES[name].name, Number(percent(value), value)))
-            for name, value in floors.items()
-        )
-        own = f"This run measured it; a gate takes it: --noise {comparing.sides[0].run.id}"
-        note = own if comparing.aa else floor_line(comparing) or ""
-        yield Table("How far from 1 A against itself reaches", columns, rows, (note,))
-    elif comparing.aa:
-        yield Prose((own_floor_line(comparing) or "",))
-
-
-def _inconclusive(comparing: Comparing) -> Table:
-    """What is inconclusive, why, and the rounds that would about settle it."""
-    rows = tuple(
-        TableRow(
-            (
-                row_title(comparing, row),
-                Text(SCALES[line.metric].name, below=() if line.gated else ("not in the gate",)),
-                line.judged.why,
-                str(min(len(line.a_values), len(line.b_values))),
-                Number(_needed(line), line.judged.rounds_needed),
-            )
-        )
-        for row in comparing.rows
-        for line in row.lines
-        if line.judged.word == "inconclusive" and line.judged.why != "not measured"
-    )
-    things = "rounds" if comparing.paired else "launches a side"
-    columns = (
-        Column("row", number=False),
-        Column("metric", number=False),
-        Column("why it is open", number=False),
-        Column("now", things),
-        Column("in all", things),
-    )
-    notes = (
-        f"in all: {things} with which it would about be settled, with the spread that was seen; "
-        "with exactly so many the chance is near one half",
-    )
-    return Table("What is inconclusive", columns, rows, notes)
-
-
-def _needed(line: Compared) -> str:
-    """`about 18`, `3 or more`, `more than 200`; a dash where more would not settle it."""
-    judged = line.judged
-    if judged.rounds_needed is not None:  # of what was not tested, no more can be said
-        needed = judged.rounds_needed
-        return f"{needed} or more" if judged.p is None else f"about {needed}"
-    untested = judged.weighed or judged.interval is None or judged.p is None
-    return "-" if untested else f"more than {MOST_ROUNDS}"

@@ -7,7 +7,7 @@ analysis/comparing/parts.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from serve_bench.analysis.comparing.parts import (
     Compared,
     ComparedRow,
     Comparing,
-    Effect,
     RowSlices,
     ends,
     headline,
@@ -67,9 +66,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
-def span_text(values: Sequence[float]) -> str:
-    """`0.82 to 0.91` of ratios: the least and the largest, once where they read alike."""
-    return " to ".join(dict.fromkeys((ratio_text(min(values)), ratio_text(max(values)))))
+def span_text(values: Sequence[float], text: Callable[[float], str] = ratio_text) -> str:
+    """`0.82 to 0.91`: the least and the largest, once where they read alike."""
+    return " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
 
 
 # ------------------------------------------------------------------------------------- sides
@@ -121,10 +120,9 @@ def findings(comparing: Comparing) -> Iterator[str]:
             others.setdefault(line.metric, []).append(line)
     if others:
         yield f"Outside of the gate: {'; '.join(map(_of_metric, others.values()))}."
-    for text in (_unsettled(comparing), own_floor_line(comparing), floor_line(comparing)):
+    for text in (_unsettled(comparing), _own_floor(comparing), _floor(comparing)):
         if text is not None:
             yield f"{text[0].upper()}{text[1:]}."
-            return
 
 
 def _of_metric(lines: Sequence[Compared]) -> str:
@@ -158,7 +156,7 @@ def _things(comparing: Comparing) -> str:
     return "rounds" if comparing.paired else "launches a side"
 
 
-def floor_line(comparing: Comparing) -> str | None:
+def _floor(comparing: Comparing) -> str | None:
     """The noise floor, and what it does to the threshold; None without one."""
     if not comparing.floors:
         return None
@@ -182,20 +180,13 @@ def raised_thresholds(comparing: Comparing) -> dict[str, float]:
     }
 
 
-def own_floors(comparing: Comparing) -> dict[str, float]:
-    """The noise floor that an A/A run measured; empty with too few rounds."""
-    try:
-        return floors_of(comparing)
-    except BadInput:
-        return {}
-
-
-def own_floor_line(comparing: Comparing) -> str | None:
+def _own_floor(comparing: Comparing) -> str | None:
     """Of an A/A run: the noise floor that it measured."""
     if not comparing.aa:
         return None
-    floors = own_floors(comparing)
-    if not floors:
+    try:
+        floors = floors_of(comparing)
+    except BadInput:
         return "noise floor: unknown, with fewer than 3 rounds"
     return (
         f"noise floor: {_shares(floors)} (how far from 1 the intervals reach; a gate takes it: "
@@ -325,17 +316,17 @@ def _slicing(of: RowSlices) -> str:
 
 def _effects(comparing: Comparing) -> Iterator[str]:
     """What slices did to the throughput of each row."""
-    for row in comparing.rows:
-        if row.effects:
-            named = f"{row_title(comparing, row)}: " if len(comparing.rows) > 1 else ""
-            effects = ", ".join(f"{one.side} {effect_text(one)}" for one in row.effects)
-            yield f"{named}requests/s in slices to those of a steady load: {effects}"
-
-
-def effect_text(effect: Effect) -> str:
-    """`0.981 (0.967 to 0.995)`."""
-    interval = f" ({ends(effect.interval)})" if effect.interval is not None else ""
-    return f"{ratio_text(effect.ratio)}{interval}"
+    effects = [
+        f"{row_title(comparing, row)} {one.side}: {ratio_text(one.ratio)}"
+        + (f" ({ends(one.interval)})" if one.interval else "")
+        for row in comparing.rows
+        for one in row.effects
+    ]
+    if effects:
+        yield (
+            "requests/s in slices to those of a steady load (where they differ, B/A is that of a "
+            f"load in slices): {', '.join(effects)}"
+        )
 
 
 def _duration(seconds: float) -> str:

@@ -199,7 +199,7 @@ def test_an_a_a_run_names_its_noise_floor() -> None:
     assert text.startswith("default against itself: same, throughput 1.001 x")
     assert "Noise floor: throughput 2.4 %" in text and "--noise RUN" in text
     short = versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=("default (A)", "default (B)"))
-    assert "noise floor: unknown, with fewer than 3 rounds" in render(short)
+    assert "Noise floor: unknown, with fewer than 3 rounds" in render(short)
 
 
 def test_a_false_alarm_is_called_one() -> None:
