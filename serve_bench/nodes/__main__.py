@@ -55,8 +55,8 @@ now = time.monotonic
 
 
 @dataclass
-class Hand:
-    """One node's actor during a load."""
+class NodeTask:
+    """The task of one node's actor: how it stands, and what came of it."""
 
     node: str
     actor: Any
@@ -80,7 +80,7 @@ class Hand:
         }
 
 
-class Conductor:
+class LoadActors:
     """All load actors, and the load that is under way."""
 
     actor_class: ClassVar[type] = LoadActor
@@ -89,7 +89,7 @@ class Conductor:
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
         self._numbers = 0
-        self._hands: list[Hand] = []
+        self._tasks: list[NodeTask] = []
         self._off = threading.Event()
         self._thread: threading.Thread | None = None
         self._broken: str | None = None
@@ -98,7 +98,7 @@ class Conductor:
         self._gate_deadline = 0.0
         self._end_by: float | None = None
 
-    def hire(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
+    def start(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
         after so many seconds."""
         remote: Any = ray.remote(self.actor_class)
@@ -114,15 +114,15 @@ class Conductor:
                 ).remote()
         answers = {node: self._actors[node].hello.remote(program) for node in nodes}
         ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
-        out = {node: self._greeting(node, answer, timeout_s) for node, answer in answers.items()}
+        out = {node: self._hello_of(node, answer, timeout_s) for node, answer in answers.items()}
         again = [node for node in nodes if node in former and "problem" in out[node]]
         # One that died since its last load is replaced; what fails when it is new, stays so.
-        return {**out, **self.hire(again, program, timeout_s)} if again else out
+        return {**out, **self.start(again, program, timeout_s)} if again else out
 
-    def _greeting(self, node: str, answer: Any, timeout_s: float) -> dict[str, Any]:
+    def _hello_of(self, node: str, answer: Any, timeout_s: float) -> dict[str, Any]:
         try:
-            greeting: dict[str, Any] = ray.get(answer, timeout=0)
-            return greeting
+            hello: dict[str, Any] = ray.get(answer, timeout=0)
+            return hello
         except ray.exceptions.GetTimeoutError:
             reason = f"its {self.called} did not come up in {timeout_s:.0f} s"
         except ray.exceptions.RayError as error:
@@ -146,33 +146,33 @@ class Conductor:
         self._skew_s, self._opened = None, False
         connect_s = max(load["connect_timeout_s"] for load in loads.values())
         self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
-        self._start("drive", {node: (load, timing, mark, sample) for node, load in loads.items()})
+        self._begin("drive", {node: (load, timing, mark, sample) for node, load in loads.items()})
 
-    def _start(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> None:
+    def _begin(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> None:
         """Have the actors of these nodes begin a task; a thread watches them to their end."""
         self._numbers += 1
         self._off.clear()
         self._broken = None
-        self._hands = []
+        self._tasks = []
         for node, order in orders.items():
             actor = self._actors[node]
             future = getattr(actor, method).remote(self._numbers, *order)
-            self._hands.append(Hand(node, actor, future))
-        self._thread = threading.Thread(target=self._watch, name="conductor", daemon=True)
+            self._tasks.append(NodeTask(node, actor, future))
+        self._thread = threading.Thread(target=self._watch, name="actors", daemon=True)
         self._thread.start()
 
     def status(self) -> dict[str, Any]:
         """How each node stands, whether all have ended, and what broke in here."""
         ended = self._thread is None or not self._thread.is_alive()
         states = {
-            hand.node: hand.state | {"ended": hand.outcome and hand.outcome["kind"]}
-            for hand in self._hands
+            task.node: task.state | {"ended": task.outcome and task.outcome["kind"]}
+            for task in self._tasks
         }
         return {"nodes": states, "ended": ended, "broken": self._broken}
 
     def collect(self) -> dict[str, Any]:
         """What came of each node, once all have ended."""
-        return {"outcomes": {h.node: h.outcome for h in self._hands}, "skew_s": self._skew_s}
+        return {"outcomes": {one.node: one.outcome for one in self._tasks}, "skew_s": self._skew_s}
 
     def call_off(self) -> None:
         """End the load early."""
@@ -186,8 +186,8 @@ class Conductor:
     # -- the thread -----------------------------------------------------------------------------
 
     @property
-    def _working(self) -> list[Hand]:
-        return [hand for hand in self._hands if hand.outcome is None]
+    def _working(self) -> list[NodeTask]:
+        return [task for task in self._tasks if task.outcome is None]
 
     def _watch(self) -> None:
         """Until every node has ended or is lost."""
@@ -206,68 +206,68 @@ class Conductor:
             self._open_gate()
         if self._off.is_set() and self._end_by is None:
             self._end_by = now() + CALL_OFF_S
-            for hand in self._working:
-                hand.actor.call_off.remote(self._numbers)
+            for task in self._working:
+                task.actor.call_off.remote(self._numbers)
         if self._end_by is not None and now() > self._end_by:
-            for hand in self._working:
-                self._lose(hand, "it did not answer when the load was called off")
+            for task in self._working:
+                self._lose(task, "it did not answer when the load was called off")
 
     def _listen(self, seconds: float) -> None:
         """Take in answers of nodes for so many seconds; nodes that died or are silent are lost."""
         until = now() + seconds
-        for hand in self._working:
-            if hand.question is None:
-                hand.question = hand.actor.progress.remote(self._numbers)
+        for task in self._working:
+            if task.question is None:
+                task.question = task.actor.progress.remote(self._numbers)
         while (left := until - now()) > 0 and (working := self._working):
-            open_ = [h.question for h in working if h.question is not None]
-            open_ += [h.future for h in working]
+            open_ = [one.question for one in working if one.question is not None]
+            open_ += [one.future for one in working]
             done, _ = ray.wait(open_, num_returns=1, timeout=left)
-            for hand in working:
-                self._take(hand, done)
-        for hand in self._working:
-            if now() - hand.heard > SILENT_S:
-                self._lose(hand, f"it has not answered for {SILENT_S:.0f} s")
+            for task in working:
+                self._take(task, done)
+        for task in self._working:
+            if now() - task.heard > SILENT_S:
+                self._lose(task, f"it has not answered for {SILENT_S:.0f} s")
 
-    def _take(self, hand: Hand, done: list[Any]) -> None:
-        if hand.future in done:
+    def _take(self, task: NodeTask, done: list[Any]) -> None:
+        if task.future in done:
             try:
-                hand.outcome = ray.get(hand.future)
+                task.outcome = ray.get(task.future)
             except ray.exceptions.RayError as error:
-                self._lose(hand, why(error))
+                self._lose(task, why(error))
             return
-        if hand.question in done:
-            question, hand.question = hand.question, None
+        if task.question in done:
+            question, task.question = task.question, None
             try:
                 state = ray.get(question)
             except ray.exceptions.ActorUnavailableError:
                 return  # it may come back; silence decides
             except ray.exceptions.RayError as error:
-                self._lose(hand, why(error))
+                self._lose(task, why(error))
                 return
-            hand.heard = now()
+            task.heard = now()
             if state is not None:
-                hand.state, hand.counted = state, hand.heard
+                task.state, task.counted = state, task.heard
 
-    def _lose(self, hand: Hand, reason: str) -> None:
-        hand.lose(reason)
-        self._dismiss(hand.node)
+    def _lose(self, task: NodeTask, reason: str) -> None:
+        task.lose(reason)
+        self._dismiss(task.node)
 
     def _open_gate(self) -> None:
         """When every node that works is ready: tell all to begin, and bound how far apart they do.
 
         One that is not ready long after all must be is lost.
         """
-        late = [hand for hand in self._working if not hand.state.get("at_gate")]
+        late = [task for task in self._working if not task.state.get("at_gate")]
         if late and now() <= self._gate_deadline:
             return
-        for hand in late:
-            self._lose(hand, "it did not get ready to measure in time")
+        for task in late:
+            self._lose(task, "it did not get ready to measure in time")
         working = self._working
         if not working:
             return
         self._opened = True
         sent = now()
-        calls = [hand.actor.begin.remote(self._numbers) for hand in working]
+        calls = [task.actor.begin.remote(self._numbers) for task in working]
         answered, silent = ray.wait(calls, num_returns=len(calls), timeout=SILENT_S)
         if answered and not silent and len(working) > 1:
             self._skew_s = now() - sent
@@ -276,7 +276,7 @@ class Conductor:
 
     def _narrow_skew(self) -> None:
         """Add how differently long nodes took from the message to the first window."""
-        after = [(hand.outcome or {}).get("opened_after_s") for hand in self._hands]
+        after = [(task.outcome or {}).get("opened_after_s") for task in self._tasks]
         known = [seconds for seconds in after if seconds is not None]
         if self._skew_s is not None and known:
             self._skew_s = round(self._skew_s + max(known) - min(known), 6)
@@ -304,7 +304,7 @@ START_S: Final = READY_S + 10.0
 """How long a node may take until it samples."""
 
 
-class Lookout(Conductor):
+class WatchActors(LoadActors):
     """All watching actors, and the recording that is under way."""
 
     actor_class: ClassVar[type] = WatchActor
@@ -344,7 +344,7 @@ class Lookout(Conductor):
         self._sampling_since = None
         self._duration_s, self._began = duration_s, now()
         more = (options, format, duration_s, mark)
-        self._start("record", {node: (some, *more) for node, some in pids.items()})
+        self._begin("record", {node: (some, *more) for node, some in pids.items()})
 
     def status(self) -> dict[str, Any]:
         """As of a load, and for how long all nodes have been sampling; None before they do."""
@@ -354,15 +354,15 @@ class Lookout(Conductor):
     def bring(self, folder: Path) -> dict[str, Any]:
         """What came of each node, what was recorded in files of this folder (`file`)."""
         out = {}
-        for hand in self._hands:
-            outcome = dict(hand.outcome or {"kind": "lost", "reason": "it gave no answer"})
+        for task in self._tasks:
+            outcome = dict(task.outcome or {"kind": "lost", "reason": "it gave no answer"})
             processes = [dict(one) for one in outcome.get("processes", ())]
             for one in processes:
                 if "content" in one:
-                    file = folder / f"{hand.node}-{one['pid']}"
+                    file = folder / f"{task.node}-{one['pid']}"
                     file.write_bytes(one.pop("content"))
                     one["file"] = str(file)
-            out[hand.node] = outcome | {"processes": processes}
+            out[task.node] = outcome | {"processes": processes}
         return out
 
     # -- the thread -----------------------------------------------------------------------------
@@ -375,20 +375,20 @@ class Lookout(Conductor):
         if not self._off.is_set() and (since is None or now() - since < self._duration_s):
             return
         self._end_by = self._end_by or now() + END_S
-        for hand in self._working:
+        for task in self._working:
             if now() > self._end_by:
-                self._lose(hand, f"it did not end its recording in {END_S:.0f} s")
+                self._lose(task, f"it did not end its recording in {END_S:.0f} s")
             else:
-                hand.actor.call_off.remote(self._numbers)
+                task.actor.call_off.remote(self._numbers)
 
     def _note_sampling(self) -> None:
         if self._sampling_since is not None:
             return
-        late = [hand for hand in self._working if not hand.state.get("sampling")]
+        late = [task for task in self._working if not task.state.get("sampling")]
         if late and now() - self._began < START_S:
             return
-        for hand in late:
-            self._lose(hand, f"it did not begin to record in {START_S:.0f} s")
+        for task in late:
+            self._lose(task, f"it did not begin to record in {START_S:.0f} s")
         self._sampling_since = now()
 
 
@@ -465,12 +465,12 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
-def commands_of(conductor: Conductor, lookout: Lookout) -> dict[str, Callable[..., Any]]:
+def commands_of(loads: LoadActors, watches: WatchActors) -> dict[str, Callable[..., Any]]:
     """The commands by name: each takes the body of a command and returns its answer, if any."""
 
     def stop() -> None:
-        conductor.stop()
-        lookout.stop()
+        loads.stop()
+        watches.stop()
 
     return {
         "join": lambda address, namespace: {
@@ -479,19 +479,19 @@ def commands_of(conductor: Conductor, lookout: Lookout) -> dict[str, Callable[..
         },
         "nodes": lambda: {"nodes": nodes()},
         # A load from an actor on each node: `status` says how it stands, `collect` what came of it.
-        "hire": lambda **body: {"hands": conductor.hire(**body)},
-        "drive": conductor.begin,
-        "status": conductor.status,
-        "collect": conductor.collect,
-        "call_off": conductor.call_off,
+        "start": lambda **body: {"actors": loads.start(**body)},
+        "drive": loads.begin,
+        "status": loads.status,
+        "collect": loads.collect,
+        "call_off": loads.call_off,
         # Watching actors: something short on each (`each`), or a recording, whose files `bring`
         # puts into a folder.
-        "watch": lambda **body: {"hands": lookout.hire(program=None, **body)},
-        "each": lambda **body: {"nodes": lookout.each(**body)},
-        "record": lookout.record,
-        "recording": lookout.status,
-        "end_recording": lookout.call_off,
-        "bring": lambda folder: {"outcomes": lookout.bring(Path(folder))},
+        "watch": lambda **body: {"actors": watches.start(program=None, **body)},
+        "each": lambda **body: {"nodes": watches.each(**body)},
+        "record": watches.record,
+        "recording": watches.status,
+        "end_recording": watches.call_off,
+        "bring": lambda folder: {"outcomes": watches.bring(Path(folder))},
         "stop": stop,
     }
 
@@ -513,7 +513,7 @@ def main() -> None:
 
     commands: Queue[dict[str, Any]] = Queue()
     threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
-    actions = commands_of(Conductor(), Lookout())
+    actions = commands_of(LoadActors(), WatchActors())
     while True:
         command = commands.get()
         number = command.pop("number")

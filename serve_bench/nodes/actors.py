@@ -1,7 +1,7 @@
 """What runs on a node: the load actor drives its share of a load from there, the watching actor
 looks at its Serve processes.
 
-Plain classes, made actors by the program (conductor.py); their methods are called in several
+Plain classes, made actors by the program (__main__.py); their methods are called in several
 threads, `drive` and `record` in one of them for as long as they last. Rule: no clock of another
 node is looked at; `begin` says when to begin. Load workers end with their actor (stdin), and wrk
 and py-spy do (load/tied.py).

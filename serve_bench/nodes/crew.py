@@ -129,7 +129,7 @@ JOIN_S: Final = 18.0
 """A Ray that is there is joined in 2 s; one that only listens makes `ray.init` try for minutes."""
 
 ASK_S: Final = 20.0
-HIRE_S: Final = 60.0
+ACTORS_S: Final = 60.0
 """How long load actors may take to come up: the package travels to each node first."""
 
 POLL_S: Final = 0.5
@@ -229,7 +229,7 @@ class NodeCrew:
         result so far on Ctrl-C while measuring, and KeyboardInterrupt on one before.
         """
         client = self._client_of(loads)
-        lost = self._hire(loads, client)
+        lost = self._start_actors(loads, client)
         left = {node: load for node, load in loads.items() if node not in lost}
         body = {
             "loads": {node: plain(load) for node, load in left.items()},
@@ -280,15 +280,15 @@ class NodeCrew:
             raise NodesFailed(f"the nodes must have one client: {', '.join(sorted(clients))}")
         return clients.pop()
 
-    def _hire(self, loads: Mapping[str, Load], client: str) -> dict[str, Lost]:
+    def _start_actors(self, loads: Mapping[str, Load], client: str) -> dict[str, Lost]:
         """An actor on each node; those without one are lost. Raises NodesFailed."""
         program = client if client in ("wrk", "ab") else None
-        body = {"nodes": list(loads), "program": program, "timeout_s": HIRE_S}
-        hands = self._ask("hire", body, 2 * HIRE_S + ASK_S)["hands"]
-        lost = {node: Lost(one["problem"]) for node, one in hands.items() if "problem" in one}
+        body = {"nodes": list(loads), "program": program, "timeout_s": ACTORS_S}
+        actors = self._ask("start", body, 2 * ACTORS_S + ASK_S)["actors"]
+        lost = {node: Lost(one["problem"]) for node, one in actors.items() if "problem" in one}
         if len(lost) == len(loads):
             raise self._all_lost(lost)
-        without = [n for n, one in hands.items() if n not in lost and not one["has_program"]]
+        without = [n for n, one in actors.items() if n not in lost and not one["has_program"]]
         if program is not None and without:
             names = ", ".join(self._name_of(node) for node in without)
             package = {"wrk": "wrk", "ab": "apache2-utils"}[program]
@@ -422,10 +422,10 @@ class WatchCrew(NodeCrew):
     def watch(self, nodes: Iterable[Node]) -> tuple[tuple[Node, ...], tuple[RunFailed, ...]]:
         """The nodes that can be looked at now, and why the others cannot."""
         wanted = tuple(nodes)
-        body = {"nodes": [node.node_id for node in wanted], "timeout_s": HIRE_S}
-        hands = self._ask("watch", body, 2 * HIRE_S + ASK_S)["hands"]
-        here = tuple(node for node in wanted if "problem" not in hands[node.node_id])
-        return here, self._problems(hands, wanted)
+        body = {"nodes": [node.node_id for node in wanted], "timeout_s": ACTORS_S}
+        actors = self._ask("watch", body, 2 * ACTORS_S + ASK_S)["actors"]
+        here = tuple(node for node in wanted if "problem" not in actors[node.node_id])
+        return here, self._problems(actors, wanted)
 
     def processes(
         self, nodes: Iterable[Node]

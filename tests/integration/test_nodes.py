@@ -113,8 +113,10 @@ def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Ra
         assert {"load_worker", "serve_bench"} <= roles
     json.dumps(facts)
     # The package came to the nodes with the crew: it need not be installed there.
-    hands = crew._ask("hire", {"nodes": list(loads), "program": None, "timeout_s": 5}, 10)["hands"]
-    assert all("py_modules_files" in one["package"] for one in hands.values())
+    actors = crew._ask("start", {"nodes": list(loads), "program": None, "timeout_s": 5}, 10)[
+        "actors"
+    ]
+    assert all("py_modules_files" in one["package"] for one in actors.values())
     # And a target that nobody can reach is said as a local load says it.
     gone = {node: Load(Request(server.url)) for node in loads}
     with pytest.raises(LoadError, match=r"^connect: 127\.0\.0\.1:\d+: connection refused$"):
@@ -134,8 +136,8 @@ def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: RayNodes) -> None:
     assert all(fact["connection_rate_max"] >= fact["connection_rate_mean"] > 0 for fact in facts)
     assert result.combined(load) is None
     body = {"nodes": list(loads), "program": "no-such-program", "timeout_s": 5}
-    hands = crew._ask("hire", body, 10)["hands"]  # how a missing wrk is noticed
-    assert [one["has_program"] for one in hands.values()] == [False] * 4
+    actors = crew._ask("start", body, 10)["actors"]  # how a missing wrk is noticed
+    assert [one["has_program"] for one in actors.values()] == [False] * 4
 
 
 def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> None:
