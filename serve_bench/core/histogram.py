@@ -165,21 +165,24 @@ class Histogram:
         """`percentile` for several shares at the price of one pass."""
         if not all(0 <= q <= 1 for q in qs):
             raise ValueError(f"a percentile's share is 0 to 1, got {list(qs)}")
-        running = list(accumulate(self.counts))
-        total = running[-1]
-        if not total:
+        occupied = self.occupied()
+        running = list(accumulate(n for _, n in occupied))
+        if not running:
             return [None for _ in qs]
+        total = running[-1]
         # ceil() of a product that is a whole number but for float noise must not step up:
         # 0.07 * 100 is 7.000000000000001.
         ranks = [max(1, math.ceil(q * total - 1e-9 * total)) for q in qs]
-        found = [slot_middle(bisect_left(running, rank)) for rank in ranks]
-        return [min(v, self._max) if self._max else v for v in found]
+        values = [slot_middle(occupied[bisect_left(running, rank)][0]) for rank in ranks]
+        return [min(v, self._max) if self._max else v for v in values]
 
     @property
     def mean(self) -> float | None:
         """The mean, each value taken as the middle of its slot; None when empty."""
-        total = self.count
-        return sum(slot_middle(i) * n for i, n in self.occupied()) / total if total else None
+        occupied = self.occupied()
+        if not occupied:
+            return None
+        return sum(slot_middle(i) * n for i, n in occupied) / sum(n for _, n in occupied)
 
     @property
     def std(self) -> float | None:
@@ -187,8 +190,9 @@ class Histogram:
         mean = self.mean
         if mean is None:
             return None
-        squares = sum((slot_middle(i) - mean) ** 2 * n for i, n in self.occupied())
-        return math.sqrt(squares / self.count)
+        occupied = self.occupied()
+        squares = sum((slot_middle(i) - mean) ** 2 * n for i, n in occupied)
+        return math.sqrt(squares / sum(n for _, n in occupied))
 
     def share_within_std(self) -> float | None:
         """The share of values within one standard deviation of the mean, as wrk prints it."""

@@ -83,10 +83,9 @@ class Mutation:
     path: Steps
     way: str
 
-    def lines(self, stored: list[Any]) -> list[str]:
+    def lines(self) -> list[str]:
         """The lines of the file with the change."""
-        records = list(stored)
-        record = records[self.line] = copy.deepcopy(records[self.line])
+        record = copy.deepcopy(RUNS[self.file][self.line])
         *way_in, last = self.path
         place = record
         for step in way_in:
@@ -95,8 +94,9 @@ class Mutation:
             del place[last]
         else:
             place[last] = WAYS[self.way]
-        deep = "[" * 3000 + "]" * 3000
-        return [json.dumps(one).replace('"DEEP"', deep) for one in records]
+        lines = lines_of(self.file)
+        lines[self.line] = json.dumps(record).replace('"DEEP"', "[" * 3000 + "]" * 3000)
+        return lines
 
 
 def fields_of(value: Any, path: Steps = ()) -> Iterator[Steps]:
@@ -117,6 +117,16 @@ RUNS: Final[dict[str, list[Any]]] = {
     for file in sorted(FOLDER.glob("*.jsonl"))
 }
 """Lines of the stored runs as JSON values, without one that a kill cut off."""
+
+
+def lines_of(file: str) -> list[str]:
+    """The lines of a stored run."""
+    return list(_written(file))
+
+
+@functools.cache
+def _written(file: str) -> tuple[str, ...]:
+    return tuple(json.dumps(record) for record in RUNS[file])
 
 
 def mutations() -> list[Mutation]:
@@ -176,7 +186,7 @@ FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {
 
 @functools.cache
 def whole(file: str) -> Result:
-    return parse([json.dumps(record) for record in RUNS[file]])
+    return parse(lines_of(file))
 
 
 @pytest.mark.timeout(900)
@@ -192,7 +202,7 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
         name, form = next(forms)
         print(name, mutation)  # the last line is told where a test fails
         try:
-            result = parse(mutation.lines(RUNS[mutation.file]))
+            result = parse(mutation.lines())
             if any(one.code in ("damaged", "broken-line") for one in result.warnings):
                 if (mutation.file, mutation.line, name) in without:
                     continue
