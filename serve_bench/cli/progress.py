@@ -51,24 +51,26 @@ def step_text(step: RunStep) -> str:
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
-    """One line on a measured trial."""
-    rates = trial.metrics["throughput"].windows or (0.0,)
-    spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
-    (p50,) = latency_figures([trial], (0.5,))  # wrk tells none
-    latency = f", p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms" if p50 is not None else ""
-    errors = f", {trial.counts.failed_total} errors" if trial.counts.failed_total else ""
+    """One line on a measured trial: the figures that it has, and what is wrong with it."""
+    figures = []
+    if "throughput" in trial.metrics:
+        rates = trial.metrics["throughput"].windows or (0.0,)
+        spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
+        figures.append(f"{statistics.fmean(rates):,.1f}{spread} req/s")
+    (p50,) = latency_figures([trial], (0.5,))  # None: of wrk
+    if p50 is not None:
+        figures.append(f"p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms")
+    if trial.counts.failed_total:
+        figures.append(f"{trial.counts.failed_total} errors")
     if trial.flags.get("invalid"):
-        errors += ", INVALID"
+        figures.append("INVALID")
     if trial.flags.get("interrupted"):
-        errors += ", interrupted"
+        figures.append("interrupted")
     elif trial.flags.get("cut"):
-        errors += ", cut off"
+        figures.append("cut off")
     place = ", ".join(one for one in (trial.variant, cell_text(trial.cell), trial.row.label) if one)
-    return visible(
-        f"[{number}/{of}] {place} "
-        f"({trial.row.client}{', profiled' if trial.profiled else ''}): "
-        f"{statistics.fmean(rates):,.1f}{spread} req/s{latency}{errors}"
-    )
+    head = f"[{number}/{of}] {place} ({trial.row.client}{', profiled' if trial.profiled else ''})"
+    return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
 
 
 def clock(seconds: float) -> str:
