@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from serve_bench.benchmarks.rpc.forms import (
     printed_form,
     published_arguments,
 )
+from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.benchmarks.rpc.summary import (
     NAMES,
     PERCENTILES,
@@ -34,6 +36,7 @@ from serve_bench.benchmarks.rpc.summary import (
     rpc_summary,
 )
 from serve_bench.cli.show import render
+from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.core.usage import by_role
 from serve_bench.report import FORMATS
@@ -508,3 +511,84 @@ def test_more_launches_than_are_told_apart_are_in_several_charts() -> None:
     title = "Calls of all observers by episode, world_size 3"
     titles = [one.title for one in charts(page) if "by episode" in one.title]
     assert titles == [f"{title}, part 1 of 2", f"{title}, part 2 of 2"]
+
+
+# --------------------------------------------------------------------------- a stored report
+
+
+def stored() -> dict[str, Any]:
+    """A report of ours as it is read from its file."""
+    report: dict[str, Any] = json.loads(render(golden(), "json"))
+    return report
+
+
+def theirs() -> dict[str, Any]:
+    """The same as PyTorch's launcher writes it."""
+    return {name: value for name, value in stored().items() if name != "serve_bench"}
+
+
+def test_a_stored_report_is_drawn_like_its_run() -> None:
+    page = report_document(stored(), published=True)
+    latency = chart(page, "Agent latency")
+    assert drawn(latency, "torch") == drawn(chart(sheet(golden()), "Agent latency"), "torch")
+    assert drawn(latency, PUBLISHED) == [(10.0, 2.0), (20.0, 5.0)]
+    facts = dict(page.run.pairs)
+    assert facts["arguments"].startswith("batch True, state_size 10-20-10")
+    assert facts["backend ray"] == "python 3.12.1, torch 2.9.0"
+    page = report_document(theirs(), published=False)
+    assert drawn(chart(page, "Agent latency"), "as reported") == drawn(latency, "torch")
+
+
+def damaged(report: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:
+    """The report with another value at a path; None: without it."""
+    place: Any = report
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return report
+
+
+AT_P50 = ("benchmark_results", 0, "agent throughput", "p50")
+POINT = "benchmark_results[0]"
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ([], "report is [], not an object"),
+        ({}, "report.benchmark_results is missing"),
+        (damaged(theirs(), *AT_P50), f"{POINT}.agent throughput.p50 is missing"),
+        (damaged(theirs(), *AT_P50, value="x"), f'{POINT}.agent throughput.p50 is "x", not a'),
+        (damaged(theirs(), *AT_P50, value=True), f"{POINT}.agent throughput.p50 is true, not a"),
+        (damaged(theirs(), *AT_P50, value=-1), f"{POINT}.agent throughput.p50 is -1, not a"),
+        (damaged(theirs(), *AT_P50, value=10**40), f"{POINT}.agent throughput.p50"),
+        (damaged(theirs(), *AT_P50, value=math.nan), f"{POINT}.agent throughput.p50 is NaN"),
+        (damaged(theirs(), *AT_P50[:2], "world_size"), f"{POINT}.world_size is missing"),
+        (
+            damaged(theirs(), "benchmark_results", 1, "world_size", value=10),
+            "benchmark_results[1].world_size: 10 stands there twice",
+        ),
+        (
+            damaged(stored(), "serve_bench", "backends", "torch", 0, "x"),
+            "report.serve_bench.backends.torch[0].x is missing",
+        ),
+        (
+            damaged(stored(), "serve_bench", "backends", "torch", 0, "metrics", NAMES[0]),
+            f"serve_bench.backends.torch[0].metrics.{NAMES[0]} is missing",
+        ),
+        (damaged(stored(), "serve_bench", "run", value=3), "report.serve_bench.run is 3, not an"),
+    ],
+)
+def test_what_is_no_report_is_one_line_that_names_the_key(report: Any, said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        report_document(report, published=False, name="a.json")
+    assert str(refused.value).startswith(f"a.json: no report of rpc: {said}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_report_without_a_figure_is_not_drawn() -> None:
+    with pytest.raises(BadInput, match=r"^plot: the report holds no figure"):
+        report_document({"benchmark_results": []}, published=False)
