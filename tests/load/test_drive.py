@@ -371,26 +371,36 @@ def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
 
 LIMITED = """
 import resource, sys
-from serve_bench.core.histogram import slot_middle
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load import LoadError, drive_load
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
+url, hard, connections, kind, count = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(hard)))
+load = Load(Request(url), connections=int(connections), **{kind: int(count)})
 try:
-    result = drive_load(Load(Request(sys.argv[1]), connections=50, count=50), Timing(windows=1))
+    result = drive_load(load, Timing(windows=1, window_s=60.0))
 except LoadError as error:
     sys.exit(str(error))
 print(result.total.completed)
 """
 
 
-@pytest.mark.parametrize(("hard", "said"), [(200, "50\n"), (60, "ulimit -Hn")])
-def test_a_low_limit_of_open_files(hard: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("hard", "load", "said"),
+    [
+        (200, "50 count 50", "50\n"),
+        (60, "50 count 50", "ulimit -Hn"),
+        (200, "60 each 3", "180\n"),
+    ],
+)
+def test_a_low_limit_of_open_files(hard: int, load: str, said: str) -> None:
     with serving() as server:
-        command = [sys.executable, "-c", LIMITED, server.url, str(hard)]
+        command = [sys.executable, "-c", LIMITED, server.url, str(hard), *load.split()]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert said in ran.stdout + ran.stderr
     assert ran.stderr.count("\n") <= 1
+    if "each" in load:
+        assert set(Counter(exchange.peer for exchange in server.log).values()) == {3}
 
 
 def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

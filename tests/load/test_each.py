@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -285,22 +284,3 @@ def test_more_connections_than_ports(
 def test_the_systems_own_ports() -> None:
     assert lacking_ports(1) is None
     assert (lacking_ports(65_536) is None) is (sys.platform != "linux")
-
-
-LIMITED = """
-import resource, sys
-from serve_bench.load import drive_load
-from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.request_spec import Request
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-load = Load(Request(sys.argv[1]), connections=60, each=3)
-print(drive_load(load, Timing(windows=1, window_s=60.0)).total.completed)
-"""
-
-
-def test_descriptors_are_raised_for_each_connection() -> None:
-    with serving() as server:
-        command = [sys.executable, "-c", LIMITED, server.url]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
-    assert (ran.stdout, ran.stderr) == ("180\n", "")
-    assert by_connection(server) == [3] * 60
