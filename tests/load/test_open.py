@@ -14,12 +14,9 @@ from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.load_spec import Client, Load, Stage, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load.connection import choose_address
 from serve_bench.load.merge import added_share
-from serve_bench.load.tally import MEASURE, PARTS, Shared, Tally
-from serve_bench.load.worker import make_engine
-from serve_bench.load.workers import shares
-from tests.load.loads import CLIENTS, Ends, run_here
+from serve_bench.load.tally import MEASURE, PARTS
+from tests.load.loads import CLIENTS, Ends, engine_here, run_here
 from tests.servers import KnownServer, serving
 
 NOW = {"warmup_min_s": 0.0, "warmup_max_s": 0.0}
@@ -255,25 +252,19 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
 ) -> None:
     with serving() as server:
         load = Load(Request(server.url), client=client, connections=8, rate=200.0)
-        (share,) = shares(load, 1)
-        shared = Shared.create(1)
-        engine = make_engine(load, choose_address(load.request, 5.0), share)
-        engine.tally = Tally(shared, 0, 1, 400_000_000, None, engine.open_requests)
-        engine.connect()
-        start = time.perf_counter_ns()
-        shared.words[MEASURE] = start + 60_000_000
-        former = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
-        signal.setitimer(signal.ITIMER_REAL, 0.3)  # until 0.6 s; the window ends at 0.46 s
-        try:
-            engine.run(start, 500_000_000)
-        finally:
-            signal.signal(signal.SIGALRM, former)
-            engine.close()
-        report = engine.tally.report()
-        # aiohttp's are sent by tasks that run after the window has been closed: in either part.
-        late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
-        shared.close()
-    cohort = report["cohort"]
+        with engine_here(load, 1, 0.4) as (engine, shared):
+            engine.connect()
+            start = time.perf_counter_ns()
+            shared.words[MEASURE] = start + 60_000_000
+            former = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
+            signal.setitimer(signal.ITIMER_REAL, 0.3)  # until 0.6 s; the window ends at 0.46 s
+            try:
+                engine.run(start, 500_000_000)
+            finally:
+                signal.signal(signal.SIGALRM, former)
+            cohort = engine.tally.report()["cohort"]
+            # aiohttp's are sent by tasks that run after the window has been closed: in either part.
+            late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
     assert cohort["sent"] == cohort["completed"] == 80  # 0.4 s at 200 a second
     assert max(late) > 0.1e9  # and their lateness is on record
 

@@ -24,15 +24,12 @@ from serve_bench.load.connection import (
     READ,
     WRITE,
     SelectorsPoller,
-    choose_address,
     make_poller,
 )
 from serve_bench.load.pacing import Timer
-from serve_bench.load.tally import MEASURE, Shared, Tally
-from serve_bench.load.worker import make_engine
-from serve_bench.load.workers import shares
+from serve_bench.load.tally import MEASURE
 from tests import servers
-from tests.load.loads import TIMING, run_here
+from tests.load.loads import TIMING, engine_here, run_here
 from tests.servers import serving
 
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
@@ -96,19 +93,12 @@ def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
     cert, context = certificate
     with serving(tls=context) as server:
         load = load_of(Request(server.url, ca_file=str(cert)), "raw", count=None)
-        (share,) = shares(load, 1)
-        shared = Shared.create(1)
-        engine = make_engine(load, choose_address(load.request, 5.0), share)
-        engine.tally = Tally(shared, 0, 2, 50_000_000, None, engine.open_requests)
-        engine.connect()
-        start = time.perf_counter_ns()
-        shared.words[MEASURE] = start + 60_000_000
-        try:
+        with engine_here(load, 2, 0.05) as (engine, shared):
+            engine.connect()
+            start = time.perf_counter_ns()
+            shared.words[MEASURE] = start + 60_000_000
             engine.run(start, 500_000_000)
             cohort = engine.tally.report()["cohort"]
-        finally:
-            engine.close()
-        shared.close()
     assert cohort["sent"] == cohort["completed"] > 0
 
 
