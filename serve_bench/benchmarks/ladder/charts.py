@@ -127,12 +127,12 @@ def _over_users(
 
 def _marks(curves: Sequence[Curve]) -> list[Mark]:
     """Knee and collapses, one rule for each number of clients; named where there are several."""
-    found: dict[int, dict[str, list[str]]] = {}
+    marks: dict[int, dict[str, list[str]]] = {}
     for one in curves:
         knee = [] if one.ladder.knee is None else [one.ladder.knee]
         for word, lines in (("knee", knee), ("collapse", one.ladder.collapses)):
             for line in lines:
-                at = found.setdefault(line.row.connections, {})
+                at = marks.setdefault(line.row.connections, {})
                 at.setdefault(word, []).append(one.name)
     return [
         Mark(
@@ -142,7 +142,7 @@ def _marks(curves: Sequence[Curve]) -> list[Mark]:
                 for word, names in words.items()
             ),
         )
-        for users, words in sorted(found.items())
+        for users, words in sorted(marks.items())
     ]
 
 

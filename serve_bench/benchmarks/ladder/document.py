@@ -287,8 +287,8 @@ def _sections(
         nothing = Prose(("Nothing was measured.",), "doubt")
         yield Section("results", "Results", (nothing,), "headline")
     else:
-        told = Prose(tuple(map(_ladder_words, services)), listed=True)
-        yield Section("results", "Results", (_knees(services), told), "headline")
+        words = Prose(tuple(map(_ladder_words, services)), listed=True)
+        yield Section("results", "Results", (_knees(services), words), "headline")
         if inside := [one for one in services if one.knee is not None and one.visible]:
             yield Section("inside", "Inside", (_inside(inside),), "table")
         yield Section("steps", "Steps", (_steps(services),), "table")

@@ -68,9 +68,9 @@ class LadderLine:
         if step in self.doubted:
             return "in doubt"
         words = [("knee", self.knee), ("best", self.best)]
-        said = [word for word, line in words if line is step]
-        if said:
-            return ", ".join(said)
+        names = [word for word, line in words if line is step]
+        if names:
+            return ", ".join(names)
         collapsed = step.row.connections in {line.row.connections for line in self.collapses}
         if not self.several(step):
             return "collapse" if collapsed else ""
@@ -102,13 +102,13 @@ class LadderLine:
     @property
     def rates(self) -> Mapping[int, float]:
         """Requests/s of each sound step, by its clients; of launches that are finished, if any."""
-        whole = {at: found for at, found in self.rounds.items() if at in self.finished}
+        whole = {at: rates for at, rates in self.rounds.items() if at in self.finished}
         return _over_rounds(whole or self.rounds)
 
     def best_of(self, round_: int) -> float | None:
         """The best requests/s in one launch; None where nothing was served, or it did not end."""
-        found = self.rounds.get(round_, {}) if round_ in self.finished else {}
-        return max((rate for users, rate in found.items() if users in self.served), default=None)
+        rates = self.rounds.get(round_, {}) if round_ in self.finished else {}
+        return max((rate for users, rate in rates.items() if users in self.served), default=None)
 
     @property
     def errors(self) -> int:
@@ -163,7 +163,7 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
         for (name, _, slug), climb in climbs_of(result, ladder).items()
         if (name, slug) == (variant, cell_slug(lines[0].cell)) and climb.finished
     )
-    rates = _over_rounds({at: found for at, found in rounds.items() if at in finished})
+    rates = _over_rounds({at: rates_of for at, rates_of in rounds.items() if at in finished})
     served = frozenset(
         users for users, runs in by_clients.items() if users in rates and _served(runs)
     )
@@ -196,21 +196,21 @@ def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> Ladd
 
 def _rounds(by_clients: Mapping[int, Sequence[Line]]) -> dict[int, dict[int, float]]:
     """In each launch, the median run of each step."""
-    found: dict[int, dict[int, list[float]]] = {}
+    rates_by_launch: dict[int, dict[int, list[float]]] = {}
     for users, runs in by_clients.items():
         for trial in _trials(runs):
-            of_launch = found.setdefault(trial.round, {})
+            of_launch = rates_by_launch.setdefault(trial.round, {})
             of_launch.setdefault(users, []).append(throughput_of(trial))
     return {
         round_: {users: statistics.median(rates) for users, rates in of_launch.items()}
-        for round_, of_launch in sorted(found.items())
+        for round_, of_launch in sorted(rates_by_launch.items())
     }
 
 
 def _over_rounds(rounds: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     every: dict[int, list[float]] = {}
-    for found in rounds.values():
-        for users, rate in found.items():
+    for rates in rounds.values():
+        for users, rate in rates.items():
             every.setdefault(users, []).append(rate)
     return {users: statistics.fmean(rates) for users, rates in sorted(every.items())}
 
@@ -236,30 +236,30 @@ def _signs(trials: Sequence[Trial]) -> Iterator[str]:
     launches: dict[int, list[Trial]] = {}
     for trial in trials:
         launches.setdefault(trial.round, []).append(trial)
-    found: dict[Sign, list[Symptom]] = {}
+    by_sign: dict[Sign, list[Symptom]] = {}
     for own in launches.values():
         for symptom in symptoms(own):
-            found.setdefault(symptom.sign, []).append(symptom)
-    for shown in found.values():
+            by_sign.setdefault(symptom.sign, []).append(symptom)
+    for shown in by_sign.values():
         several = f"; in {len(shown)} of {len(launches)} launches" if len(launches) > 1 else ""
         yield f"{shown[0].text}{several}"
 
 
 def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) -> str:
     """Of each launch, told once when they are alike."""
-    said = []
+    ends = []
     word = "clients" if "client" in lines[0].row.label else "users"
     for (name, _, slug), climb in climbs_of(result, ladder).items():
         if name == variant and slug == cell_slug(lines[0].cell):
             move = climb.decide()
             if not isinstance(move, Next):
-                said.append(move.why)
+                ends.append(move.why)
             elif climb.again:
                 again = ", ".join(str(users) for users, _ in climb.again)
-                said.append(f"in doubt, and to be measured again: {again} {word}")
+                ends.append(f"in doubt, and to be measured again: {again} {word}")
             else:
-                said.append(f"not at its end: {move.clients} {word} come next")
-    return "; ".join(dict.fromkeys(said)) or "not begun"
+                ends.append(f"not at its end: {move.clients} {word} come next")
+    return "; ".join(dict.fromkeys(ends)) or "not begun"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -318,12 +318,12 @@ def services_of(page: Page, ladders: Sequence[LadderLine]) -> list[ServiceSummar
     """The ladders of a run under their names."""
     names, sizes = [_name(one) for one in ladders], [_size(one) for one in ladders]
     whole = [f"{name}, {size}" for name, size in zip(names, sizes, strict=True)]
-    told = names if len(ladders) == 1 else distinct(whole)
+    unique = names if len(ladders) == 1 else distinct(whole)
     grouped = len(set(sizes)) < len(ladders)
     return [
         ServiceSummary(
-            name=told[at],
-            label=names[at] if grouped else told[at],
+            name=unique[at],
+            label=names[at] if grouped else unique[at],
             group=sizes[at] if grouped else "",
             ladder=one,
             base=ladders[sizes.index(sizes[at])],

@@ -172,8 +172,8 @@ def _results(page: Page, loads: Sequence[Entry]) -> tuple[Block, ...]:
     limits = [limit for entry in loads if (limit := limit_of(entry)) is not None]
     hints = [f"hint: {limit.hint}" for limit in limits if limit.cause != "unclear"]
     notes = [note for note in page.notes if note.startswith(("load:", "incomplete:"))]
-    said = tuple(dict.fromkeys((*hints, *notes)))
-    return (*blocks, Prose(said, "quiet", listed=True)) if said else tuple(blocks)
+    texts = tuple(dict.fromkeys((*hints, *notes)))
+    return (*blocks, Prose(texts, "quiet", listed=True)) if texts else tuple(blocks)
 
 
 def _figures(entry: Entry) -> Table:

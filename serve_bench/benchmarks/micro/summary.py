@@ -94,7 +94,7 @@ def names_of(page: Page) -> Names:
     """The names of a run's rows, cells and variants."""
     entries = page.entries
     values = {axis: {repr(one.line.cell.get(axis)) for one in entries} for axis in page.axes}
-    varied = [axis for axis, found in values.items() if len(found) > 1]
+    varied = [axis for axis, every in values.items() if len(every) > 1]
     last = [axis.rpartition(".")[2] for axis in varied]
     return Names(
         axes=dict(zip(varied, last if len(set(last)) == len(last) else varied, strict=True)),

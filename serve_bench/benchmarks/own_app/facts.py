@@ -1,7 +1,7 @@
 """Asks an interpreter what a Serve app of the user's is made of, before anything is started.
 
 Rule: the app is imported in a process of its own (serving/cluster/describe.py), as Ray would, and
-never here. What goes wrong in it is told in one line, with the file and the line that it came from.
+never here. An error in it becomes one line, with the file and the line that it came from.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def own_app(
     folders: Sequence[str] = (),
     name: str = APP_NAME,
 ) -> OwnApp:
-    """What `target` is, told by `python` (an interpreter; None: this one). Raises BadInput.
+    """What `target` is, as `python` describes it (an interpreter; None: this one). Raises BadInput.
 
     `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
     """
@@ -90,16 +90,16 @@ def _described(
     asked: Asked | None = None,
 ) -> OwnApp:
     about = _of_config(config, "name", "args", "deployments")
-    told = _ask(import_path, path, python, about, where, target)
+    answer = _ask(import_path, path, python, about, where, target)
     return OwnApp(
         target,
         import_path,
         path[0],
-        built(tuple[OwnDeployment, ...], told["deployments"], target),
-        tuple(told["options"]),
+        built(tuple[OwnDeployment, ...], answer["deployments"], target),
+        tuple(answer["options"]),
         asked or Asked(),
         config,
-        gpus=told["gpus"],
+        gpus=answer["gpus"],
     )
 
 
@@ -110,25 +110,25 @@ def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def read_config(file: str, where: str, python: str | None = None) -> ServeConfig:
     """A config file of Serve, as `python` and its Serve read it. Raises BadInput."""
-    told = _ask("", [str(Path(file).parent)], python, {"file": file}, where, file)
-    return ServeConfig.of(told["config"], file, str(Path(file).resolve().parent), where)
+    answer = _ask("", [str(Path(file).parent)], python, {"file": file}, where, file)
+    return ServeConfig.of(answer["config"], file, str(Path(file).resolve().parent), where)
 
 
 def app_of_config(
     config: ServeConfig, chosen: str, where: str, python: str | None, asked: Asked
 ) -> OwnApp:
     """The application of that name, those beside it with it. Raises BadInput."""
-    found: list[OwnApp] = []
+    apps: list[OwnApp] = []
     for one in config.apps:
         target = f"{config.file}: {one.name}"
         place = f"{where}: {one.import_path}"
         path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
-        found.append(_described(target, place, one.config, one.import_path, path, python, asked))
-    _check_names(found, where)
-    main = next(one for one in found if one.name == chosen)
+        apps.append(_described(target, place, one.config, one.import_path, path, python, asked))
+    _check_names(apps, where)
+    main = next(one for one in apps if one.name == chosen)
     beside = [
         Beside({"import_path": one.import_path, **one.config}, one.folder, one.deployments)
-        for one in found
+        for one in apps
         if one is not main
     ]
     return replace(main, beside=tuple(beside))
@@ -167,9 +167,9 @@ def check_options(
         return
     path = [app.folder, *folders]
     about = _of_config(app.config, "name", "args")
-    told = _ask(app.import_path, path, python, {**about, "wishes": wishes}, where, app.target)
-    if told["refusals"]:
-        raise BadInput(f"{where}: {told['refusals'][0]}")
+    answer = _ask(app.import_path, path, python, {**about, "wishes": wishes}, where, app.target)
+    if answer["refusals"]:
+        raise BadInput(f"{where}: {answer['refusals'][0]}")
 
 
 def _ask(
@@ -205,30 +205,34 @@ def _ask(
     if not lines:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise BadInput(f"{where}: {target}: its import ended the interpreter: {last}")
-    told: dict[str, Any] = json.loads(lines[-1])
-    if "no_ray" in told:
-        raise BadInput(f"{where}: {_without_ray(told)}")
-    if "no_config" in told:
-        raise BadInput(f"{where}: {target}: {told['no_config']}")
-    if "no_app" in told:
-        raise BadInput(f"{where}: {target}: {told['no_app']}")
-    if "error" in told:
-        place = f" ({_short(told['file'], path[0])}, line {told['line']})" if "file" in told else ""
+    answer: dict[str, Any] = json.loads(lines[-1])
+    if "no_ray" in answer:
+        raise BadInput(f"{where}: {_without_ray(answer)}")
+    if "no_config" in answer:
+        raise BadInput(f"{where}: {target}: {answer['no_config']}")
+    if "no_app" in answer:
+        raise BadInput(f"{where}: {target}: {answer['no_app']}")
+    if "error" in answer:
+        place = (
+            f" ({_short(answer['file'], path[0])}, line {answer['line']})"
+            if "file" in answer
+            else ""
+        )
         what = "does not import: "
-        if "builder" in told:
+        if "builder" in answer:
             what = "is a builder, which gets no arguments here, and raised "
             if about.get("args"):
                 what = "is a builder, and raised "
-        raise BadInput(f"{where}: {target} {what}{told['error']}{place}")
-    return told
+        raise BadInput(f"{where}: {target} {what}{answer['error']}{place}")
+    return answer
 
 
-def _without_ray(told: Mapping[str, Any]) -> str:
-    if told["hidden_by"] is not None:
-        return f"{told['hidden_by']} hides Ray, which has the same name: give it another"
-    if told["missing"]:
+def _without_ray(answer: Mapping[str, Any]) -> str:
+    if answer["hidden_by"] is not None:
+        return f"{answer['hidden_by']} hides Ray, which has the same name: give it another"
+    if answer["missing"]:
         return "Ray is not installed there: pip install 'ray[serve]'"
-    return f"Ray cannot be imported there: {' '.join(told['no_ray'].split())}"
+    return f"Ray cannot be imported there: {' '.join(answer['no_ray'].split())}"
 
 
 def _short(file: str, folder: str) -> str:

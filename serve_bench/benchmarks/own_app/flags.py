@@ -113,7 +113,7 @@ def _suite_of(
         paths = paths_of(flags.paths)
         chosen = config.choose(name, flags.route or next(iter(paths), None))
         by_flag = bool(name or flags.route or paths)
-        for line in config.said(chosen, by_flag):
+        for line in config.notices(chosen, by_flag):
             print(line, file=sys.stderr, flush=True)
         told.setdefault("route", chosen.prefix or "/")
         name, http = chosen.name, dict(config.http_options)
@@ -167,33 +167,33 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
     return name.strip(), option_values(values)
 
 
-def asked_of(told: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> Asked:
-    """The request: the flags, else `told` by the file, else GET /. Raises BadInput."""
+def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> Asked:
+    """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
     body = b""
     if flags.body is not None:
         body = content_of(flags.body, "--body")
-    elif "body_file" in told:
-        body = content_of(f"@{file.parent / told['body_file']}", f"{file}: request.body_file")
-    elif "body" in told:
-        body = os.fsencode(told["body"])
+    elif "body_file" in request:
+        body = content_of(f"@{file.parent / request['body_file']}", f"{file}: request.body_file")
+    elif "body" in request:
+        body = os.fsencode(request["body"])
     headers = [header_of(one) for one in flags.header or ()]
-    headers = headers or [(str(k), str(v)) for k, v in told.get("headers", {}).items()]
+    headers = headers or [(str(k), str(v)) for k, v in request.get("headers", {}).items()]
     if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
         headers.append(("content-type", "application/json"))
-    paths, sets = _varied(told, file, flags)
+    paths, sets = _varied(request, file, flags)
     if flags.paths is not None and flags.route is not None:
         raise BadInput("--paths: is asked for instead of --route: give one of them")
-    route = told.get("route", "/") if flags.route is None else flags.route
+    route = request.get("route", "/") if flags.route is None else flags.route
     route = paths[0] if paths else route
     fault = path_fault(route)
     if fault is not None:
         raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
     statuses = statuses_of(flags.expect_status)
     if flags.expect_status is None:
-        statuses = tuple(int(one) for one in told.get("expect_status", ()))
-    method = (flags.method or told.get("method") or ("POST" if body else "GET")).upper()
-    draw = draw_of(flags.draw or told.get("draw"), "--draw" if flags.draw else f"{file}: draw")
-    if (flags.draw or told.get("draw")) and max(len(paths), len(sets)) < 2:
+        statuses = tuple(int(one) for one in request.get("expect_status", ()))
+    method = (flags.method or request.get("method") or ("POST" if body else "GET")).upper()
+    draw = draw_of(flags.draw or request.get("draw"), "--draw" if flags.draw else f"{file}: draw")
+    if (flags.draw or request.get("draw")) and max(len(paths), len(sets)) < 2:
         raise BadInput("--draw: give --paths or --headers with two or more lines")
     asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw)
     try:
@@ -205,21 +205,21 @@ def asked_of(told: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> Asked
             "header": flags.header,
             "expect_status": flags.expect_status,
         }
-        if field in by_flag and not by_flag[field] and told:
+        if field in by_flag and not by_flag[field] and request:
             raise BadInput(f"{file}: request: {error}") from None
         raise BadInput(in_flags(str(error))) from None
     return asked
 
 
 def _varied(
-    told: Mapping[str, Any], file: Path, flags: OwnAppOptions
+    request: Mapping[str, Any], file: Path, flags: OwnAppOptions
 ) -> tuple[tuple[str, ...], tuple[Headers, ...]]:
     """The paths and the headers that are used in turn: of the flags, else of the file."""
     paths, sets = paths_of(flags.paths), header_sets_of(flags.headers)
-    if not paths and flags.route is None and "paths_file" in told:
-        paths = paths_of(str(file.parent / told["paths_file"]), f"{file}: request.paths_file")
-    if not sets and "headers_file" in told:
-        of_file = str(file.parent / told["headers_file"])
+    if not paths and flags.route is None and "paths_file" in request:
+        paths = paths_of(str(file.parent / request["paths_file"]), f"{file}: request.paths_file")
+    if not sets and "headers_file" in request:
+        of_file = str(file.parent / request["headers_file"])
         sets = header_sets_of(of_file, f"{file}: request.headers_file")
     return paths, sets
 

@@ -105,7 +105,7 @@ def positive_s(value: object, where: str) -> float:
 
 
 def _options(table: Mapping[str, Any], where: str) -> tuple[tuple[str, tuple[Option, ...]], ...]:
-    found = []
+    options = []
     for name, values in table.items():
         if isinstance(values, dict):
             raise BadInput(f'{where}: write {name!r} with its option in quotes, as "{name}.x" = 1')
@@ -113,8 +113,8 @@ def _options(table: Mapping[str, Any], where: str) -> tuple[tuple[str, tuple[Opt
         for value in listed:
             if not isinstance(value, int | float | str | bool):
                 raise BadInput(f"{where}: {name}: {value!r} is not allowed; it takes plain values")
-        found.append((str(name), tuple(listed)))
-    return tuple(found)
+        options.append((str(name), tuple(listed)))
+    return tuple(options)
 
 
 def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
@@ -234,8 +234,8 @@ class ServeConfig:
             raise BadInput(f"--route: {route!r} leads to no application of {self.file}: {places}")
         return max(led, key=lambda one: len(one.prefix))
 
-    def said(self, chosen: ConfigApp, by_flag: bool) -> list[str]:
-        """What the user is told before anything starts: which application, what is not used."""
+    def notices(self, chosen: ConfigApp, by_flag: bool) -> list[str]:
+        """Lines printed before anything starts: which application is loaded, what is unused."""
         lines = []
         if len(self.apps) > 1:
             others = " and ".join(one.name for one in self.apps if one is not chosen)

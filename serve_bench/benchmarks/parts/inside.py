@@ -142,11 +142,11 @@ def _memory(uses: Sequence[RoleUse]) -> str:
 
 
 def _host(trials: Sequence[Trial]) -> str:
-    found = [trial.usage.get("host", {}) for trial in trials if trial.usage]
-    shares = [host["cpu_percent"] for host in found if host.get("cpu_percent") is not None]
+    hosts = [trial.usage.get("host", {}) for trial in trials if trial.usage]
+    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
     if not shares:
         return "-"
-    return f"{statistics.fmean(shares):.0f} of {100 * int(found[0].get('cores', 1))}"
+    return f"{statistics.fmean(shares):.0f} of {100 * int(hosts[0].get('cores', 1))}"
 
 
 def profiling_costs(result: Result) -> dict[str, str]:
@@ -174,17 +174,17 @@ def _rate(trial: Trial | None) -> float | None:
 
 def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
     """What is to be said under a profiled row: its cost, its files, what could not be recorded."""
-    said = [costs[trial.key]] if trial.key in costs else []
+    texts = [costs[trial.key]] if trial.key in costs else []
     kept = [one for one in trial.profiles if "failed" not in one]
     if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
         roles = ", ".join(f"{one['role']} {one['pid']} ({one['samples']})" for one in kept)
-        said.append(f"stacks and flamegraphs (samples) in {place}: {roles}")
-    said += [
+        texts.append(f"stacks and flamegraphs (samples) in {place}: {roles}")
+    texts += [
         f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one
     ]
-    said += [str(note) for one in kept for note in one.get("notes", ())]
-    return tuple(said)
+    texts += [str(note) for one in kept for note in one.get("notes", ())]
+    return tuple(texts)
 
 
 UNEVEN: Final = 1.5
@@ -200,20 +200,20 @@ def served_facts(trials: Sequence[Trial], most: object) -> tuple[str, ...]:
     `most` is the cell's max_batch_size. Warm-up is counted too.
     """
     sizes = merged(trials, BATCH_SIZE)
-    said = [_batches(sizes, most)] if sizes.count else []
+    texts = [_batches(sizes, most)] if sizes.count else []
     forward_ns = mean_forward_ns(trial.forward for trial in trials)
     if forward_ns is not None:
-        said.append(f"in the model: {forward_ns / 1e6:.3g} ms a batch")
+        texts.append(f"in the model: {forward_ns / 1e6:.3g} ms a batch")
     for trial in trials:
         taken = trial.served.values()
         mean = statistics.fmean(taken) if taken else 0.0
         if mean >= FEW and max(taken) >= UNEVEN * mean:
             most_percent, least_percent = (100.0 * f(taken) / sum(taken) for f in (max, min))
-            said.append(
+            texts.append(
                 f"uneven: of {len(taken)} replicas the busiest took {most_percent:.0f} % of the "
                 f"requests, the idlest {least_percent:.0f} %"
             )
-    return tuple(said)
+    return tuple(texts)
 
 
 def _batches(sizes: Histogram, most: object) -> str:

@@ -81,9 +81,9 @@ def milliseconds(value_ns: float | None) -> Number:
     return NOTHING if value_ns is None else Number(latency(value_ns / NS_PER_MS), value_ns)
 
 
-def share(found: Distribution | None, name: str) -> Number:
+def share(figures: Distribution | None, name: str) -> Number:
     """A percentile (or mean, max) of a latency in ns, shown in ms."""
-    return NOTHING if found is None else milliseconds(getattr(found, name))
+    return NOTHING if figures is None else milliseconds(getattr(figures, name))
 
 
 def rate(spread: Spread | None, tone: Tone = "plain") -> Number:
@@ -191,10 +191,10 @@ def gaps(missing: int, planned: int, failed: Sequence[str], noun: str) -> Iterat
         verb = "was" if missing == 1 else "were"
         which = f"{missing} of {planned} {noun}s" if planned > 1 else f"The {noun}"
         words.append(f"{which} {verb} not measured in full")
-    told = list(dict.fromkeys(failed))
-    if told:
-        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-        words.append(f"{'something' if words else 'Something'} failed: {told[0]}{more}")
+    messages = list(dict.fromkeys(failed))
+    if messages:
+        more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
+        words.append(f"{'something' if words else 'Something'} failed: {messages[0]}{more}")
     if words:
         yield sentence("; ".join(words))
 
@@ -207,14 +207,14 @@ def doubted(
 ) -> Iterator[str]:
     """The sentence about doubts: of how many rows each kind is said, then what is `further` to be
     said, then those of the run."""
-    found: dict[str, int] = {}
+    rows_by_code: dict[str, int] = {}
     for own in rows:
         for code in dict.fromkeys(one.code for one in own):
-            found[code] = found.get(code, 0) + 1
+            rows_by_code[code] = rows_by_code.get(code, 0) + 1
     several = len(rows) > 1
     words = [
         f"{_words(code)} ({n} of {len(rows)} {noun}s)" if several else _words(code)
-        for code, n in found.items()
+        for code, n in rows_by_code.items()
     ]
     words += further
     words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
@@ -302,10 +302,10 @@ def over_windows(trial: Trial, name: str = MAIN) -> list[tuple[float, float]]:
 def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float, float]]]:
     """The windows of each launch under a name of its own; one window alone is no course."""
     several = len(trials) > 1
-    found = {
+    courses = {
         f"{name}, launch {one.round}" if several else name: over_windows(one) for one in trials
     }
-    return {key: values for key, values in found.items() if len(values) > 1}
+    return {key: values for key, values in courses.items() if len(values) > 1}
 
 
 def in_parts(
@@ -397,13 +397,13 @@ def busiest_words(shares: Sequence[BarPart]) -> str:
     bars: dict[str, list[BarPart]] = {}
     for one in shares:
         bars.setdefault(one.label, []).append(one)
-    told = []
+    texts = []
     for label, parts in bars.items():
         top = sorted(parts, key=lambda one: -one.value)[:3]
         parts_text = ", ".join(f"{one.part} {one.value:.0f}" for one in top)
         note = f"; {top[0].note}" if top[0].note else ""
-        told.append(f"{label}: {sum(one.value for one in parts):.0f} % ({parts_text}{note})")
-    return "CPU in % of a core. " + "; ".join(told) + "."
+        texts.append(f"{label}: {sum(one.value for one in parts):.0f} % ({parts_text}{note})")
+    return "CPU in % of a core. " + "; ".join(texts) + "."
 
 
 def listed(words: Sequence[str]) -> str:
@@ -416,7 +416,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     parts = [name.split(", ") for name in names]
     if len(names) < 2 or len({len(one) for one in parts}) > 1:
         return list(names)
-    kept = [at for at, found in enumerate(zip(*parts, strict=True)) if len(set(found)) > 1]
+    kept = [at for at, values in enumerate(zip(*parts, strict=True)) if len(set(values)) > 1]
     short = [", ".join(one[at] for at in kept) for one in parts]
     return short if len(set(short)) == len(set(names)) and all(short) else list(names)
 

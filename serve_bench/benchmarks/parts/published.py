@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -82,22 +82,27 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
     )
 
 
+def _note(about: Mapping[str, Any], text: str) -> str:
+    source = f"{about['source']}; hardware {about['hardware']}"
+    return f"published (not measured here): {source}: {text}"
+
+
 def _recsys_notes() -> tuple[str, ...]:
-    told = reference(RECSYS)
+    tables = reference(RECSYS)
     first = "; ".join(
         f"{row['gpu_replicas']} GPU replicas: {name} {row[key]['req_s']} req/s, p50 "
         f"{row[key]['p50_ms']} ms, {row[key]['users']} users"
-        for row in told["rows"]
+        for row in tables["rows"]
         for key, name in (("oss", "open source"), ("turbo", "Turbo"))
     )
-    later = told["later"]
+    later = tables["later"]
     steps = "; ".join(
         f"{row['variant']}, {row['users']} users: {row['req_s']} req/s, p50 {row['p50_ms']} ms"
         for row in later["rows"]
     )
     return (
-        f"published (not measured here): {told['source']}; hardware {told['hardware']}: {first}",
-        f"published (not measured here): {later['source']}; hardware {later['hardware']}: {steps}",
+        _note(tables, first),
+        _note(later, steps),
     )
 
 
@@ -116,15 +121,15 @@ def press_table(device: str | None, log_level: str | None) -> Any:
 
 
 def _press_notes() -> tuple[str, ...]:
-    told = reference(PRESS)
+    tables = reference(PRESS)
     best = "; ".join(
         f"{row['device']}, log level {row['log_level']}: {row['qps']} qps, 1 client "
         f"{row['ave_printed']} ms, CPU {row['cpu_percent']} %, GPU {row['gpu_percent']} %"
-        for row in told["comparison"]
+        for row in tables["comparison"]
     )
     return (
-        f"published (not measured here): {told['source']}; hardware {told['hardware']}: {best}",
-        f"published log levels: {told['log_levels']}",
+        _note(tables, best),
+        f"published log levels: {tables['log_levels']}",
     )
 
 
@@ -159,8 +164,8 @@ def scale_published(workload: str) -> dict[str, float] | None:
     """The published metrics of a workload of scale by name; None where there are none."""
     if workload not in _SCALE:
         return None
-    told = reference(NIGHTLY)[_SCALE[workload]]
-    return {name: value for name, value in told.items() if isinstance(value, int | float)}
+    table = reference(NIGHTLY)[_SCALE[workload]]
+    return {name: value for name, value in table.items() if isinstance(value, int | float)}
 
 
 def scale_notes(workload: str) -> tuple[str, ...]:
@@ -169,11 +174,11 @@ def scale_notes(workload: str) -> tuple[str, ...]:
     if workload not in _SCALE:
         return (f"published: nothing for {workload}",)
     nightly = reference(NIGHTLY)
-    told = nightly[_SCALE[workload]]
+    table = nightly[_SCALE[workload]]
     lines = [
         f"published (not measured here): {nightly['source']}, {_SCALE[workload]}: "
-        f"{told['workload']}; hardware {told['cluster']}"
+        f"{table['workload']}; hardware {table['cluster']}"
     ]
-    if told.get("note"):
-        lines.append(f"published {_SCALE[workload]}: {told['note']}")
+    if table.get("note"):
+        lines.append(f"published {_SCALE[workload]}: {table['note']}")
     return tuple(lines)

@@ -70,8 +70,8 @@ def _setting(setting: Setting) -> dict[str, Any]:
             for one in setting.collapses
         ],
         "rounds": [
-            {"round": round_, "best_qps": ladder.best_of(round_), "qps_by_clients": _keyed(found)}
-            for round_, found in ladder.rounds.items()
+            {"round": round_, "best_qps": ladder.best_of(round_), "qps_by_clients": _keyed(rates)}
+            for round_, rates in ladder.rounds.items()
         ],
         "signs": list(ladder.signs),
         "end": ladder.end,
@@ -127,14 +127,14 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         "sentence": one.sentence,
         "ratio_of_best_by_round": _keyed(one.rounds),
         "ratio_by_clients_and_round": {
-            str(users): _keyed(found) for users, found in one.steps.items()
+            str(users): _keyed(ratios) for users, ratios in one.steps.items()
         },
     }
 
 
-def _keyed(found: Mapping[int, float]) -> dict[str, float]:
+def _keyed(values: Mapping[int, float]) -> dict[str, float]:
     """Keys of JSON are texts."""
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in values.items()}
 
 
 # ------------------------------------------------------------------------------ CSV and classic

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.pieces import NS_PER_MS, course_charts, over_windows
-from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, Interval, RankerLine
+from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, MedianInterval, RankerLine
 from serve_bench.core.document import Chart
 from serve_bench.core.result import Trial
 
@@ -42,7 +42,7 @@ def _series(
     return series
 
 
-def _step(rows: int, time: Interval) -> LinePoint:
+def _step(rows: int, time: MedianInterval) -> LinePoint:
     return LinePoint(rows, time.median / NS_PER_MS, time.low / NS_PER_MS, time.high / NS_PER_MS)
 
 

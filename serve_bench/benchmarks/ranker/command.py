@@ -127,14 +127,14 @@ def _measure(plan: RankerPlan, folder: RunFolder) -> None:
     """Appends the run, then the records of one batch size after the other."""
     from dataclasses import asdict
 
-    from serve_bench.benchmarks.ranker.measure import Bench, planned
+    from serve_bench.benchmarks.ranker.measure import RankerBench, planned
     from serve_bench.cli.sitting import run_record
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     folder.append(run_record(folder, "ranker", planned(plan), asdict(plan)))
-    bench = Bench(plan, say)
+    bench = RankerBench(plan, say)
     for number, rows in enumerate(plan.rows, 1):
         say(f"[{number}/{len(plan.rows)}] {rows} rows, {plan.rounds} rounds")
         for trial in bench.measure(rows):

@@ -21,7 +21,7 @@ from serve_bench.benchmarks.ranker.summary import (
     BASE,
     FORWARD,
     LEVEL,
-    Interval,
+    MedianInterval,
     RankerLine,
     ranker_lines,
 )
@@ -135,7 +135,7 @@ def _trial(entry: Entry) -> Trial:
     return entry.line.trials[0]
 
 
-def _interval(interval: Interval | None) -> Number:
+def _interval(interval: MedianInterval | None) -> Number:
     if interval is None:
         return pieces.NOTHING
     text = f"{interval.median:.2f} ({interval.low:.2f} to {interval.high:.2f})"

@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-class Bench:
+class RankerBench:
     """The rankers of a resolved plan, built; `measure` gives the records of a batch size."""
 
     def __init__(self, plan: RankerPlan, say: Callable[[str], None]) -> None:

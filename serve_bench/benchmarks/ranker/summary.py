@@ -24,7 +24,7 @@ LEVEL: Final = 0.95
 
 
 @dataclass(frozen=True)
-class Interval:
+class MedianInterval:
     """A median and an interval that holds the true one with the probability `level`."""
 
     median: float
@@ -34,7 +34,7 @@ class Interval:
     count: int
 
 
-def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+def median_interval(values: Sequence[float], level: float = LEVEL) -> MedianInterval:
     """The median of independent values, and the distribution-free interval between two of them.
 
     The k-th smallest and k-th largest of n enclose the median with probability
@@ -50,7 +50,7 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         below += math.comb(n, k) / 2**n
         k += 1
     reached = max(0.0, 1 - 2 * below)
-    return Interval(statistics.median(ordered), ordered[k - 1], ordered[n - k], reached, n)
+    return MedianInterval(statistics.median(ordered), ordered[k - 1], ordered[n - k], reached, n)
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class RankerLine:
 
     kind: str
     rows: int
-    forward: Interval
-    call: Interval
+    forward: MedianInterval
+    call: MedianInterval
     rows_per_s: float
     floor: Floor
-    forward_ratio: Interval | None = None
-    call_ratio: Interval | None = None
+    forward_ratio: MedianInterval | None = None
+    call_ratio: MedianInterval | None = None
 
     @property
     def floors(self) -> float:
@@ -144,7 +144,7 @@ def floor_of(work: Any, machine: Any) -> Floor:
     )
 
 
-def _ratio(base: Trial | None, trial: Trial, name: str) -> Interval | None:
+def _ratio(base: Trial | None, trial: Trial, name: str) -> MedianInterval | None:
     if base is None:
         return None
     pairs = zip(_windows(base, name), _windows(trial, name), strict=False)  # a round may be cut off

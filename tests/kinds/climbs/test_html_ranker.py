@@ -11,7 +11,7 @@ from serve_bench.benchmarks.ranker.summary import (
     CALL,
     FORWARD,
     THROUGHPUT,
-    Interval,
+    MedianInterval,
     RankerLine,
     ranker_lines,
 )
@@ -116,7 +116,7 @@ def test_charts_draw_medians_with_their_intervals() -> None:
     assert "Forward by round, 32 rows" in titles and "Forward by round, 3,200 rows" in titles
 
 
-def of_both(line: RankerLine) -> tuple[Interval, Interval]:
+def of_both(line: RankerLine) -> tuple[MedianInterval, MedianInterval]:
     assert line.forward_ratio and line.call_ratio
     return line.forward_ratio, line.call_ratio
 

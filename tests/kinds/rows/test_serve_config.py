@@ -51,7 +51,7 @@ def test_what_has_no_effect_is_told_and_the_rest_is_used() -> None:
     assert list(found.unused) == told
     assert found.apps[1].config["runtime_env"] == {"env_vars": {"A": "1"}}
     assert (found.apps[2].name, found.apps[2].prefix) == ("default", "/")
-    said = found.said(found.apps[0], False)
+    said = found.notices(found.apps[0], False)
     assert said[0].startswith("the load goes to helper (the first; --app-name or --route names")
     assert said[1] == f"c.yaml: has no effect here: {', '.join(told)}"
 
