@@ -69,7 +69,7 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     last = len(names) - 1
     width = width_here()
     table = fitted(names, others, range(last + 1), width, spare=("MB",), fold=(2, 3))
-    for line in (*table.lines, *table.said(width or 0)):
+    for line in (*table.lines, *table.left_out(width or 0)):
         typer.echo(line)
 
 

@@ -138,7 +138,7 @@ Drawing: TypeAlias = Dots | Ratios | Bars | Lines
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. `words`: what it shows, for whoever cannot see it; `caption` stands under it."""
+    """A chart. `words`: what it shows, for readers who cannot see it; `caption` stands under it."""
 
     title: str
     drawing: Drawing

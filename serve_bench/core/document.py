@@ -40,7 +40,7 @@ class Finding:
         return f"{named} ({self.hint})" if self.hint else named
 
     def of(self, part: str) -> Finding:
-        """The same, said of a part of a row: "at the knee"."""
+        """The same about a part of a row: "at the knee"."""
         return replace(self, about=f"{part}: {self.about}" if self.about else part)
 
 
@@ -250,7 +250,7 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class Document:
-    """What a run says. `run`: what was asked for; `machine`: where; `findings`: about three
+    """What a run says. `run`: the request; `machine`: where it ran; `findings`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
     hold for the whole run. `where`: folder of the run, as it is shown; `records`: the folders of
     all its records, each as it can be copied; `picture`: makes the charts of the run's picture."""

@@ -90,7 +90,7 @@ class Fitted:
         """All lines of the table."""
         return list(chain.from_iterable(self.blocks))
 
-    def said(self, width: int, indent: int = 0) -> list[str]:
+    def left_out(self, width: int, indent: int = 0) -> list[str]:
         """A line that names what was left out, if anything was."""
         text = f"left out at {width} columns: {', '.join(self.gone)}"
         return wrapped(text, width, indent) if self.gone else []
@@ -209,15 +209,3 @@ def _narrowed(widths: Sequence[int], floors: Mapping[int, int], room: int) -> li
             break
         out[max(wider, key=lambda at: out[at])] -= 1
     return out
-
-
-def inline(text: str) -> str:
-    """One line of Markdown in which no text is taken for HTML."""
-    return " ".join(text.split()).replace("<", "&lt;")
-
-
-def markdown_table(names: Texts, rows: Sequence[Texts], left: Collection[int] = ()) -> list[str]:
-    """The same as a table of Markdown; columns in `left` are flush left, others right."""
-    marks = [":--" if at in left else "--:" for at in range(len(names))]
-    lines = [[inline(text).replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]

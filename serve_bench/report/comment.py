@@ -6,7 +6,7 @@ holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -21,7 +21,6 @@ from serve_bench.core.document import (
     as_text,
     cell_text,
 )
-from serve_bench.report.columns import inline, markdown_table
 
 MOST_CHARACTERS: Final = 65_536
 """Of a comment on GitHub, which answers a longer one with "body is too long (maximum is 65536
@@ -141,7 +140,7 @@ def _table_lines(table: Table, most: int | None = None) -> list[str]:
     ]
     whole = table.caption if named or not any(groups) else f"{table.caption}; {groups[0]}"
     left = [at for at, flush_left in enumerate(words) if flush_left]
-    return [escaped(whole), "", *markdown_table(heads, rows, left)]
+    return [escaped(whole), "", *_markdown_table(heads, rows, left)]
 
 
 def _cell(cell: Cell) -> str:
@@ -179,3 +178,17 @@ def _list(texts: Iterable[str]) -> CommentPart:
 def escaped(text: str) -> str:
     """Running text in which nothing is taken for Markdown or HTML; one line."""
     return inline(text).replace("*", "\\*")
+
+
+def inline(text: str) -> str:
+    """One line of Markdown in which no text is taken for HTML."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+def _markdown_table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
+) -> list[str]:
+    """A table of Markdown; columns in `left` are flush left, others right."""
+    marks = [":--" if at in left else "--:" for at in range(len(names))]
+    lines = [[inline(text).replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]

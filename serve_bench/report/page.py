@@ -63,7 +63,7 @@ LIMIT: Final = 3_000_000
 
 
 @dataclass(frozen=True)
-class Kept:
+class RunFile:
     """A file of a run: `href` is the URL from the page to it; `size` in bytes, None where it does
     not exist; `content` None where it is too large to embed, or lies outside of the run."""
 
@@ -76,16 +76,16 @@ class Kept:
 class Folder:
     """The folder of a run: its records, and its pictures by their paths."""
 
-    records: Kept | None = None
-    pictures: Mapping[str, Kept] = field(default_factory=dict)
+    records: RunFile | None = None
+    pictures: Mapping[str, RunFile] = field(default_factory=dict)
 
 
 def folder_of(home: Path, document: Document, base: Path, records: str) -> Folder:
     """The files of a run in `home`, as seen from a page in `base`. `records`: their file there."""
     blocks = (block for section in document.sections for block in section.blocks)
     return Folder(
-        records=_kept(home, records, base),
-        pictures={path: _kept(home, path, base) for path in _pictures(blocks)},
+        records=_run_file(home, records, base),
+        pictures={path: _run_file(home, path, base) for path in _pictures(blocks)},
     )
 
 
@@ -98,7 +98,7 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[str]:
             yield from _pictures(block.blocks)
 
 
-def _kept(home: Path, path: str, base: Path) -> Kept:
+def _run_file(home: Path, path: str, base: Path) -> RunFile:
     """A file of a run. A file outside of its folder is never read: records may come from
     elsewhere."""
     file = home / path
@@ -107,11 +107,11 @@ def _kept(home: Path, path: str, base: Path) -> Kept:
         href = f"./{href}"
     try:
         if not file.resolve().is_relative_to(home.resolve()) or not file.is_file():
-            return Kept(href, None)
+            return RunFile(href, None)
         size = file.stat().st_size
-        return Kept(href, size, file.read_bytes() if size < LIMIT else None)
+        return RunFile(href, size, file.read_bytes() if size < LIMIT else None)
     except (OSError, ValueError):  # cannot be read; a name that no file can have
-        return Kept(href, None)
+        return RunFile(href, None)
 
 
 MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}

@@ -1,6 +1,6 @@
 """The charts of a document as one picture: PNG or SVG, drawn by vl-convert without a network.
 
-Rule: it knows no kind of run: which charts are in the picture is said by the document. vl_convert
+Rule: it knows no kind of run: the document says which charts are in its picture. vl_convert
 (extra `plot`) is imported where it is needed: it is large.
 """
 
@@ -106,7 +106,7 @@ def _child(chart: Chart, width: int) -> dict[str, Any]:
 
 
 def _about(documents: Sequence[Document]) -> list[str]:
-    """The headline, what was asked for, and where."""
+    """The headline, the request and the machine."""
     lines = []
     for document in documents:
         lines += [one.line for one in document.findings[:1]]

@@ -1,7 +1,7 @@
 """A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
 Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, the tables with
-the doubts of a row below that row, what was asked for and the machine last. No line is wider than
+the doubts of a row below that row, the request and the machine last. No line is wider than
 the terminal, but for the place of the records; a table that is too wide gives up columns that can
 be spared, and says which. Colour only repeats what words and signs say.
 """
@@ -159,7 +159,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
                 yield from _wrapped(text, width, indent=len(indent) + 2, tone="quiet")
             for doubt in doubts:
                 yield from _finding(doubt, width, len(indent) + 2)
-    yield from ((line, "quiet") for line in layout.said(width))
+    yield from ((line, "quiet") for line in layout.left_out(width))
     for note in table.notes:
         yield from _wrapped(note, width, tone="quiet")
 

@@ -344,7 +344,7 @@ def by_group(
     beside: float = 0.0,
     above: int = 0,
 ) -> Spec:
-    """Colour and shape by the field `group`, in the order given; one group needs no legend.
+    """Colour and shape by the field `group`, in the order of `groups`; one group needs no legend.
     `width`, `beside` and `above`: as in legend_of."""
     legend = legend_of(groups, width, beside, above) if len(groups) > 1 else None
     return {
@@ -381,7 +381,7 @@ def legend_of(names: Sequence[str], width: int | None, beside: float = 0.0, abov
 
 
 def tooltip(*fields: tuple[str, str]) -> list[Spec]:
-    """What is said of a mark under the pointer: (field, name of it)."""
+    """What a mark shows under the pointer: fields with their names."""
     return [{"field": field, "type": "nominal", "title": harmless(name)} for field, name in fields]
 
 
@@ -420,7 +420,7 @@ FITS: Final = 50
 
 
 class LabelledRows:
-    """The lines of the items of a chart, each with its label and what is said beside it.
+    """The lines of the items of a chart, each with its label and the words beside it.
 
     `order` holds the items' places in the order in which they are drawn: those of one label
     together. `keys` has the key of each item's line; a key is a number and the words beside it.

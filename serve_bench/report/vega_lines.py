@@ -121,7 +121,7 @@ def _x_axis(chart: Lines, places: Sequence[float]) -> Spec:
 
 
 def _tooltip(chart: Lines) -> list[Spec]:
-    """What is said of a point under the pointer: its series, its place, its figure."""
+    """What a point shows under the pointer: its series, its place, its figure."""
     place = {
         "share": ("share", "share", ".9~%"),
         "time": ("x", "second", ".4~r"),

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from serve_bench.core.document import Chart, Document, Section
-from serve_bench.report.page import Folder, Kept, html_text
+from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
 from tests.browser.chromium import DARK, chromium
 from tests.html_sample import chart, sheet
@@ -70,8 +70,8 @@ def written(
 ) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
     Without `policy` all is allowed, without `scripts` no script may run."""
-    kept = Kept("profiles/replica.svg", len(SVG), SVG)
-    folder = Folder(Kept("records.jsonl", len(LINES), LINES), {kept.href: kept})
+    kept = RunFile("profiles/replica.svg", len(SVG), SVG)
+    folder = Folder(RunFile("records.jsonl", len(LINES), LINES), {kept.href: kept})
     text = html_text(sheets, folders=[folder])
     if act:
         script = WAIT.replace("ACT", act)

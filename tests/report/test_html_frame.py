@@ -30,7 +30,7 @@ from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import (
     LIMIT,
     Folder,
-    Kept,
+    RunFile,
     bundle,
     data_url,
     html_text,
@@ -92,8 +92,8 @@ class Read(HTMLParser):
 def folder(**changes: Any) -> Folder:
     """The folder of a run with records and a flamegraph."""
     given: dict[str, Any] = {
-        "records": Kept("records.jsonl", 20, b'{"name":"</script>"}\n'),
-        "pictures": {"profiles/replica.svg": Kept("profiles/replica.svg", len(SVG), SVG)},
+        "records": RunFile("records.jsonl", 20, b'{"name":"</script>"}\n'),
+        "pictures": {"profiles/replica.svg": RunFile("profiles/replica.svg", len(SVG), SVG)},
     }
     return Folder(**{**given, **changes})
 
@@ -326,12 +326,14 @@ def test_an_embedded_flamegraph_has_no_buttons_that_do_nothing() -> None:
 
 def test_what_finds_no_room_is_linked_with_its_size() -> None:
     large = b"x" * (LIMIT - 200_000)
-    filled = folder(records=Kept("../run/records.jsonl", len(large), large))
+    filled = folder(records=RunFile("../run/records.jsonl", len(large), large))
     read_page = Read(whole := page(folders=(filled,)))
     assert LIMIT - 200_000 < len(whole.encode()) < LIMIT
     assert read_page.all("img"), "the picture is small enough to be there too"
     over = b"x" * LIMIT
-    read_page = Read(whole := page(folders=(folder(records=Kept("a/records.jsonl", LIMIT, over)),)))
+    read_page = Read(
+        whole := page(folders=(folder(records=RunFile("a/records.jsonl", LIMIT, over)),))
+    )
     assert len(whole.encode()) < 200_000
     assert read_page.all("a", href="a/records.jsonl") and "3.0 MB" in read_page.text
     assert not read_page.all("script", type="application/x-ndjson")
@@ -339,9 +341,9 @@ def test_what_finds_no_room_is_linked_with_its_size() -> None:
 
 def test_a_large_picture_is_linked_and_a_small_one_after_it_embedded() -> None:
     pictures = {
-        "a.svg": Kept("r/a.svg", LIMIT, b"x" * LIMIT),
-        "b.png": Kept("r/b.png", 9, b"\x89PNG 1234"),
-        "c.txt": Kept("r/c.txt", 3, b"abc"),
+        "a.svg": RunFile("r/a.svg", LIMIT, b"x" * LIMIT),
+        "b.png": RunFile("r/b.png", 9, b"\x89PNG 1234"),
+        "c.txt": RunFile("r/c.txt", 3, b"abc"),
     }
     blocks = tuple(Picture(f"title of {path}", path, "words") for path in pictures)
     whole = page(sheet(sections=(Section("s", "S", blocks),)), folders=(Folder(pictures=pictures),))

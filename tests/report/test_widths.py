@@ -68,7 +68,7 @@ def test_columns_of_words_are_folded() -> None:
 def test_what_can_be_spared_goes_first_and_is_named() -> None:
     table = fitted(NAMES, ROWS, (0, 3), 35, spare=("more", "value"))
     assert table.gone == ("more",)
-    assert table.said(35) == ["left out at 35 columns: more"]
+    assert table.left_out(35) == ["left out at 35 columns: more"]
     assert [len(block) for block in table.blocks] == [1, 1, 1]
     assert "10" not in " ".join(table.lines) and "22.5" in " ".join(table.lines)
     assert fitted(NAMES, ROWS, (0, 3), 80, spare=("more",)).gone == ()
