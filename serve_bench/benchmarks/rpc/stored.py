@@ -58,7 +58,7 @@ class ReportRun(TypedDict, total=False):
     started_at: str
 
 
-class ReportRequest(TypedDict, total=False):
+class StoredRequest(TypedDict, total=False):
     """What was asked for."""
 
     policy_ms: Amount | None
@@ -84,7 +84,7 @@ class OurPart(TypedDict, total=False):
 
     run: ReportRun
     host: HostFacts
-    asked: ReportRequest
+    asked: StoredRequest
     backends: Required[Mapping[str, list[ReportWorld]]]
 
 
