@@ -38,8 +38,8 @@ def ladder_of(users: str, quick: bool, start: int = 10, runs: int = 1) -> Ladder
 
 
 def timing_of(duration_s: float | None, quick: bool) -> Timing:
-    """The step of --duration and --quick, in windows of about a second; at least three, or no
-    spread could be told."""
+    """The step of --duration and --quick, in windows of about a second: at least three, for
+    a spread."""
     seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
     if duration_s is not None:
         check_number("--duration", duration_s, 0.5, 86_400)
@@ -133,7 +133,7 @@ def measure_urls(
 
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:
-    """Each `NAME=URL` as a service; with `users` they are asked for in turn."""
+    """Each `NAME=URL` as a service; with `users` for one user after the other."""
     services = tuple(_service(text, headers, users) for text in urls)
     names = [service.name for service in services]
     for name in names:

@@ -89,8 +89,8 @@ for info in _commands(app):
         info.callback = _saying(info.callback)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"serve-bench {__version__}")
         raise typer.Exit
 

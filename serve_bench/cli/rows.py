@@ -256,7 +256,7 @@ def _row_texts(suite: Suite, agenda: Agenda, rows: Sequence[PlannedTrial]) -> li
 def ladder_text(suite: Suite) -> str:
     """The ladder of a suite in one line."""
     ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
-    assert ladder is not None, "asked of a suite with a ladder"
+    assert ladder is not None, "the suite has a ladder"
     again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
     if ladder.steps is not None:
         return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"

@@ -151,7 +151,7 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
 
 
 def _load(options: LoadOptions, variants: Variants) -> Load:
-    """The load that the flags ask for. Raises BadInput or SpecError."""
+    """The load of the flags. Raises BadInput or SpecError."""
     from serve_bench.cli.flags import (
         content_of,
         draw_of,
@@ -200,47 +200,47 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
     )
 
 
-def _check_here(asked: Load, timing: Timing) -> None:
-    """What this machine lacks for the load is found before anything is started. BadInput."""
+def _check_here(load: Load, timing: Timing) -> None:
+    """Raises BadInput on what this machine lacks for the load, before anything starts."""
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, tls_context
     from serve_bench.load.external import ExternalError, program_path
     from serve_bench.load.failures import LoadError
     from serve_bench.load.workers import enough_processes, usable_cores
 
-    if asked.client in ("wrk", "ab"):
+    if load.client in ("wrk", "ab"):
         try:
-            program_path(asked.client)
+            program_path(load.client)
         except ExternalError as error:
             raise BadInput(f"--client: {error}") from None
-        if asked.count is None and not math.isclose(timing.measured_s, round(timing.measured_s)):
-            raise BadInput(f"-d: {asked.client} takes whole seconds, got {timing.measured_s:g}s")
+        if load.count is None and not math.isclose(timing.measured_s, round(timing.measured_s)):
+            raise BadInput(f"-d: {load.client} takes whole seconds, got {timing.measured_s:g}s")
         return
-    processes = enough_processes(asked, usable_cores())
-    lacking = lacking_descriptors(-(-asked.connection_limit // processes))
+    processes = enough_processes(load, usable_cores())
+    lacking = lacking_descriptors(-(-load.connection_limit // processes))
     if lacking is not None:
         raise BadInput(f"--connections: {lacking}")
-    if asked.request.ca_file is not None:
+    if load.request.ca_file is not None:
         try:
-            tls_context(asked.request)
+            tls_context(load.request)
         except LoadError as error:
             raise BadInput(f"--cacert: {error.reason}") from None
 
 
-def _timing(asked: Load, duration: str | None, warmup: str | None) -> Timing:
+def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
     """Windows of a second, or ten of them in a shorter load."""
     from serve_bench.cli.flags import seconds_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.load_spec import Timing
 
-    if asked.count is not None:
+    if load.count is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_COUNT_S)
-    total_s = sum(stage.duration_s for stage in asked.stages) or (
+    total_s = sum(stage.duration_s for stage in load.stages) or (
         seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
     )
     warmup_s = seconds_of(warmup, "--warmup", zero=True) if warmup is not None else DEFAULT_WARMUP_S
     if total_s < LEAST_DURATION_S:
-        flag, asked_s = ("--stages", f"{total_s:g}s") if asked.stages else ("-d", duration)
-        raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {asked_s}")
+        flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
+        raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
     windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
     return Timing(warmup_s, max(warmup_s, 6 * warmup_s), windows, total_s / windows)

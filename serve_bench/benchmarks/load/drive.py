@@ -1,4 +1,4 @@
-"""What `serve-bench load` does once its flags are understood: drive, record, print."""
+"""`serve-bench load` after its flags are read: drive, record, print."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ def _write_hgrm(trial: Trial, file: Path) -> list[str]:
 # --------------------------------------------------------------------------------------------------
 # `serve-bench load URL --profile`: the load once more, with py-spy on the Serve that answers it.
 #
-# The first load is measured and reported as ever; the repetition is appended to its run,
-# marked `profiled`, and told below it. Rule: which processes are meant is settled before anything
-# is driven, and they are those of the Serve that listens on the URL's port on this machine.
+# The first load is measured and reported as without --profile. The repetition is appended to its
+# run, marked `profiled`, and printed below it. Rule: the processes are chosen before anything is
+# driven. They belong to the Serve that listens on the URL's port on this machine.
 
 FLAG = "--profile"
 
@@ -170,7 +170,7 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
 
 
 def _folder(out: Path | None) -> Path:
-    """The folder that was asked for, else a new one named after the time, as a run has it."""
+    """The folder of --out, else a new one named after the time."""
     if out is not None:
         return out
     try:
@@ -185,7 +185,7 @@ def _repeat(
     """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
     folder, result = RunFolder.resume(place)
     planned = result.run.plan[0]
-    told = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
+    stream = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
     with folder, signals(), run_mark() as run_id:
         profiling = Profiling(folder.path, planned.key, marks(run_id))
         try:
@@ -205,9 +205,9 @@ def _repeat(
         for lost in driven.lost:
             folder.append(Failure("profile", lost, now_iso()))
     draw_profiles(place, [trial])
-    print("\nprofiled: the load once more with py-spy, which is in no figure above", file=told)
+    print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
     for line in facts(trial, profiling_costs(read(place))):
-        print(f"    {line}", file=told)
+        print(f"    {line}", file=stream)
     if trial.flags.get("interrupted"):
         return INTERRUPTED
     return 0 if any("failed" not in one for one in trial.profiles) else 1

@@ -67,8 +67,8 @@ def press(options: PressOptions) -> int:
     from serve_bench.core.errors import BadInput
 
     report = options.report_request()
-    _check_log(options)
     check_url_flags(options)
+    _check_log(options)
     if options.url:
         return measure_urls(options, report, _url_request(options), options.log_requests)
 
@@ -93,8 +93,6 @@ def _check_log(options: PressOptions) -> None:
     from serve_bench.core.errors import BadInput
 
     log = options.log_requests
-    if options.header and not options.url:
-        raise BadInput("-H: is for --url")
     if log is None:
         return
     check_target(log, "--log-requests")

@@ -71,7 +71,7 @@ def ranker(options: RankerOptions) -> int:
 
 
 def _shape(options: RankerOptions) -> Shape:
-    """The model that the flags ask for. Raises BadInput."""
+    """The model of the flags. Raises BadInput."""
     from serve_bench.core.errors import BadInput
     from serve_bench.serving.apps.dlrm_shape import Shape
 
@@ -94,8 +94,8 @@ def _shape(options: RankerOptions) -> Shape:
         raise BadInput(f"--{name.replace('_', '-')}:{rest}") from None
 
 
-def _or(given: int | None, usual: int) -> int:
-    return usual if given is None else given
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _run(plan: RankerPlan, out: Path | None, as_json: bool) -> int:
