@@ -36,7 +36,7 @@ from serve_bench.store import StoreError
 # or without metrics raises MetricsAbsent with one line.
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-Series: TypeAlias = Mapping[tuple[str, Labels], float]
+MetricSeries: TypeAlias = Mapping[tuple[str, Labels], float]
 """Values by name (without `ray_serve_`) and labels, without the buckets of histograms."""
 
 PREFIX: Final = "ray_serve_"
@@ -54,7 +54,7 @@ class MetricsAbsent(Exception):
     """The endpoint does not answer, or without metrics. One line."""
 
 
-def parse(text: str) -> Series:
+def parse(text: str) -> MetricSeries:
     """Serve's series of a Prometheus text. Raises MetricsAbsent on any other line of Serve."""
     series: dict[tuple[str, Labels], float] = {}
     for line in text.splitlines():
@@ -77,7 +77,7 @@ def _labels(text: str) -> Labels:
     )
 
 
-def scrape(url: str) -> Series:
+def scrape(url: str) -> MetricSeries:
     """Serve's series now. Raises MetricsAbsent."""
     try:
         with _DIRECT.open(url, timeout=SCRAPE_TIMEOUT_S) as response:
@@ -136,10 +136,10 @@ class Meter:
     url: str
     interval_s: float
     http: bool = True
-    get: Callable[[str], Series] = scrape
+    get: Callable[[str], MetricSeries] = scrape
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _before: Series = field(default_factory=dict)
+    _before: MetricSeries = field(default_factory=dict)
     _settled: bool = False
 
     @property
@@ -190,12 +190,12 @@ class Meter:
         self._before = after
         return answer
 
-    def _fresh(self, after: Series, least: int, most: int) -> bool:
+    def _fresh(self, after: MetricSeries, least: int, most: int) -> bool:
         groups = deltas(self._before, after, least, most, http=self.http)
         parts = [groups.get("http"), *groups["deployments"].values(), *groups["routers"].values()]
         return bool(groups["deployments"]) and STALE not in parts
 
-    def _unchanged(self) -> Series:
+    def _unchanged(self) -> MetricSeries:
         """The state once no deployment has counted a request for longer than an interval."""
         began = since = self.clock()
         state = self.get(self.url)
@@ -211,7 +211,7 @@ class Meter:
 
 
 def deltas(
-    before: Series, after: Series, least: int, most: int, *, http: bool = True
+    before: MetricSeries, after: MetricSeries, least: int, most: int, *, http: bool = True
 ) -> dict[str, Any]:
     """Deployments, their routers, HTTP and event loops: the growth of each group, or "stale".
 
@@ -235,8 +235,8 @@ def deltas(
 
 
 def _groups(
-    before: Series,
-    after: Series,
+    before: MetricSeries,
+    after: MetricSeries,
     counter: str,
     fields: tuple[tuple[str, str, str], ...],
     least: int,
@@ -253,7 +253,7 @@ def _groups(
     return out
 
 
-def levels(before: Series, under_load: Series, after: Series) -> dict[str, Any]:
+def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) -> dict[str, Any]:
     """Gauges as exported last during the load, summed over processes; else "stale".
 
     The export of a process is from the load if its own count of requests lies between those before
@@ -275,7 +275,10 @@ def levels(before: Series, under_load: Series, after: Series) -> dict[str, Any]:
 
 
 def _grown(
-    before: Series, after: Series, fields: tuple[tuple[str, str, str], ...], where: dict[str, str]
+    before: MetricSeries,
+    after: MetricSeries,
+    fields: tuple[tuple[str, str, str], ...],
+    where: dict[str, str],
 ) -> dict[str, float]:
     out: dict[str, float] = {}
     for name, kind, metric in fields:
@@ -285,7 +288,9 @@ def _grown(
     return out
 
 
-def _delta(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
+def _delta(
+    before: MetricSeries, after: MetricSeries, metric: str, where: Mapping[str, str]
+) -> float | None:
     """The growth of a counter over all its series; a restarted one counts from 0."""
     grown = []
     for labels, value in _series(after, metric, where):
@@ -294,7 +299,9 @@ def _delta(before: Series, after: Series, metric: str, where: Mapping[str, str])
     return sum(grown) if grown else None
 
 
-def _mean(before: Series, after: Series, metric: str, where: Mapping[str, str]) -> float | None:
+def _mean(
+    before: MetricSeries, after: MetricSeries, metric: str, where: Mapping[str, str]
+) -> float | None:
     """The mean of the new values of a histogram; None without any."""
     count = _delta(before, after, f"{metric}_count", where)
     total = _delta(before, after, f"{metric}_sum", where)
@@ -302,14 +309,14 @@ def _mean(before: Series, after: Series, metric: str, where: Mapping[str, str]) 
 
 
 def _series(
-    series: Series, metric: str, where: Mapping[str, str]
+    series: MetricSeries, metric: str, where: Mapping[str, str]
 ) -> Iterator[tuple[Labels, float]]:
     for (name, labels), value in series.items():
         if name == metric and where.items() <= dict(labels).items():
             yield labels, value
 
 
-def _by_group(series: Series, counter: str) -> dict[tuple[str, str], float]:
+def _by_group(series: MetricSeries, counter: str) -> dict[tuple[str, str], float]:
     """A counter by (application, deployment)."""
     out: dict[tuple[str, str], float] = {}
     for labels, value in _series(series, counter, {}):
@@ -319,7 +326,7 @@ def _by_group(series: Series, counter: str) -> dict[tuple[str, str], float]:
     return out
 
 
-def _by_worker(series: Series) -> dict[str, float]:
+def _by_worker(series: MetricSeries) -> dict[str, float]:
     """Requests that a process counted: as a replica, or as a proxy."""
     out: dict[str, float] = {}
     for counter in (REQUESTS, "num_http_requests_total"):

@@ -1,7 +1,7 @@
 """The one runner: it executes a plan on benches and appends every record.
 
 A Plan lists what to measure, launch by launch. A Bench is what one launch measures on: a cluster of
-ours, two of them, running services, somebody else's cluster, a backend of rpc. The Runner starts
+ours, two of them, running services, a foreign cluster, a backend of rpc. The Runner starts
 the launch, puts cells, loads rows, appends the trials, and ends the launch. The Journal makes all
 failures and all steps of progress. Rule: the runner computes nothing beyond the record, and a run
 is the same without an observer.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.observing.inside import Meter, MetricsAbsent, Series, parse, scrape
+from serve_bench.observing.inside import Meter, MetricsAbsent, MetricSeries, parse, scrape
 
 COMMON = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="s",Version="2.60.0",'
@@ -56,7 +56,7 @@ class Exports:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def get(self, url: str) -> Series:
+    def get(self, url: str) -> MetricSeries:
         return parse([shown for since, shown in self.script if since <= self.now][-1])
 
     def meter(self, *, http: bool = True) -> Meter:
