@@ -159,7 +159,7 @@ def _request(summary: RpcSummary) -> Iterator[tuple[str, str]]:
     }.get(summary.batched, "with batch True the policy takes a request of each at once")
     yield (
         "world",
-        f"one agent and world_size - 1 observers, each with one call under way; "
+        f"one agent and world_size - 1 observers, each with one call in flight; "
         f"world_size {values('world_size')}, batch {values('batch')}: {takes}",
     )
     if suite.get("policy_ms") is not None:
@@ -242,7 +242,7 @@ def _headline(summary: RpcSummary) -> str:
         return "No world can be relied on."
     (first, best), *others = by_x[most]
     beside = [
-        f"{one.backend} {mean / best:.2g} of that (p50 {_p50(one)} ms)"
+        f"{one.backend} {_times(mean / best).text} of that (p50 {_p50(one)} ms)"
         for one, mean in others
         if best
     ]
@@ -291,11 +291,11 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
         for what, names in full.items()
     ]
     each = [
-        f"{' to '.join(dict.fromkeys(number(end, 3) for end in (min(own), max(own))))} on {name}"
+        f"{' to '.join(dict.fromkeys(number(end, 3) for end in (min(own), max(own))))} ms on {name}"
         for name, own in costs.items()
     ]
     if each:
-        words.append(f"a call takes, in ms of a core over all processes, {', '.join(each)}")
+        words.append(f"the CPU time of a call, of all processes, is {', '.join(each)}")
     if words:
         text = "; ".join(words)
         yield sentence(text[0].upper() + text[1:])
@@ -443,7 +443,8 @@ def _ratios(summary: RpcSummary) -> Iterator[Table]:
         (Column("observer", "p50 ms more"), lambda point: _more(point.more_s)),
         (Column("all observers", "requests/s"), lambda point: _times(point.line.ratio)),
     )
-    yield _table(summary, f"Times {first}: of medians, of requests/s of means", fields, points)
+    caption = f"Ratios to {first}: of medians; of requests/s those of means"
+    yield _table(summary, caption, fields, points)
 
 
 def _times(value: float | None) -> Number:

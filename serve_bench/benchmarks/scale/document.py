@@ -330,7 +330,7 @@ def _growths(summary: ScaleSummary) -> Iterator[str]:
                 figures = f"{ends} {one.quantity.unit}; exponent {one.fit.text}"
                 words.append(f"{one.quantity.title} {one.fit.words} ({figures})")
         if words:
-            name = f"{part.name}: " if len(summary.variants) > 1 else "Over the replicas n, "
+            name = f"{part.name}: " if len(summary.variants) > 1 else "With n replicas, "
             yield sentence(f"{name}{'; '.join(words)}")
 
 
@@ -447,11 +447,12 @@ def _sizes_table(summary: ScaleSummary) -> Table:
         (Column("failed"), lambda row: errors(row[1].failed) if row[1].trials else NOTHING),
     )
     launches = " of all launches" if summary.several_launches else ""
+    measured = any(line.trials for _, line in rows)
     return table_of(
         "Each row" if graph else "Each size" if len(rows) > 1 else "Throughput and latency",
         fields,
         rows,
-        (f"±: std (ddof 0) over the windows{launches}",),
+        (f"±: std (ddof 0) over the windows{launches}",) if measured else (),
         doubts=lambda row: row[0].findings if last[id(row[0])] is row[1] else (),
         about=lambda row: row[0].title,
     )

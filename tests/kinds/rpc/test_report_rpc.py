@@ -402,7 +402,7 @@ def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
 
 
 def test_what_broke_has_no_ratio() -> None:
-    shown = table(sheet(golden(), None), "Times torch")
+    shown = table(sheet(golden(), None), "Ratios to torch")
     assert [row.cells[0] for row in shown.rows] == ["ray", "ray"]
     assert column(shown, "agent", "latency") == [pytest.approx(3.0, rel=2e-3), None]
     assert column(shown, "all observers") == [pytest.approx(0.33, rel=0.02), None]
