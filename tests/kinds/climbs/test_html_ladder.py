@@ -11,6 +11,7 @@ import pytest
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.parts.charts import AT_LEAST
+from serve_bench.core.document import Document
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
@@ -28,6 +29,7 @@ from tests.sheet_parts import (
     is_sound,
     ladder_sheet,
     marks,
+    press_sheet,
     section,
     table,
     texts,
@@ -205,8 +207,16 @@ def test_without_a_sound_step_no_figure_is_claimed() -> None:
     assert section(nothing, "throughput") is None
 
 
-def test_names_pass_through_as_they_are() -> None:
-    every = list(texts(ladder_sheet(result(*steps(SCRIPT), *steps()), SCRIPT)))
+@pytest.mark.parametrize(
+    "sheet",
+    [
+        ladder_sheet(result(*steps(SCRIPT), *steps()), SCRIPT),
+        press_sheet(press_result(*(press_trial(n, 9.0, variant=SCRIPT) for n in (1, 10))), SCRIPT),
+    ],
+    ids=["sweep", "press"],
+)
+def test_names_pass_through_as_they_are(sheet: Document) -> None:
+    every = list(texts(sheet))
     assert any(SCRIPT in one for one in every)
     assert not any("&lt;" in one for one in every)
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from serve_bench.benchmarks.parts.published import press_table
-from serve_bench.benchmarks.press.summary import settings_of
-from serve_bench.cli.show import render
+from serve_bench.benchmarks.press.summary import comparisons, settings_of
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
 from tests.kinds.press.test_report_press import golden
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import (
-    SCRIPT,
     as_lines,
     cell,
     chart,
@@ -33,10 +29,6 @@ from tests.sheet_parts import (
 )
 
 CUDA = {**PRESS_CELL, "device": "cuda"}
-
-
-def in_json(made: Result) -> Any:
-    return json.loads(render(made, "json"))["press"]
 
 
 def gpu() -> Result:
@@ -66,21 +58,15 @@ def test_a_gpu_has_columns_where_one_is_used() -> None:
 
 
 def test_log_levels_are_compared_launch_by_launch() -> None:
-    made = golden()
-    sheet = press_sheet(made, None)
-    (told,) = in_json(made)["comparisons"]
+    sheet = press_sheet(golden(), None)
+    (one,) = comparisons(settings_of(golden()))
     shown = table(sheet, "qps of DEBUG over those of ERROR")
-    best = shown.rows[0]
-    assert [cell(shown, best, f"launch {at}") for at in (1, 2, 3)] == list(
-        told["ratio_of_best_by_round"].values()
-    )
-    by_clients = told["ratio_by_clients_and_round"]
-    for row, found in zip(shown.rows[1:], by_clients.values(), strict=True):
-        assert [cell(shown, row, f"launch {at}") for at in found] == list(found.values())
-    assert told["sentence"] in as_lines(sheet.findings)
+    for row, ratios in zip(shown.rows, (one.rounds, *one.steps.values()), strict=True):
+        assert [cell(shown, row, f"launch {at}") for at in ratios] == list(ratios.values())
+    assert one.sentence in as_lines(sheet.findings)
     assert any(
-        one.startswith("DEBUG collapses with 200 clients") and "disagree" in one
-        for one in as_lines(sheet.findings)
+        line.startswith("DEBUG collapses with 200 clients") and "disagree" in line
+        for line in as_lines(sheet.findings)
     )
 
 
@@ -88,12 +74,8 @@ def test_charts_have_a_line_for_each_setting_with_its_marks() -> None:
     made = golden()
     sheet = press_sheet(made, None)
     rates = chart(sheet, "Requests/s over clients")
-    told = {one["name"]: one["rounds"] for one in in_json(made)["settings"]}
-    for name, rounds in told.items():
-        points = dict(drawn(rates, name))
-        for users in rounds[0]["qps_by_clients"]:
-            every = [one["qps_by_clients"][users] for one in rounds]
-            assert points[float(users)] == pytest.approx(sum(every) / len(every))
+    for one in settings_of(made):
+        assert dict(drawn(rates, one.name)) == pytest.approx(dict(one.ladder.rates))
     assert (200, "collapse: DEBUG") in marks(rates)
     assert len([one for one in charts(sheet) if one.title.startswith("CPU by process")]) == 2
     assert section(sheet, "windows") is None  # a row of so many requests is one window
@@ -142,25 +124,6 @@ def test_a_row_that_was_cut_or_broke_says_so_under_itself() -> None:
     assert as_lines(rows[2].doubts)[0] == "failed: a replica ended"
     assert as_lines(sheet.findings)[0].startswith("Something failed: a replica ended")
     assert "cut by time (1 of 4 rows)" in as_lines(sheet.findings)[-1]
-
-
-def test_a_service_of_others_shows_nothing_inside() -> None:
-    trials = [press_trial(users, 500.0, variant="mine", of={}) for users in (1, 10)]
-    urls = {"urls": {"mine": "http://127.0.0.1:1/"}}
-    sheet = press_sheet(press_result(*trials, suite=urls), None)
-    is_sound(sheet)
-    assert (
-        "service",
-        "already running: mine http://127.0.0.1:1/; what is inside is not visible",
-    ) in (sheet.run.pairs)
-    assert not any(one.name == "CPU" for each in tables(sheet) for one in each.columns)
-
-
-def test_names_pass_through_as_they_are() -> None:
-    made = press_result(*(press_trial(users, 500.0, variant=SCRIPT) for users in (1, 10)))
-    every = list(texts(press_sheet(made, SCRIPT)))
-    assert any(SCRIPT in one for one in every)
-    assert not any("&lt;" in one for one in every)
 
 
 def test_without_a_row_no_figure_is_claimed() -> None:

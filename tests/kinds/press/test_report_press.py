@@ -22,6 +22,7 @@ from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.report import FORMATS
 from tests import places
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
+from tests.sheet_parts import press_sheet, tables
 
 GOLDEN = places.GOLDEN
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
@@ -167,7 +168,10 @@ def test_a_gpu_is_shown_where_one_is_used() -> None:
 
 def test_a_service_that_was_there_already_shows_no_inside() -> None:
     rows = [press_trial(users, 900.0, of={}, variant="mine") for users in (1, 10)]
-    text = flat(render(press_result(*rows, suite={"urls": {"mine": "http://h/"}, "cells": []})))
+    made = press_result(*rows, suite={"urls": {"mine": "http://h/"}, "cells": []})
+    text = flat(render(made))
+    heads = [one.name for each in tables(press_sheet(made, None)) for one in each.columns]
+    assert "CPU" not in heads
     assert "service already running: mine http://h/; what is inside is not visible" in text
     assert "DLRM" not in text and "num_replicas" not in text
 

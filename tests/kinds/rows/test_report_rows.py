@@ -108,58 +108,8 @@ def launches(*rates: float, variant: str = "default") -> list[Record]:
 # ------------------------------------------------------------------------------------ figures
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_figures_of_the_table_are_those_of_the_json(stored: Result, published: bool) -> None:
-    table = results(page_sheet(stored, "here", published=published))
-    rows = in_json(stored, published=published)
-    assert len(table.rows) == len(rows)
-    values: dict[str, list[Any]] = {
-        "requests/s": [row["spreads"].get("throughput", {}).get("mean") for row in rows],
-        "ratio": [row["ratio"] for row in rows],
-        "errors": [
-            sum(row["failed"].values()) if row["status"] != "not measured" else None for row in rows
-        ],
-        "published": [row["published"] and row["published"]["mean"] for row in rows],
-        **{
-            name: [row["distributions"].get("latency", {}).get(name) for row in rows]
-            for name in ("p50", "p90", "p99", "max")
-        },
-    }
-    shown = {one.name for one in table.columns}
-    assert {"requests/s", "p50", "p99", "errors"} <= shown
-    for name in shown & set(values):
-        # The table has the variants of a row beside each other.
-        figures = [one.value for one in column(table, name)]
-        assert sorted(figures, key=str) == sorted(values[name], key=str), name
-
-
-def test_every_metric_has_the_figures_of_the_json(stored: Result) -> None:
-    rows = [row for row in in_json(stored) if row["status"] != "not measured"]
-    metrics, requests = every(part(page_sheet(stored), "details"), Table)
-    metric = [
-        of for row in rows for of in (*row["spreads"].values(), *row["distributions"].values())
-    ]
-    known = {value for of in metric for value in of.values() if not isinstance(value, list)}
-    figures = {of.value for row in metrics.rows for of in row.cells if isinstance(of, Number)}
-    assert figures and figures <= known and len(metrics.rows) == len(metric)
-    assert [one.value for one in column(requests, "completed")] == [
-        row["completed"] for row in rows
-    ]
-
-
-def test_charts_draw_the_figures_of_the_json(golden: Result) -> None:
-    rows = [row for row in in_json(golden) if row["spreads"]]
+def test_charts_of_cpu_have_whole_bars_with_what_limited_each(golden: Result) -> None:
     of = page_sheet(golden)
-    values = drawn(of, "throughput")
-    rates = [row["spreads"]["throughput"] for row in rows]
-    assert sorted(one["value"] for one in values) == sorted(rate["mean"] for rate in rates)
-    ends = {round(one["value"] - one["low"], 6) for one in values}
-    assert ends == {round(rate["std"], 6) for rate in rates}
-    points = drawn(of, "latency")
-    for share, name in ((0.5, "p50"), (0.9, "p90"), (0.99, "p99")):
-        assert sorted(one["value"] for one in points if one["share"] == share) == sorted(
-            row["distributions"]["latency"][name] / 1e6 for row in rows
-        )
     sampled = [made for made in golden.trials if made.usage]
     used = (one["cpu_percent"] for made in sampled for one in made.usage["processes"])
     assert sum(one["value"] for one in drawn(of, "cpu")) == pytest.approx(sum(used))
