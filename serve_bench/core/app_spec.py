@@ -267,17 +267,17 @@ OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
 
 
 def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
-    asked = app.asked
+    request = app.asked
     return {
         "name": app.name,
         "import_path": app.import_path,
         "route_prefix": app.prefix,
         "ready": {
-            "path": asked.route,
-            "method": asked.method,
-            "headers": dict(asked.request("http://localhost").all_headers[0]),
-            "body": _base64(asked.body) if asked.body else None,
-            "statuses": list(asked.expect_status),  # none: any 2xx
+            "path": request.route,
+            "method": request.method,
+            "headers": dict(request.request("http://localhost").all_headers[0]),
+            "body": _base64(request.body) if request.body else None,
+            "statuses": list(request.expect_status),  # none: any 2xx
         },
         "system_log_level": None,
         "args": app.config.get("args", {}),

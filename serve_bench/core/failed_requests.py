@@ -33,14 +33,14 @@ def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = Non
     `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
     too; without them, or where they do not tell which were wrong, no code is named.
     """
-    told = [
+    parts = [
         (name, count, f"{count:,} {_WORDS.get(name, name)}")
         for name, count in failed.items()
         if count and name != "status"
     ]
     if failed.get("status"):
-        told += _by_status(failed, statuses or {})
-    ranked = sorted(told, key=lambda one: (-one[1], one[0]))
+        parts += _by_status(failed, statuses or {})
+    ranked = sorted(parts, key=lambda one: (-one[1], one[0]))
     return ", ".join(words for _, _, words in ranked)
 
 

@@ -116,10 +116,10 @@ def _hidden(value: Any) -> Any:
 
 def kept_text(text: str) -> str:
     """A text in which addresses stand, without their users and the secrets of their queries."""
-    text = _USER.sub(lambda found: hashed(found[0]), text)
+    text = _USER.sub(lambda match: hashed(match[0]), text)
     return _QUERY.sub(
-        lambda found: (
-            f"{found[1]}={hashed(found[2])}" if secret(unquote_plus(found[1])) else found[0]
+        lambda match: (
+            f"{match[1]}={hashed(match[2])}" if secret(unquote_plus(match[1])) else match[0]
         ),
         text,
     )
@@ -148,9 +148,9 @@ def kept_body(text: str) -> str:
     return hashed(text) if text and not text.startswith("@") else text
 
 
-def kept_request(asked: Mapping[str, Any]) -> dict[str, Any]:
+def kept_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The request of an app of the user's own, as it is recorded or was by an earlier release."""
-    out = dict(asked)
+    out = dict(request)
     body = str(out.get("body") or "")
     if body and not is_hash(body):
         try:
@@ -188,10 +188,10 @@ def _kept_sets(sets: Iterable[Iterable[Iterable[Any]]]) -> list[list[list[Any]]]
     return every
 
 
-def body_bytes(asked: Mapping[str, Any]) -> int:
+def body_bytes(request: Mapping[str, Any]) -> int:
     """The size of the body of such a request."""
-    body = str(asked.get("body") or "")
-    return int(asked.get("body_bytes", len(body) * 3 // 4 - body.count("=")))
+    body = str(request.get("body") or "")
+    return int(request.get("body_bytes", len(body) * 3 // 4 - body.count("=")))
 
 
 def kept_record(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,10 +236,10 @@ def _tables(value: Any) -> list[dict[str, Any]]:
 def kept_name(variant: str) -> str:
     """The name of a variant or a side, such as `default+HF_TOKEN=hash-...`."""
 
-    def pair(found: re.Match[str]) -> str:
-        if "." in found[1] and found[2] in ("True", "False"):
-            return found[0]  # of an option, which is kept
-        return f"+{found[1]}={kept_value(_below(found[1]), found[2])}"
+    def pair(match: re.Match[str]) -> str:
+        if "." in match[1] and match[2] in ("True", "False"):
+            return match[0]  # of an option, which is kept
+        return f"+{match[1]}={kept_value(_below(match[1]), match[2])}"
 
     return _PAIR.sub(pair, variant)
 
@@ -274,35 +274,35 @@ def named_by(suite: Mapping[str, Any], built_in: Mapping[str, Mapping[str, str]]
     """
     flags = {pair for env in built_in.values() for pair in env.items()}
     sides = [one for one in suite.get("sides") or () if isinstance(one, dict)]
-    found = []
+    names = []
     for variant in [*(suite.get("variants") or ()), *(one.get("variant") for one in sides)]:
         if not isinstance(variant, dict):
             continue
         if variant.get("python") is not None:
-            found.append(f"the interpreter {variant['python']}")
-        found += [
+            names.append(f"the interpreter {variant['python']}")
+        names += [
             f"the environment {name}"
             for name, value in (variant.get("env") or {}).items()
             if (name, value) not in flags
         ]
-        found += [
+        names += [
             f"the HTTP option {name}"
             for name in variant.get("http_options") or {}
             if name != "request_timeout_s"
         ]
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]*", str(variant.get("name"))):
-            found.append(f"the variant {variant.get('name')!r}")
+            names.append(f"the variant {variant.get('name')!r}")
     for part in (suite, *sides):
         if isinstance(part.get("app"), dict):
-            found.append(f"the app {part['app'].get('target')}")
+            names.append(f"the app {part['app'].get('target')}")
     for place in (suite.get("address"), (suite.get("load_on") or {}).get("address")):
         if place is not None:
-            found.append(f"the Ray cluster {place}")
+            names.append(f"the Ray cluster {place}")
     if suite.get("output_file_path") is not None:
-        found.append(f"the file {suite['output_file_path']}")
+        names.append(f"the file {suite['output_file_path']}")
     if suite.get("master_addr") is not None and not _loopback(str(suite["master_addr"])):
-        found.append(f"the address {suite['master_addr']}")
-    return list(dict.fromkeys(found))
+        names.append(f"the address {suite['master_addr']}")
+    return list(dict.fromkeys(names))
 
 
 def _loopback(address: str) -> bool:
@@ -312,10 +312,10 @@ def _loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def differs(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
     """The first thing in which a suite that was named again is not the stored one; None: alike.
     What only one of two releases records is passed over."""
-    mine, theirs = kept_suite(stored), kept_suite(given)
+    mine, theirs = kept_suite(stored), kept_suite(again)
     for name in mine:
         if name in theirs and mine[name] != theirs[name]:
             return f"{name} is {_short(theirs[name])}, and was {_short(mine[name])}"

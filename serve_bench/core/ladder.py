@@ -177,7 +177,7 @@ def merged(measured: Iterable[Rung]) -> tuple[Rung, ...]:
     for step in measured:
         by_clients.setdefault(step.clients, []).append(step.throughput)
     return tuple(
-        Rung(clients, statistics.median(found)) for clients, found in sorted(by_clients.items())
+        Rung(clients, statistics.median(rates)) for clients, rates in sorted(by_clients.items())
     )
 
 

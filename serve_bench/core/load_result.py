@@ -42,6 +42,7 @@ HISTOGRAMS: tuple[str, ...] = (
     *("latency", "service_time", "send_lag", "pickup", "failed_latency"),
     "censored",
 )
+"""Histograms of a load; those that hold anything enter its Trial."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Load:
     def _check_external(self) -> None:
         """What the other programs cannot do is refused: left out, it would go unnoticed."""
         request = self.request
-        for name, asked in (
+        for name, wanted in (
             ("open loop", self.open_loop),
             ("choice of paths", bool(request.paths)),
             ("choice of headers", bool(request.header_sets)),
@@ -175,7 +175,7 @@ class Load:
                 and request.method not in ("POST", "PUT"),
             ),
         ):
-            require(not asked, f"client {self.client} has no {name}")
+            require(not wanted, f"client {self.client} has no {name}")
 
     @property
     def open_loop(self) -> bool:
@@ -186,7 +186,7 @@ class Load:
     def schedule(self) -> tuple[Stage, ...]:
         """The stages of an open loop; a plain rate is one stage without an end."""
         if self.rate is not None:
-            return (_endless(self.rate),)
+            return (Stage(self.rate, 1e9),)  # 32 years: longer than any run
         return self.stages
 
     @property
@@ -198,10 +198,6 @@ class Load:
     def connection_limit(self) -> int:
         """The most connections this load may open."""
         return self.max_connections or self.connections
-
-
-def _endless(rate: float) -> Stage:
-    return Stage(rate, 1e9)  # 32 years: longer than any run
 
 
 @dataclass(frozen=True)

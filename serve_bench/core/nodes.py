@@ -212,13 +212,13 @@ def short_id(node: Node, nodes: Iterable[Node]) -> str:
 def node_of(word: str, nodes: Sequence[Node]) -> Node:
     """The living node that `--node` means. BadInput when there is none, or more than one."""
     alive = [node for node in nodes if node.alive]
-    found = [node for node in alive if word in (node.ip, node.hostname)]
-    found = found or [node for node in alive if word and node.node_id.startswith(word)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(short_id(node, nodes) for node in found)
-        raise BadInput(f"--node: {len(found)} nodes are called {word}; take one of: {ids}")
+    matches = [node for node in alive if word in (node.ip, node.hostname)]
+    matches = matches or [node for node in alive if word and node.node_id.startswith(word)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        ids = ", ".join(short_id(node, nodes) for node in matches)
+        raise BadInput(f"--node: {len(matches)} nodes are called {word}; take one of: {ids}")
     dead = [one for one in nodes if word in (one.ip, one.hostname) or one.node_id.startswith(word)]
     known = ", ".join(f"{flag_name(node, alive)} ({node.hostname})" for node in alive)
     what = f"node {word} is dead" if dead and word else f"no node {word!r}"

@@ -174,11 +174,11 @@ class OwnApp:
 
     def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:
         """Replicas of a deployment in this cell; None where Serve scales it by itself."""
-        asked = cell.get(f"{deployment.name}.num_replicas", deployment.num_replicas)
+        count = cell.get(f"{deployment.name}.num_replicas", deployment.num_replicas)
         scaled = f"{deployment.name}.autoscaling_config."
         if any(key.startswith(scaled) for key in cell) and deployment.num_replicas is None:
             return None
-        return asked if isinstance(asked, int) else None
+        return count if isinstance(count, int) else None
 
     def replicas(self, cell: Mapping[str, Option]) -> int:
         """Replicas of all deployments; one that Serve scales counts as it starts: one."""
@@ -204,11 +204,11 @@ class OwnApp:
     def check_room(self, cells: Iterable[Mapping[str, Option]], where: str) -> None:
         """BadInput where a replica could never be placed: Serve would wait for ever."""
         for cell in cells:
-            asked: dict[str, float] = {}
+            gpus: dict[str, float] = {}
             for one, count, here in self._places(cell):
                 key = f"{one.name}.ray_actor_options.num_gpus"
                 if each := float(here.get(key, one.num_gpus)):
-                    asked[key] = each * count
+                    gpus[key] = each * count
                 kind = here.get(f"{one.name}.ray_actor_options.accelerator_type")
                 for name in (*one.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
                     if self._may_have(name):
@@ -217,14 +217,14 @@ class OwnApp:
                         f"{where}: {self.target}: {one.name} asks Ray for the resource {name!r}, "
                         "which the cluster that is started here has not"
                     )
-            if self.gpus is not None and (total := sum(asked.values())) > self.gpus:
-                key = next(iter(asked))
-                whose = " and ".join(one.partition(".")[0] for one in asked)
+            if self.gpus is not None and (total := sum(gpus.values())) > self.gpus:
+                key = next(iter(gpus))
+                whose = " and ".join(one.partition(".")[0] for one in gpus)
                 mine = key.partition(".")[0] in [one.name for one in self.deployments]
                 out = f"the option {key}=0" if mine else "num_gpus: 0 in the file"
                 has = f"{self.gpus:g} GPU{'s' if self.gpus != 1 else ''}" if self.gpus else "no GPU"
                 raise BadInput(
-                    f"{where}: {self.target}: {whose} ask{'s' if len(asked) == 1 else ''} Ray for "
+                    f"{where}: {self.target}: {whose} ask{'s' if len(gpus) == 1 else ''} Ray for "
                     f"{total:g} GPU{'s' if total != 1 else ''} in all (num_gpus), and this host "
                     f"has {has}: {out} places it on the CPU, if its code can do without"
                 )
@@ -288,13 +288,13 @@ def _value(text: str) -> Option:
 
 
 def read_options(
-    app: OwnApp, asked: Sequence[tuple[str, Sequence[Option]]], where: str
+    app: OwnApp, listed: Sequence[tuple[str, Sequence[Option]]], where: str
 ) -> dict[str, tuple[Option, ...]]:
     """The options to be swept, each with its values, in the order given. BadInput."""
-    found: dict[str, tuple[Option, ...]] = {}
-    for name, values in asked:
+    options: dict[str, tuple[Option, ...]] = {}
+    for name, values in listed:
         key = option_named(app, name, where)
-        if key in found:
+        if key in options:
             raise BadInput(f"{where}: {key} is given twice")
         if not values or "" in values:
             raise BadInput(f"{where}: {key}: at least one value is needed, and none may be empty")
@@ -306,8 +306,8 @@ def read_options(
                     f"{where}: {key}: {value!r} is not allowed; it takes whole numbers from 1 to "
                     f"{LARGEST_COUNT}, with commas"
                 )
-        found[key] = tuple(values)
-    return found
+        options[key] = tuple(values)
+    return options
 
 
 def _is_count(value: Option) -> bool:
@@ -320,7 +320,7 @@ def _is_count(value: Option) -> bool:
 def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """What a declarative deploy of Serve says of each deployment: what the cell sets, with what the
     code has in the same table."""
-    told = []
+    deployments = []
     of_file = {one["name"]: one for one in app.config.get("deployments", ())}
     for one in app.deployments:
         settings: dict[str, Any] = {**of_file.get(one.name, {}), "name": one.name}
@@ -334,8 +334,8 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
                 settings[table] = dict(one.tables.get(table, {}))
                 replaced.add(table)
             settings[table][name] = value
-        told.append(settings)
-    return told
+        deployments.append(settings)
+    return deployments
 
 
 def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
@@ -344,16 +344,16 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     message may hold."""
     checks = []
     for one in app.deployments:
-        asked = _settings(one.name, cell)
-        asked.pop("num_replicas", None)
-        expect = {k: v for k, v in asked.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}
+        settings = _settings(one.name, cell)
+        settings.pop("num_replicas", None)
+        expect = {k: v for k, v in settings.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}
         checks.append(
             {
                 "deployment": one.name,
                 "replicas": app.count(one, cell),
                 "expect": expect,
-                "told": {key: value for key, value in asked.items() if key not in expect},
-                "hidden": [key for key in asked if secret(key)],
+                "told": {key: value for key, value in settings.items() if key not in expect},
+                "hidden": [key for key in settings if secret(key)],
             }
         )
     return checks
@@ -375,10 +375,10 @@ def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]
     limits: dict[str, dict[str, int]] = {}
     for one in replicas:
         if one.get("max_ongoing_requests") is not None:
-            told = limits.setdefault(str(one["deployment"]), {"replicas": 0})
-            told["replicas"] += 1
-            told["each"] = int(one["max_ongoing_requests"])
-            told["queued"] = int(-1 if (most := one.get("max_queued_requests")) is None else most)
+            limit = limits.setdefault(str(one["deployment"]), {"replicas": 0})
+            limit["replicas"] += 1
+            limit["each"] = int(one["max_ongoing_requests"])
+            limit["queued"] = int(-1 if (most := one.get("max_queued_requests")) is None else most)
     return limits
 
 

@@ -235,9 +235,6 @@ def duration_text(seconds: float) -> str:
 #
 # Pure: nothing here drives anything.
 
-#: Histograms of a load that enter a Trial when they hold anything.
-_HISTOGRAMS = HISTOGRAMS
-
 #: A load by count ends with its last response; this bounds one against a server that hangs.
 LONGEST_QUERY_S = 30.0
 
@@ -326,7 +323,7 @@ def trial_of(
         throughput = (result.completed_in_windows / whole_s if whole_s > 0 else 0.0,)
         flags = {"cut": result.ended_in_windows < planned.row.requests}
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
-    for name in _HISTOGRAMS:
+    for name in HISTOGRAMS:
         histogram = getattr(result, name)
         if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())

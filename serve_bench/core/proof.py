@@ -62,20 +62,20 @@ def without_method(title: str) -> str:
 
 def expected_owner(variant: VariantUsed) -> str:
     """The role that must own the HTTP port."""
-    asked = variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
-    return "haproxy" if asked else "proxy"
+    enabled = variant.env.get(HA_PROXY_FLAG, "0").lower() in _TRUE
+    return "haproxy" if enabled else "proxy"
 
 
-def same_value(asked: str, found: Any) -> bool:
+def same_value(wanted: str, value: Any) -> bool:
     """Whether a flag's text resolved to this value, as Serve reads booleans, numbers, text."""
-    if isinstance(found, bool):
-        return asked.lower() in (_TRUE if found else _FALSE)
-    if isinstance(found, int | float):
+    if isinstance(value, bool):
+        return wanted.lower() in (_TRUE if value else _FALSE)
+    if isinstance(value, int | float):
         try:
-            return float(asked) == float(found)
+            return float(wanted) == float(value)
         except ValueError:
             return False
-    return asked == ("" if found is None else str(found))
+    return wanted == ("" if value is None else str(value))
 
 
 def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
@@ -93,11 +93,11 @@ def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
         )
     for role, flags in proof.get("flags", {}).items():
         seen = proof.get("environment", {}).get(role, {})
-        for name, asked in variant.env.items():
+        for name, wanted in variant.env.items():
             if not name.startswith("RAY_SERVE_"):
                 continue
-            if name in flags and not same_value(asked, flags[name]):
-                wrong.append(f"{name}={asked} was asked for, the {role} has {flags[name]!r}")
-            elif seen.get(name) != asked:
-                wrong.append(f"{name}={asked} is not in the environment of the {role}")
+            if name in flags and not same_value(wanted, flags[name]):
+                wrong.append(f"{name}={wanted} was asked for, the {role} has {flags[name]!r}")
+            elif seen.get(name) != wanted:
+                wrong.append(f"{name}={wanted} is not in the environment of the {role}")
     return wrong

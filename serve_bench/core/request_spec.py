@@ -7,7 +7,6 @@ are sent is `load_spec.py`; their bytes are `load/http1.py`.
 
 from __future__ import annotations
 
-import base64
 import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -160,10 +159,6 @@ def _over(headers: Headers, more: Headers) -> Headers:
     """The headers with `more` in place of those of the same name."""
     names = {name.lower() for name, _ in more}
     return (*(one for one in headers if one[0].lower() not in names), *more)
-
-
-def _encode(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _check_headers(headers: Headers) -> None:

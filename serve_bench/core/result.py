@@ -362,8 +362,8 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
 
     def mended(at: int, failure: Failure) -> bool:
         """All that it kept from being measured is measured, some of it in a later sitting."""
-        found = [measured.get(key, (-1, None))[0] for key in _scope(failure, run.plan)]
-        return -1 not in found and max(found, default=-1) > at
+        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, run.plan)]
+        return -1 not in sittings and max(sittings, default=-1) > at
 
     return Result(
         run=run,

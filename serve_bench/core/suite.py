@@ -134,9 +134,9 @@ def _requests_per_client(
 
 
 def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec) -> tuple[Row, ...]:
-    given = flags.settings.get("data_size")
-    where = f"{file}: load.data_size" if given is None else "--data-size"
-    data_size = str(given or AXES["data_size"].read(load.get("data_size", "small"), where))
+    flag = flags.settings.get("data_size")
+    where = f"{file}: load.data_size" if flag is None else "--data-size"
+    data_size = str(flag or AXES["data_size"].read(load.get("data_size", "small"), where))
     if app.name != "noop" and body_bytes(data_size):
         no_body = app.bodies is None and app.own is None
         its = "takes no body" if no_body else "has a body of its own"
@@ -166,10 +166,10 @@ def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | No
 def variants_of(
     data: Mapping[str, Any],
     file: str,
-    asked: Sequence[str] = (),
+    chosen: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> tuple[VariantUsed, ...]:
-    """The variants that a suite file names, or those `asked` for by flag, with `env` added to each.
+    """The variants that a suite file names, or those `chosen` by a flag, with `env` added to each.
 
     Built-in ones, and those of the file's table `variants`. Raises BadInput, also where `env` makes
     two variants the same: a table would compare what does not differ.
@@ -177,8 +177,8 @@ def variants_of(
     known = dict(BUILT_IN_VARIANTS)
     for name, table in _table(data, "variants", file).items():
         known[name] = read_variant(name, table, f"{file}: variants.{name}")
-    names = tuple(asked) or tuple(str(n) for n in _list(data.get("variant", ["default"])))
-    where = "--variant" if asked else f"{file}: variant"
+    names = tuple(chosen) or tuple(str(n) for n in _list(data.get("variant", ["default"])))
+    where = "--variant" if chosen else f"{file}: variant"
     for name in names:
         if name not in known:
             raise BadInput(f"{where}: unknown variant {name!r}; allowed: {', '.join(known)}")
@@ -267,16 +267,16 @@ def _check_app(axis: Axis, where: str, app: str) -> Axis:
 
 
 def _settings(table: Mapping[str, Any], where: str, app: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    settings: dict[str, Value] = {}
     for key, value in table.items():
         axis = axis_named(key, where)
         if axis.scope != "deploy":
             raise BadInput(f"{where}: {key} belongs to [load], not to a cell")
         _check_app(axis, f"{where}.{key}", app)
-        if axis.name in found:
+        if axis.name in settings:
             raise BadInput(f"{where}: {axis.name} is given twice ({key})")
-        found[axis.name] = axis.read(value, f"{where}.{key}")
-    return found
+        settings[axis.name] = axis.read(value, f"{where}.{key}")
+    return settings
 
 
 def _text(data: Mapping[str, Any], key: str, default: str, file: str) -> str:

@@ -91,14 +91,14 @@ _WORDS: Final = {
 
 def _message(kind: type[Any], data: Any, error: str, where: str) -> str:
     """msgspec's message in our words, with the full path of the field."""
-    found = _FAULT.fullmatch(error)
-    assert found is not None
-    reason, steps = found["reason"], _STEP.findall(found["path"] or "")
-    if found["key"]:
+    fault = _FAULT.fullmatch(error)
+    assert fault is not None
+    reason, steps = fault["reason"], _STEP.findall(fault["path"] or "")
+    if fault["key"]:
         steps.append(("", "..."))
     names, value = _followed(kind, data, error, steps)
     place = where + "".join(names)
-    if found["key"]:
+    if fault["key"]:
         return f"{place}: no such name is allowed"
     if (missing := re.fullmatch(r"Object missing required field `(.*)`", reason)) is not None:
         return f"{place}.{missing[1]} is missing"
