@@ -1,17 +1,16 @@
-"""Commands that climb ladders (recsys, sweep, press): their flags, and what `--url` does.
-
-Rule: of a flag text in, value out, or BadInput in one line that names the flag.
-"""
+"""Commands that climb ladders (recsys, sweep, press): on launched clusters, or with `--url` on
+services that are there already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
+from serve_bench.cli import rows
 from serve_bench.cli.flags import check_number, header_of
 from serve_bench.cli.options import WITH_URL, LadderOptions
 from serve_bench.cli.show import ReportRequest
@@ -20,6 +19,7 @@ from serve_bench.core.app_spec import USERS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
+from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.runner.load_place import LoadOn, read_load_on
 from serve_bench.runner.runner import Plan
@@ -76,13 +76,26 @@ class UrlRequest:
         }
 
 
-def check_url_flags(options: LadderOptions) -> None:
-    """BadInput where flags are given that do not go with --url, or with it alone."""
-    if options.header and not options.url:
-        raise BadInput("-H: is for --url")
-    wrong = options.changed(WITH_URL) if options.url else ()
+def measure(
+    options: LadderOptions,
+    suite: Callable[[], Suite],
+    urls: Callable[[], UrlRequest],
+    *,
+    check: Callable[[Suite], None] | None = None,
+    log_requests: Path | None = None,
+) -> int:
+    """Measures `suite` on launched clusters, or with --url the services of `urls`. Returns the exit
+    code. `check`: see rows.measure. Raises BadInput on flags that do not go with --url, or go with
+    it alone."""
+    report = options.report_request()
+    if not options.url:
+        if options.header:
+            raise BadInput("-H: is for --url")
+        return rows.measure(options, report, suite, check=check, log_requests=log_requests)
+    wrong = options.changed(WITH_URL)
     if wrong:
         raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+    return _measure_urls(options, report, urls(), log_requests)
 
 
 def url_request(options: LadderOptions, ladder: Ladder, *, users: bool = False) -> UrlRequest:
@@ -95,11 +108,8 @@ def url_request(options: LadderOptions, ladder: Ladder, *, users: bool = False) 
     )
 
 
-def measure_urls(
-    options: LadderOptions,
-    report: ReportRequest,
-    request: UrlRequest,
-    log_requests: Path | None = None,
+def _measure_urls(
+    options: LadderOptions, report: ReportRequest, request: UrlRequest, log_requests: Path | None
 ) -> int:
     """Measures all services, prints the report, and returns the exit code."""
     ladder, each = request.ladder, request.each

@@ -10,6 +10,7 @@ from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
 
 if TYPE_CHECKING:
+    from serve_bench.cli.ladders import UrlRequest
     from serve_bench.core.ladder import Ladder
     from serve_bench.core.plan import Suite
 
@@ -35,18 +36,9 @@ def sweep(options: SweepOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.ladders import (
-        check_url_flags,
-        ladder_of,
-        measure_urls,
-        timing_of,
-        url_request,
-    )
-    from serve_bench.cli.rows import measure, overrides, suite_of
+    from serve_bench.cli.ladders import ladder_of, measure, timing_of, url_request
+    from serve_bench.cli.rows import overrides, suite_of
     from serve_bench.core.ladder import COLLAPSE_RUNS
-
-    report = options.report_request()
-    check_url_flags(options)
 
     def ladder() -> Ladder:
         return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
@@ -62,9 +54,7 @@ def sweep(options: SweepOptions) -> int:
         )
         return suite_of(options.suite, flags)
 
-    if options.url:
-        return measure_urls(options, report, url_request(options, ladder()))
-    return measure(options, report, suite)
+    return measure(options, suite, lambda: url_request(options, ladder()))
 
 
 class RecsysOptions(LadderOptions):
@@ -90,22 +80,11 @@ def recsys(options: RecsysOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.ladders import (
-        check_url_flags,
-        ladder_of,
-        measure_urls,
-        timing_of,
-        url_request,
-    )
-    from serve_bench.cli.rows import measure, overrides, suite_of
+    from serve_bench.cli.ladders import ladder_of, measure, timing_of, url_request
+    from serve_bench.cli.rows import overrides, suite_of
     from serve_bench.core.errors import BadInput
 
-    report = options.report_request()
-    check_url_flags(options)
     users, quick = options.users, options.quick
-    if options.url:
-        ladder = ladder_of(users or "auto", quick)
-        return measure_urls(options, report, url_request(options, ladder, users=True))
 
     def suite() -> Suite:
         flags = overrides(options)
@@ -121,4 +100,7 @@ def recsys(options: RecsysOptions) -> int:
             needs = 'needs app = "recsys", and users in its [load]'
             raise BadInput(f"--suite: {options.suite} {needs}")
 
-    return measure(options, report, suite, check=check)
+    def urls() -> UrlRequest:
+        return url_request(options, ladder_of(users or "auto", quick), users=True)
+
+    return measure(options, suite, urls, check=check)

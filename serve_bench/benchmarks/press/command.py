@@ -62,15 +62,11 @@ def press(options: PressOptions) -> int:
 
     Example: serve-bench press --quick --log-level DEBUG,ERROR --published
     """
-    from serve_bench.cli.ladders import check_url_flags, measure_urls
-    from serve_bench.cli.rows import measure, suite_of
+    from serve_bench.cli.ladders import measure
+    from serve_bench.cli.rows import suite_of
     from serve_bench.core.errors import BadInput
 
-    report = options.report_request()
-    check_url_flags(options)
     _check_log(options)
-    if options.url:
-        return measure_urls(options, report, _url_request(options), options.log_requests)
 
     def suite() -> Suite:
         shipped = options.app == "noop" and options.suite == "press"
@@ -84,7 +80,13 @@ def press(options: PressOptions) -> int:
             )
         _check_reach(suite.ladder)
 
-    return measure(options, report, suite, check=check, log_requests=options.log_requests)
+    return measure(
+        options,
+        suite,
+        lambda: _url_request(options),
+        check=check,
+        log_requests=options.log_requests,
+    )
 
 
 def _check_log(options: PressOptions) -> None:
