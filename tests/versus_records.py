@@ -41,6 +41,9 @@ HOST: dict[str, Any] = {
     "tool": "0.1.0",
 }
 
+UNBOUND = {"client_bound": False, "reasons": []}
+"""The verdict on a client that kept up."""
+
 #: A wobble of rounds, in percent: by and large nothing.
 WOBBLE = (0.0, 1.0, -1.0, 0.5, -0.5, 0.2)
 
@@ -134,7 +137,7 @@ def sliced(
         warmup=Warmup(1.0, True, 100),
         metrics=metrics,
         counts=Counts(sum(done) + failed, sum(done), {"reset": failed} if failed else {}, 0),
-        client={"slices": slices, "verdict": dict(verdict or {"client_bound": False})},
+        client={"slices": slices, "verdict": {**UNBOUND, **(verdict or {})}},
         flags=flags or {},
     )
 
@@ -258,7 +261,7 @@ def measured(
             "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections, done)),
         },
         counts=Counts(done + failed, done, {"reset": failed} if failed else {}, 0),
-        client={"verdict": dict(verdict or {})},
+        client={"verdict": {**UNBOUND, **(verdict or {})}},
         seconds={"measured": 10.0},
         flags=flags or {},
         usage={} if cpu_percent is None else {"host": host, "processes": processes, "gpus": []},

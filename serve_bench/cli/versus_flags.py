@@ -58,53 +58,57 @@ MOST_ROUNDS = 1000
 Texts = Sequence[str]
 
 
-def planned(asked: VersusOptions, gate: Gate) -> VersusSuite:
+def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     """The suite of two sides that are launched. Raises BadInput."""
-    common = _common(asked)
-    first = _side(asked, 0, common)
-    if asked.aa:
-        _only_a(asked)
+    common = _common(options)
+    first = _side(options, 0, common)
+    if options.aa:
+        for name, value in zip(
+            ("b", "b-env", "b-python", "b-option"), options.sides[1], strict=True
+        ):
+            if value:
+                raise BadInput(f"--aa: runs A against itself; it does not go with --{name}")
         second = first
     else:
-        second = _side(asked, 1, common)
+        second = _side(options, 1, common)
         check_apart(first, second)
     check_apps(first, second)
-    suite = _suite(asked, gate, common, sides_of(first, second))
-    if first.app.own is not None and asked.app is not None:
-        raise BadInput(f"--app: {asked.app}: the sides name apps of your own: leave it out")
+    suite = _suite(options, gate, common, sides_of(first, second))
+    if first.app.own is not None and options.app is not None:
+        raise BadInput(f"--app: {options.app}: the sides name apps of your own: leave it out")
     if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
         suite = replace(suite, cells=({},))
         _check_options(suite)
-    elif any(getattr(asked, name) for name in OF_OWN_APPS):
+    elif any(getattr(options, name) for name in OF_OWN_APPS):
         raise BadInput(
             "--route, --method, --header, --body, --expect-status: are for apps of your own "
             f"(--a module:name); {first.app.name} has a request of its own"
         )
     check_cells(suite)
-    for number, side in enumerate(suite.sides[: 1 if asked.aa else 2]):
+    for number, side in enumerate(suite.sides[: 1 if options.aa else 2]):
         check_interpreter(side.variant, f"--{'ab'[number]}-python")
-    return suite if asked.budget is None else fit(suite, seconds_of(asked.budget, "--budget"))
+    return suite if options.budget is None else fit(suite, seconds_of(options.budget, "--budget"))
 
 
-def with_urls(asked: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
+def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
     """The suite of two services that are up already, and they. Raises BadInput."""
     from serve_bench.cli.ladders import services_of
 
-    services = services_of(asked.url or (), asked.header or (), users=False)
-    wanted = 1 if asked.aa else 2
+    services = services_of(options.url or (), options.header or (), users=False)
+    wanted = 1 if options.aa else 2
     if len(services) != wanted:
-        given = "once: NAME=URL" if asked.aa else "twice: NAME=URL of A, then of B"
-        with_aa = " with --aa" if asked.aa else ""
-        raise BadInput(f"--url: {len(services)} given; versus{with_aa} takes it {given}")
+        usage = "once: NAME=URL" if options.aa else "twice: NAME=URL of A, then of B"
+        with_aa = " with --aa" if options.aa else ""
+        raise BadInput(f"--url: {len(services)} given; versus{with_aa} takes it {usage}")
     first, second = services[0], services[-1]
     sides = sides_of(Side(first.name), Side(second.name))
-    common = _common(asked)
-    if asked.pairing not in (None, PAIRINGS[0]):
+    common = _common(options)
+    if options.pairing not in (None, PAIRINGS[0]):
         raise BadInput("--pairing duet: nothing is known of the processes of --url; leave it out")
     if gate.metrics is not None and "cpu" in gate.metrics:
         raise BadInput("--gate: cpu: nothing is known of the processes of --url; leave it out")
     suite = replace(
-        _suite(asked, gate, common, sides),
+        _suite(options, gate, common, sides),
         cells=({},),
         gate=URL_GATE if gate.metrics is None else gate.metrics,
         urls={
@@ -114,10 +118,10 @@ def with_urls(asked: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Serv
     return suite, (first, second)
 
 
-def _common(asked: VersusOptions) -> Suite:
+def _common(options: VersusOptions) -> Suite:
     """Cells and rows, from the suite file and the flags that hold for both sides."""
-    file = suite_file(asked.suite)
-    flags = Overrides(app=asked.app, clients=names(asked.clients))
+    file = suite_file(options.suite)
+    flags = Overrides(app=options.app, clients=names(options.clients))
     suite = read_suite(read_toml(file), file.name, flags)
     if suite.ladder is not None:
         raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
@@ -125,48 +129,48 @@ def _common(asked: VersusOptions) -> Suite:
 
 
 def _suite(
-    asked: VersusOptions, gate: Gate, common: Suite, sides: tuple[Side, Side]
+    options: VersusOptions, gate: Gate, common: Suite, sides: tuple[Side, Side]
 ) -> VersusSuite:
-    check_number("--rounds", asked.rounds, 1, MOST_ROUNDS)
-    check_number("--rate", asked.rate, 0.1, MAX_RATE)
-    check_number("--seed", asked.seed, 0)
-    slice_s = None if asked.slice is None else seconds_of(asked.slice, "--slice")
+    check_number("--rounds", options.rounds, 1, MOST_ROUNDS)
+    check_number("--rate", options.rate, 0.1, MAX_RATE)
+    check_number("--seed", options.seed, 0)
+    slice_s = None if options.slice is None else seconds_of(options.slice, "--slice")
     if slice_s is not None and not SHORTEST_SLICE_S <= slice_s <= LONGEST_S:
         raise BadInput(f"--slice: {slice_s:g}s is not allowed; it takes 10ms to 2s")
-    if slice_s is not None and asked.rate is not None:
+    if slice_s is not None and options.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
-    quick = asked.quick
-    cores_each, noise = _cores_each(asked), gate.noise
+    quick = options.quick
+    cores_each, noise = _cores_each(options), gate.noise
     side_s = SIDE_S if cores_each is None else DUET_SIDE_S
     return VersusSuite(
         common.name,
         sides,
         common.cells,
-        tuple(_row(row, asked.rate, cores_each) for row in common.rows),
-        rounds=asked.rounds or (QUICK_ROUNDS if quick else ROUNDS),
+        tuple(_row(row, options.rate, cores_each) for row in common.rows),
+        rounds=options.rounds or (QUICK_ROUNDS if quick else ROUNDS),
         side_s=QUICK_SIDE_S if quick else side_s,
         steady_s=QUICK_STEADY_S if quick else STEADY_S,
         slice_s=slice_s,
-        aa=asked.aa,
-        seed=asked.seed,
+        aa=options.aa,
+        seed=options.seed,
         threshold=THRESHOLD if gate.threshold is None else gate.threshold,
         gate=GATE if gate.metrics is None else gate.metrics,
         floors={} if noise is None else floors_of(noise),
         noise=None if noise is None else noise.sides[0].run.id,
-        sample=not asked.no_sample,
+        sample=not options.no_sample,
         timeout_s=common.timeout_s,
-        pairing=asked.pairing or PAIRINGS[0],
+        pairing=options.pairing or PAIRINGS[0],
         cores_each=cores_each,
     )
 
 
-def _cores_each(asked: VersusOptions) -> int | None:
+def _cores_each(options: VersusOptions) -> int | None:
     """The cores that a duet gives each side; None without one. Raises BadInput."""
-    if asked.pairing not in (None, *PAIRINGS):
-        raise BadInput(f"--pairing: {asked.pairing!r} is not allowed; it takes slices or duet")
-    if asked.pairing in (None, PAIRINGS[0]):
+    if options.pairing not in (None, *PAIRINGS):
+        raise BadInput(f"--pairing: {options.pairing!r} is not allowed; it takes slices or duet")
+    if options.pairing in (None, PAIRINGS[0]):
         return None
-    for flag, value in (("--slice", asked.slice), ("--rate", asked.rate)):
+    for flag, value in (("--slice", options.slice), ("--rate", options.rate)):
         if value is not None:
             raise BadInput(f"--pairing duet: it does not go with {flag}")
     each = len(halves()[0])
@@ -184,31 +188,25 @@ def _row(row: Row, rate: float | None, cores_each: int | None) -> Row:
     return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)
 
 
-def _only_a(asked: VersusOptions) -> None:
-    """BadInput where --aa comes with something of B."""
-    for flag, value in zip(("b", "b-env", "b-python", "b-option"), asked.sides[1], strict=True):
-        if value:
-            raise BadInput(f"--aa: runs A against itself; it does not go with --{flag}")
-
-
-def _side(asked: VersusOptions, number: int, common: Suite) -> Side:
+def _side(options: VersusOptions, number: int, common: Suite) -> Side:
     """A or B, as its flags have it."""
     flag = f"--{'ab'[number]}"
-    word, more_env, python, options = asked.sides[number]
-    if word is None and asked.aa:
+    flags = options.sides[number]
+    word = flags.word
+    if word is None and options.aa:
         word = "default"  # of --aa without --a: what Serve does without flags
     if word is None:
         more = "; A against itself is --aa" if number else ""
         raise BadInput(f"{flag}: is missing; it takes VARIANT, APP or VARIANT,APP{more}")
     name, its_app = _parts(word, flag)
-    variant = _variant(name or "default", flag, asked.suite)
-    env = parse_env(more_env, f"{flag}-env")
-    variant = replace(with_env(variant, env), python=python or variant.python)
+    variant = _variant(name or "default", flag, options.suite)
+    env = parse_env(flags.env, f"{flag}-env")
+    variant = replace(with_env(variant, env), python=flags.python or variant.python)
     app = common.app
     if its_app is not None:
         check_interpreter(variant, f"{flag}-python")
-        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), asked))
-    settings = _settings(options, f"{flag}-option", app)
+        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), options))
+    settings = _settings(flags.options, f"{flag}-option", app)
     words = [variant.name] if its_app is None or name else []
     label = ",".join([*words, *([] if its_app is None else [app.name])])
     label += "".join(f"+{key}={kept_option(key, value)}" for key, value in settings.items())
@@ -232,10 +230,10 @@ def _variant(name: str, flag: str, suite: str) -> VariantUsed:
     """A variant of the suite file, or a built-in one."""
     file = suite_file(suite)
     try:
-        (found,) = variants_of(read_toml(file), file.name, (name,), {})
+        (variant,) = variants_of(read_toml(file), file.name, (name,), {})
     except BadInput as error:
         raise BadInput(str(error).replace("--variant:", f"{flag}:")) from None
-    return found
+    return variant
 
 
 def _check_options(suite: VersusSuite) -> None:
@@ -251,7 +249,7 @@ def _check_options(suite: VersusSuite) -> None:
 
 def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
     """`NAME=VALUE` pairs as settings of the deployment."""
-    found: dict[str, Value] = {}
+    settings: dict[str, Value] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -260,14 +258,12 @@ def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
             ((key, (setting,)),) = read_options(
                 app.own, [(name.strip(), option_values(value.strip()))], flag
             ).items()
-            if key in found:
-                raise BadInput(f"{flag}: {key} is given twice")
-            found[key] = setting
-            continue
-        axis = axis_named(name.strip(), flag)
-        if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
-            raise BadInput(f"{flag}: {name} is no option of the app {app.name}")
-        if axis.name in found:
-            raise BadInput(f"{flag}: {axis.name} is given twice")
-        found[axis.name] = axis.read(value.strip(), flag)
-    return found
+        else:
+            axis = axis_named(name.strip(), flag)
+            if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):
+                raise BadInput(f"{flag}: {name} is no option of the app {app.name}")
+            key, setting = axis.name, axis.read(value.strip(), flag)
+        if key in settings:
+            raise BadInput(f"{flag}: {key} is given twice")
+        settings[key] = setting
+    return settings

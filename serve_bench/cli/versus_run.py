@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.command import VersusOptions
 
 OVERRUN: Final = 1.1
-"""A budget is planned with, not enforced: beyond so many times of it that is said."""
+"""A run notes it when it took more than so many times its budget, which is no limit."""
 
 #: What verdicts were held against, which may be another the next time.
 JUDGED: Final = ("threshold", "gate", "floors", "noise")
@@ -122,14 +122,14 @@ def run(
     began_s = time.monotonic()
 
     def show(result: Result, folder: Path) -> int:
-        _tell_overrun(suite.budget_s, time.monotonic() - began_s)
+        _note_overrun(suite.budget_s, time.monotonic() - began_s)
         return _show(result, folder, options.format, gate)
 
     return sit(sitting, show)
 
 
 def _notes(suite: VersusSuite, urls: bool) -> list[str]:
-    """What the user is told before the rounds."""
+    """Notes before the rounds."""
     budget = duration_text(suite.budget_s or 0.0)
     lines = [f"to fit into {budget}: {line}" for line in suite.gave_up]
     lines += misleading(suite)
@@ -141,7 +141,7 @@ def _notes(suite: VersusSuite, urls: bool) -> list[str]:
     return lines
 
 
-def _tell_overrun(budget_s: float | None, took_s: float) -> None:
+def _note_overrun(budget_s: float | None, took_s: float) -> None:
     """Says that a run took longer than its budget."""
     if budget_s is not None and took_s > OVERRUN * budget_s:
         print(

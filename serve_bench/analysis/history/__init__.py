@@ -1,8 +1,8 @@
 """Runs of one suite over time: the series of each row, where it steps, what the newest run brought.
 
 Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
-(parts.py), and what was passed over is told with its reason; that Ray or the tool changed is what a
-history is looked at for, and is told at the run where it did. Steps come from levels.py.
+(parts.py), and what is passed over has its reason. A change of Ray or of the tool is no difference:
+a history is there to show it, at the run that brought it. Steps come from levels.py.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def history_of(
     variant, cell or row that no run has.
     """
     wanted, left = chosen or Chosen(), list(passed)
-    told = sorted(stored, key=lambda one: (one.result.run.started_at, one.where))
-    every = grouped(chosen_of(list(measured_of(told, left)), left, wanted), force)
+    in_order = sorted(stored, key=lambda one: (one.result.run.started_at, one.where))
+    every = grouped(chosen_of(list(measured_of(in_order, left)), left, wanted), force)
     groups = [group for group in every if len(group) >= FEWEST_ALIKE]
     groups.sort(key=len, reverse=True)
     alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
@@ -77,14 +77,14 @@ def history_of(
         PassedOver(one.where, why_alone(groups, one), one.result.run.started_at) for one in alone
     ]
     known = {one.where: one.result for one in stored}
-    found = tuple(
+    shown = tuple(
         _group(group[-(wanted.last or 0) :], metrics, threshold, _own(groups[:at], group))
         for at, group in enumerate(groups)
     )
-    if not any(group.series for group in found):
+    if not any(group.series for group in shown):
         raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
     return History(
-        groups=found,
+        groups=shown,
         passed=late(groups, left, known),
         total=len(stored) + len(passed),
         threshold=threshold,
@@ -108,34 +108,34 @@ def _own(before: Sequence[Sequence[MeasuredRun]], group: Sequence[MeasuredRun]) 
 
 
 def _group(
-    told: Sequence[MeasuredRun], metrics: Sequence[str], threshold: float, notes: Sequence[str]
+    runs: Sequence[MeasuredRun], metrics: Sequence[str], threshold: float, notes: Sequence[str]
 ) -> Group:
-    doubts = [checks(one.result) for one in told]
-    known = [by_key(one.result, own) for one, own in zip(told, doubts, strict=True)]
-    places = _places(told)
-    asked = [of for name in metrics for of in MEASURES if of.name == name]
-    series = [one for of in asked for one in _series(told, known, places, of, threshold)]
+    doubts = [checks(one.result) for one in runs]
+    known = [by_key(one.result, own) for one, own in zip(runs, doubts, strict=True)]
+    places = _places(runs)
+    measures = [of for name in metrics for of in MEASURES if of.name == name]
+    series = [one for of in measures for one in _series(runs, known, places, of, threshold)]
     at = {place: rank for rank, place in enumerate(places)}
     series.sort(key=lambda one: at[one.variant, RowPlace(cell_slug(one.cell), one.row, one.client)])
     return Group(
-        nights=tuple(_nights(told, doubts)),
+        nights=tuple(_nights(runs, doubts)),
         series=tuple(series),
-        notes=(*notes, *_names(told)),
+        notes=(*notes, *_names(runs)),
     )
 
 
-def _places(told: Sequence[MeasuredRun]) -> list[tuple[str, RowPlace]]:
+def _places(runs: Sequence[MeasuredRun]) -> list[tuple[str, RowPlace]]:
     """All rows by variant, cell and row, each in the order in which it first appears."""
-    found = dict.fromkeys(
-        (variant, place) for one in told for variant, rows in one.rows.items() for place in rows
+    places = dict.fromkeys(
+        (variant, place) for one in runs for variant, rows in one.rows.items() for place in rows
     )
-    variants = list(dict.fromkeys(variant for variant, _ in found))
-    cells = list(dict.fromkeys(place.cell for _, place in found))
-    return sorted(found, key=lambda at: (variants.index(at[0]), cells.index(at[1].cell)))
+    variants = list(dict.fromkeys(variant for variant, _ in places))
+    cells = list(dict.fromkeys(place.cell for _, place in places))
+    return sorted(places, key=lambda at: (variants.index(at[0]), cells.index(at[1].cell)))
 
 
 def _series(
-    told: Sequence[MeasuredRun],
+    runs: Sequence[MeasuredRun],
     known: Sequence[Mapping[str, Sequence[Warning]]],
     places: Sequence[tuple[str, RowPlace]],
     of: Measure,
@@ -145,22 +145,22 @@ def _series(
     cells: dict[tuple[str, RowPlace], JsonObject] = {}
     points: dict[tuple[str, RowPlace], tuple[SeriesPoint, ...]] = {}
     for variant, place in places:
-        rows = [one.rows.get(variant, {}).get(place) for one in told]
+        rows = [one.rows.get(variant, {}).get(place) for one in runs]
         own = tuple(_point(row, doubts, of) for row, doubts in zip(rows, known, strict=True))
         if any(point.value is not None for point in own):
             points[variant, place] = own
             cells[variant, place] = next(row.cell for row in rows if row is not None)
     values = [[point.judged for point in own] for own in points.values()]
-    found = levels_of(values, threshold)
+    fits = levels_of(values, threshold)
     before = levels_of([own[:-1] for own in values], threshold)
     return [
         Series(
             *(variant, cells[variant, place], place.row, place.client, of, points[variant, place]),
             fit=levels,
-            news=_news(levels, former, len(told) - 1),
+            news=_news(levels, former, len(runs) - 1),
             gap=_gap(points[variant, place]),
         )
-        for (variant, place), levels, former in zip(points, found, before, strict=True)
+        for (variant, place), levels, former in zip(points, fits, before, strict=True)
     ]
 
 
@@ -191,17 +191,17 @@ def _gap(points: Sequence[SeriesPoint]) -> str:
     return ""
 
 
-def _news(found: Levels, before: Levels, newest: int) -> tuple[LevelMark, ...]:
+def _news(fit: Levels, before: Levels, newest: int) -> tuple[LevelMark, ...]:
     """The marks that the newest run brought: a step that was not seen without it (one that it moved
     by a run was), and that it is an outlier itself."""
     seen = [step.at for step in before.steps]
-    steps = [step for step in found.steps if not any(abs(step.at - at) <= 1 for at in seen)]
-    return (*steps, *(one for one in found.outliers if one.at == newest))
+    steps = [step for step in fit.steps if not any(abs(step.at - at) <= 1 for at in seen)]
+    return (*steps, *(one for one in fit.outliers if one.at == newest))
 
 
-def _nights(told: Sequence[MeasuredRun], doubts: Sequence[Sequence[Warning]]) -> Iterator[Night]:
+def _nights(runs: Sequence[MeasuredRun], doubts: Sequence[Sequence[Warning]]) -> Iterator[Night]:
     before: MeasuredRun | None = None
-    for one, own in zip(told, doubts, strict=True):
+    for one, own in zip(runs, doubts, strict=True):
         yield Night(
             where=one.where,
             run=one.result.run,
@@ -214,11 +214,11 @@ def _nights(told: Sequence[MeasuredRun], doubts: Sequence[Sequence[Warning]]) ->
 
 def _versions(one: MeasuredRun) -> dict[str, str]:
     """What ran, as the launches of all variants prove it, and the tool."""
-    found: dict[str, dict[str, None]] = {}
+    by_name: dict[str, dict[str, None]] = {}
     for variant in one.rows:
         for name, value in versions_of(one.result, variant).items():
-            found.setdefault(name, {})[value] = None
-    versions = {name: " and ".join(values) for name, values in found.items()}
+            by_name.setdefault(name, {})[value] = None
+    versions = {name: " and ".join(values) for name, values in by_name.items()}
     versions["serve-bench"] = one.result.run.tool_version
     if one.result.run.git_commit:
         commit, _, changes = one.result.run.git_commit.partition("+")
@@ -239,8 +239,8 @@ def _changes(before: MeasuredRun, one: MeasuredRun) -> Iterator[str]:
             yield f"{other.what} {other.a} -> {other.b}"
 
 
-def _names(told: Sequence[MeasuredRun]) -> Iterator[str]:
-    names = {one.result.run.host.get("id") for one in told} - {None}
+def _names(runs: Sequence[MeasuredRun]) -> Iterator[str]:
+    names = {one.result.run.host.get("id") for one in runs} - {None}
     if len(names) > 1:
         yield (
             f"the hosts of these runs have {len(names)} names (a container has another each time): "

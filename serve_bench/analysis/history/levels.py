@@ -335,8 +335,8 @@ def _p_of(division: Division, threshold: float, rows: int) -> float | None:
 def _divided(division: Division, threshold: float, rest: int) -> Division:
     """Divided until nothing more is found; `rest`: rows that the level of p is shared with."""
     while True:
-        found = division.further(threshold)
-        taken = next((one for one, p in found if rest * p <= 1 - CONFIDENCE), None)
+        further = division.further(threshold)
+        taken = next((one for one, p in further if rest * p <= 1 - CONFIDENCE), None)
         if taken is None:
             return division.joined(threshold).shared(rest)
         division = taken

@@ -71,9 +71,9 @@ def measured_of(stored: Sequence[Stored], left: list[PassedOver]) -> Iterator[Me
         except FormatError as error:
             left.append(PassedOver(one.where, str(error), run.started_at))
             continue
-        told = MeasuredRun(one.where, one.result, rows)
-        if told.places:
-            yield told
+        measured = MeasuredRun(one.where, one.result, rows)
+        if measured.places:
+            yield measured
         else:
             left.append(PassedOver(one.where, _why_empty(one.result), run.started_at))
 
@@ -87,14 +87,13 @@ def _why_copy(one: Stored, kept: Stored) -> str:
 
 def _why_empty(result: Result) -> str:
     """Why a run has no figure."""
+    reason = f": {result.failures[0].message}" if result.failures else ""
     if any(one.counts.completed for one in result.trials):
-        told = f": {result.failures[0].message}" if result.failures else ""
-        return f"every row of it broke{told}"
+        return f"every row of it broke{reason}"
     failed = sum(trial.counts.failed_total for trial in result.trials)
     if failed:
         return f"no request succeeded: all {failed:,} failed"
-    told = f": {result.failures[0].message}" if result.failures else ""
-    return f"empty: no row was measured{told}"
+    return f"empty: no row was measured{reason}"
 
 
 def chosen_of(
@@ -157,15 +156,15 @@ def late(
 ) -> tuple[PassedOver, ...]:
     """What was passed over, with those marked that are newer than the runs which they are alike
     with; what is alike with none, or cannot be read, is held against all. `known`: by place."""
-    found = []
+    marked = []
     for one in left:
         own = known.get(one.where)
         alike = [
             group for group in groups if own and not list(unlike(group[0].result, own, ({}, {})))
         ]
-        newest = max(told.result.run.started_at for group in alike or groups for told in group)
-        found.append(replace(one, late=one.started_at > newest))
-    return tuple(found)
+        newest = max(run.result.run.started_at for group in alike or groups for run in group)
+        marked.append(replace(one, late=one.started_at > newest))
+    return tuple(marked)
 
 
 def grouped(measured: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:
@@ -195,10 +194,10 @@ def no_two(alone: Sequence[MeasuredRun], left: Sequence[PassedOver]) -> str:
     """That there is no history, in one line."""
     if len(alone) >= FEWEST_ALIKE:
         return f"no two runs are alike: {alone[1].where} is {why_alone([[alone[0]]], alone[1])}"
-    found = f"one run alone, {alone[0].where}" if alone else "no run that can be used"
+    usable = f"one run alone, {alone[0].where}" if alone else "no run that can be used"
     passed = f"; passed over: {left[0].where}: {left[0].why}" if left else ""
     more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-    return f"a history takes {FEWEST_ALIKE} runs: {found}{passed}{more}"
+    return f"a history takes {FEWEST_ALIKE} runs: {usable}{passed}{more}"
 
 
 def shares(group: Sequence[MeasuredRun], one: MeasuredRun) -> bool:
@@ -208,11 +207,11 @@ def shares(group: Sequence[MeasuredRun], one: MeasuredRun) -> bool:
 
 def _unlike(group: Sequence[MeasuredRun], one: MeasuredRun) -> list[Difference]:
     """In what a run is unlike a group; Ray's version is left out."""
-    found = list(unlike(group[0].result, one.result, ({}, {})))
+    differences = list(unlike(group[0].result, one.result, ({}, {})))
     for other in (group[0], group[-1]):
         for variant, rows in other.rows.items():
-            found += unlike_rows(rows, one.rows.get(variant, {}))
-    return list({str(at): at for at in found}.values())
+            differences += unlike_rows(rows, one.rows.get(variant, {}))
+    return list({str(at): at for at in differences}.values())
 
 
 def _hosts(group: Sequence[MeasuredRun], one: MeasuredRun) -> list[Difference]:
@@ -221,10 +220,10 @@ def _hosts(group: Sequence[MeasuredRun], one: MeasuredRun) -> list[Difference]:
 
 def _words(group: Sequence[MeasuredRun], one: MeasuredRun) -> str:
     """The differences, and a hint where hosts are all of them."""
-    found = [str(at) for at in _unlike(group, one)]
+    differences = [str(at) for at in _unlike(group, one)]
     hosts = {str(at) for at in _hosts(group, one)}
-    hint = " (--force sets hosts aside)" if hosts and hosts >= set(found) else ""
-    return "; ".join(found) + hint
+    hint = " (--force sets hosts aside)" if hosts and hosts >= set(differences) else ""
+    return "; ".join(differences) + hint
 
 
 # --------------------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ Word: TypeAlias = Literal["regressed", "improved"]
 
 @dataclass(frozen=True)
 class Stored:
-    """A run that was found, and where."""
+    """A stored run and its folder."""
 
     where: str
     result: Result
@@ -245,7 +244,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """What was found and is in no series, with the reason in one line.
+    """A folder that is in no series, with the reason in one line.
 
     `started_at`: of the run, of a file that cannot be read when it was last written; empty where it
     does not matter. `late`: it is newer than the runs of the history where it would stand, so that

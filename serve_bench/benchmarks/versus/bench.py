@@ -326,5 +326,5 @@ def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
     """The side that could not be loaded, by its address; None where that is of both or of none."""
     urls = [urlsplit(target.load.request.url) for target in targets]
     places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
-    found = [number for number, at in enumerate(places) if at == (error.host, error.port)]
-    return found[0] if len(found) == 1 else None
+    numbers = [number for number, at in enumerate(places) if at == (error.host, error.port)]
+    return numbers[0] if len(numbers) == 1 else None

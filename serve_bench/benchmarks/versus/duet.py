@@ -56,22 +56,22 @@ def at_once(
     when one raises something else or Ctrl-C comes, which is then raised, and with `all_or_none` on
     the first failure: those that were stopped by it come to None.
     """
-    said: queue.Queue[tuple[int, str | None]] = queue.Queue()
+    reports: queue.Queue[tuple[int, str | None]] = queue.Queue()
     stopped: set[int] = set()
 
     def ended(place: int, _: Future[Any]) -> None:
-        said.put((place, None))
+        reports.put((place, None))
 
     with ThreadPoolExecutor(len(works)) as threads:
         try:
             futures: list[Future[T]] = []
             for place, work in enumerate(works):
-                futures.append(threads.submit(work, partial(_tell, said, place)))
+                futures.append(threads.submit(work, partial(_report, reports, place)))
                 futures[place].add_done_callback(partial(ended, place))
             going = set(range(len(works)))
             while going:
                 try:
-                    place, words = said.get(timeout=_POLL_S)
+                    place, words = reports.get(timeout=_POLL_S)
                 except queue.Empty:
                     continue
                 if words is not None:
@@ -96,8 +96,8 @@ def at_once(
     ]
 
 
-def _tell(said: queue.Queue[tuple[int, str | None]], place: int, words: str) -> None:
-    said.put((place, words))
+def _report(reports: queue.Queue[tuple[int, str | None]], place: int, words: str) -> None:
+    reports.put((place, words))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ def _physical(core: int) -> tuple[int, int]:
 
 def pin(pids: Iterable[int], cores: Iterable[int]) -> None:
     """Every thread of these processes to these cores; those that end meanwhile are passed over."""
-    wanted, found = set(cores), list(pids)
+    wanted, processes = set(cores), list(pids)
     for _ in range(_PASSES):
-        loose = [tid for tid, allowed in _threads(found) if allowed != wanted]
+        loose = [tid for tid, allowed in _threads(processes) if allowed != wanted]
         if not loose:
             return
         for tid in loose:

@@ -166,14 +166,14 @@ class PairRows:
         """Each side by itself, warmed up and without slices, in drawn order."""
         whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
-        found: dict[int, LoadResult] = {}
+        results: dict[int, LoadResult] = {}
         for side in at.steady_order:
             progress = self._progress(at, f"{at.planned[side].variant} alone")
-            found[side] = drive_load(
+            results[side] = drive_load(
                 loads[side], timing, on_progress=progress, mark=marks(self.run_id)
             )
-        _check_whole(loads, (found[0], found[1]))
-        return found[0], found[1]
+        _check_whole(loads, (results[0], results[1]))
+        return results[0], results[1]
 
     # ------------------------------------------------------------------------------ slices
 
@@ -244,14 +244,14 @@ def place_of(at: Pairing) -> str:
 
 def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str, Slicing]:
     """What an earlier sitting has chosen, by place: what is measured later must go on with it."""
-    told = {trial.key: trial.client.get("slices", {}) for trial in trials}
-    found: dict[str, Slicing] = {}
+    records = {trial.key: trial.client.get("slices", {}) for trial in trials}
+    chosen: dict[str, Slicing] = {}
     for at in pairings:
         for planned in at.planned:
-            slicing = slicing_from(told.get(planned.key, {}))
+            slicing = slicing_from(records.get(planned.key, {}))
             if slicing is not None:
-                found.setdefault(place_of(at), slicing)
-    return found
+                chosen.setdefault(place_of(at), slicing)
+    return chosen
 
 
 def _with_connections(targets: tuple[Target, Target], connections: int) -> tuple[Load, Load]:
@@ -283,7 +283,7 @@ def _as_slices(
     that were completed while CPU was counted, those of the warm-up of windows too."""
     own = sorted((one for one in slices if one.side == side), key=lambda one: one.pair)
     sliced = slicing.method == "slices"
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         **slicing.to_json(),
         "chosen_drain_s": slicing.drain_s,
         "drain_s": round(drain_of(own, side, slicing.slice_s), 6) if sliced else 0.0,
@@ -296,7 +296,7 @@ def _as_slices(
     }
     rates = tuple(one.rate for one in own)
     metrics = {**trial.metrics, "throughput": Metric("requests/s", "higher", windows=rates)}
-    return replace(trial, metrics=metrics, client={**trial.client, "slices": told})
+    return replace(trial, metrics=metrics, client={**trial.client, "slices": record})
 
 
 def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
@@ -319,11 +319,11 @@ def _apart(slices: Sequence[Slice]) -> bool:
 
 def _with_way(trial: Trial, processes: Sequence[Process], pins: Sequence[Pinned] | None) -> Trial:
     """Which processes its requests went through, and in a duet how all were pinned."""
-    told = dict(trial.client["slices"])
-    told["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
+    slices = dict(trial.client["slices"])
+    slices["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
     if pins is not None:
-        told["pinned"] = [asdict(one) for one in pins]
-    trial = replace(trial, client={**trial.client, "slices": told})
+        slices["pinned"] = [asdict(one) for one in pins]
+    trial = replace(trial, client={**trial.client, "slices": slices})
     return trial.flagged("unpinned") if any(one.outside for one in pins or ()) else trial
 
 

@@ -261,7 +261,7 @@ def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
         random.Random(f"{suite.seed}/{(round_ - 1) // 2}/cells").shuffle(cells)
     if round_ % 2 == 0:
         cells.reverse()
-    found = []
+    pairings = []
     for cell in cells:
         label = suite.label(cell)
         for row in suite.rows:
@@ -274,8 +274,8 @@ def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
             draw = random.Random(f"{suite.seed}/{first.key}/{second.key}")
             order = (0, 1) if draw.random() < 0.5 else (1, 0)
             pairing = Pairing(cell, row, (first, second), order, draw.randrange(1 << 31))
-            found.append(pairing)
-    return found
+            pairings.append(pairing)
+    return pairings
 
 
 # --------------------------------------------------------------------------------------------------
@@ -350,12 +350,12 @@ def fit(suite: VersusSuite, budget_s: float) -> VersusSuite:
     )
 
 
-def _given_up(asked: VersusSuite, fitted: VersusSuite) -> tuple[str, ...]:
-    told = []
-    if fitted.rounds < asked.rounds:
-        told.append(f"{fitted.rounds} rounds instead of {asked.rounds}")
-    if fitted.side_s < asked.side_s:
-        told.append(f"{fitted.side_s:g} s a side and row instead of {asked.side_s:g} s")
-    if fitted.steady_s < asked.steady_s:
-        told.append(f"steady windows of {fitted.steady_s:g} s instead of {asked.steady_s:g} s")
-    return tuple(told)
+def _given_up(suite: VersusSuite, fitted: VersusSuite) -> tuple[str, ...]:
+    lines = []
+    if fitted.rounds < suite.rounds:
+        lines.append(f"{fitted.rounds} rounds instead of {suite.rounds}")
+    if fitted.side_s < suite.side_s:
+        lines.append(f"{fitted.side_s:g} s a side and row instead of {suite.side_s:g} s")
+    if fitted.steady_s < suite.steady_s:
+        lines.append(f"steady windows of {fitted.steady_s:g} s instead of {suite.steady_s:g} s")
+    return tuple(lines)

@@ -91,16 +91,16 @@ class Slicing:
         return self.slice_s < DRAINS * max(drains_s, default=0.0)
 
 
-def slicing_from(told: Mapping[str, Any]) -> Slicing | None:
+def slicing_from(record: Mapping[str, Any]) -> Slicing | None:
     """What a stored trial says of how it was loaded; None where it says nothing."""
     try:
         return Slicing(
-            told["method"],
-            float(told["slice_s"]),
-            int(told["connections"]),
-            int(told["asked_connections"]),
-            float(told["chosen_drain_s"]),
-            str(told["why"]),
+            record["method"],
+            float(record["slice_s"]),
+            int(record["connections"]),
+            int(record["asked_connections"]),
+            float(record["chosen_drain_s"]),
+            str(record["why"]),
         )
     except KeyError:
         return None
@@ -115,8 +115,8 @@ def drain_of(slices: Iterable[Slice], side: int, slice_s: float) -> float:
 def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
     """A row that cannot be loaded in slices."""
     window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
-    told = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
-    return Slicing("windows", window_s, connections, connections, drain_s, told)
+    reason = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
+    return Slicing("windows", window_s, connections, connections, drain_s, reason)
 
 
 def choose(

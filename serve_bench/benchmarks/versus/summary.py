@@ -293,9 +293,9 @@ def _slicings(comparing: Comparing) -> Iterator[str]:
 
 def _slicing(of: RowSlices) -> str:
     """`134 slices of 50 ms a side in turn, in drawn order, drains of 3.6 ms (A) and 4 ms (B)`."""
-    asked = of.asked_connections
-    fewer = asked is not None and asked != of.connections and not of.why
-    load = f", {of.connections} connections instead of {asked}" if fewer else ""
+    wanted = of.asked_connections
+    fewer = wanted is not None and wanted != of.connections and not of.why
+    load = f", {of.connections} connections instead of {wanted}" if fewer else ""
     why = f" ({of.why})" if of.why else ""
     if of.method == "duet":
         return (

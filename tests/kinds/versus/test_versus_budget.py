@@ -66,6 +66,6 @@ def test_a_budget_that_is_too_short_names_the_least_time() -> None:
 def test_a_budget_that_was_overrun_is_said(
     took_s: float, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    versus_run._tell_overrun(100.0, took_s)
+    versus_run._note_overrun(100.0, took_s)
     told = capsys.readouterr().err
     assert ("it took 1 min 51 s of a budget of 1 min 40 s" in told) is said
