@@ -104,8 +104,8 @@ def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> list[str]:
 
 def _of_run(place: Path, run_id: str) -> bool:
     try:
-        told = json.loads(place.read_text(encoding="utf-8"))
-        return bool(told["serve_bench"]["run"]["id"] == run_id)
+        report = json.loads(place.read_text(encoding="utf-8"))
+        return bool(report["serve_bench"]["run"]["id"] == run_id)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -299,8 +299,8 @@ def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
 ) -> None:
     with attached(others.address, tmp_path, NAME) as cluster:
         cluster.start()
-        assert cluster.found["serve_was_running"] and cluster.found["applications"] == [FOREIGN]
-        assert cluster.found["replaced"] == [] and len(cluster.found["nodes"]) == 1
+        assert cluster.facts["serve_was_running"] and cluster.facts["applications"] == [FOREIGN]
+        assert cluster.facts["replaced"] == [] and len(cluster.facts["nodes"]) == 1
         assert cluster.put(SINGLE).replicas[0].app == NAME
         (node,) = cluster.proxies()
         assert node.healthy and node.port == others.port
@@ -329,7 +329,7 @@ def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
     assert others.ask("apps") == [FOREIGN, NAME]
     with attached(others.address, tmp_path, NAME) as cluster:
         cluster.start()
-        assert cluster.found["replaced"] == [NAME]
+        assert cluster.facts["replaced"] == [NAME]
     assert others.ask("apps") == [FOREIGN]
     assert get(f"http://127.0.0.1:{others.port}/{FOREIGN}") == "foreign"
 
@@ -374,7 +374,7 @@ def test_serve_that_was_started_for_it_ends_with_it(others: Others, tmp_path: Pa
     assert not [name for name in others.ask("actors") if name.startswith("SERVE_")]
     with attached(others.address, tmp_path, port=others.port) as cluster:
         cluster.start()
-        assert not cluster.found["serve_was_running"]
+        assert not cluster.facts["serve_was_running"]
         cluster.put(CHAIN)
         (node,) = cluster.proxies()
         assert get(node.url + CHAIN[0].route) == CHAIN[0].answer

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import pytest
 
-from serve_bench.benchmarks.rpc.backend import People, RpcBackend
+from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.core.codec import to_line
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
@@ -427,7 +427,7 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         script.call("start", f"attached {','.join(self.names)}")
         self.seconds["attach"] = 1.0
         report("attach")
-        self.found = {"nodes": [{"memory_bytes": 8e9}], "versions": {"ray": "2"}}
+        self.facts = {"nodes": [{"memory_bytes": 8e9}], "versions": {"ray": "2"}}
 
     monkeypatch.setattr(OwnCluster, "_changed", lambda self: None)
     monkeypatch.setattr(AttachedCluster, "start", attach)
@@ -441,9 +441,9 @@ def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         script.call("start", f"{self.name} {self.backend}")
         self.start_s, self.versions, self.port = 1.5, {"torch": "2"}, 29500
 
-    def world(self: RpcBackend, world: Any) -> People:
-        found: People = script.call(
-            "world", f"{self.name} {world.world_size}", People(21, (22,), 0.7)
+    def world(self: RpcBackend, world: Any) -> WorldPids:
+        found: WorldPids = script.call(
+            "world", f"{self.name} {world.world_size}", WorldPids(21, (22,), 0.7)
         )
         return found
 

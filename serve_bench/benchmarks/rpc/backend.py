@@ -45,7 +45,7 @@ from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_dir
 # What a run of `serve-bench rpc` needs and whether this host has it: torch, Ray, a device, memory,
 # open files, the master port.
 #
-# Rule: all is found out before anything is started, and what cannot be had is refused in one line
+# Rule: everything is checked before anything is started, and what is missing is refused in one line
 # with a way out. Torch is asked for its devices in a process of its own, and only where that
 # matters.
 
@@ -68,10 +68,10 @@ FILES_EACH: Final = 18
 def address_of(name: str) -> str:
     """The address that a name means. BadInput when there is none."""
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise BadInput(f"--master-addr: {name!r} cannot be resolved: {error.strerror}") from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def checked(suite: RpcSuite) -> RpcSuite:
@@ -157,7 +157,7 @@ _SERVING: Final = Path(__file__).resolve().parents[2] / "serving"
 
 
 @dataclass(frozen=True)
-class People:
+class WorldPids:
     """The pids of a world that is up, and the seconds that it took."""
 
     agent: int
@@ -178,7 +178,7 @@ class RpcBackend:
     port: int | None = None  # of torch's store
     start_s: float = 0.0
     _child: Child | None = None
-    _people: People | None = None
+    _pids: WorldPids | None = None
 
     @property
     def directory(self) -> Path:
@@ -212,9 +212,9 @@ class RpcBackend:
             answer["port"],
         )
 
-    def world(self, world: World) -> People:
+    def world(self, world: World) -> WorldPids:
         """Makes the processes of a world, in place of the former one. Raises LaunchFailed."""
-        self._people = None
+        self._pids = None
         body = {
             **asdict(world),
             "observers": world.observers,
@@ -225,10 +225,10 @@ class RpcBackend:
         }
         patience_s = WORLD_TIMEOUT_S + WORLD_TIMEOUT_EACH_S * world.world_size
         answer = self._ask("world", body, patience_s)
-        self._people = People(
+        self._pids = WorldPids(
             int(answer["agent"]), tuple(answer["observers"]), float(answer["seconds"])
         )
-        return self._people
+        return self._pids
 
     def episode(self) -> Mapping[str, Any]:
         """One episode as it was measured: `agent_ns`, `observer_ns` of each, `began_ns`,
@@ -238,17 +238,17 @@ class RpcBackend:
 
     def end_world(self) -> None:
         """Ends the processes of the world. Raises LaunchFailed."""
-        self._people = None
+        self._pids = None
         self._ask("end", {}, WORLD_TIMEOUT_S)
 
     def processes(self) -> list[Watched]:
         """The processes of the launch now: agent, observers, and what the backend needs."""
         assert self._child is not None, "start() first"
         roles = {self._child.pid: "driver"}
-        if self._people is not None:
-            roles |= {self._people.agent: "agent"}
-            roles |= dict.fromkeys(self._people.observers, "observer")
-        found = []
+        if self._pids is not None:
+            roles |= {self._pids.agent: "agent"}
+            roles |= dict.fromkeys(self._pids.observers, "observer")
+        watched = []
         try:
             program = psutil.Process(self._child.pid)
             every = [program, *program.children(recursive=True)]
@@ -258,10 +258,10 @@ class RpcBackend:
             try:
                 line = " ".join(one.cmdline())
                 role = roles.get(one.pid) or role_of(line or one.name())
-                found.append(Watched(one.pid, role, line[:80] or one.name()))
+                watched.append(Watched(one.pid, role, line[:80] or one.name()))
             except psutil.NoSuchProcess:
                 continue
-        return found
+        return watched
 
     def memory_bytes(self) -> int | None:
         """What all processes of the launch take, a shared page counted once; None: not told."""
@@ -327,13 +327,13 @@ class RpcBackend:
 
 def interface_of(address: str) -> str | None:
     """The name of the interface that has this address; None where it cannot be known."""
-    asked = ipaddress.ip_address(address)
-    if asked.is_loopback and psutil.LINUX:
+    wanted = ipaddress.ip_address(address)
+    if wanted.is_loopback and psutil.LINUX:
         return "lo"
     for name, every in psutil.net_if_addrs().items():
         for one in every:
             try:
-                if ipaddress.ip_address(one.address.partition("%")[0]) == asked:
+                if ipaddress.ip_address(one.address.partition("%")[0]) == wanted:
                     return str(name)
             except ValueError:  # a hardware address
                 continue

@@ -102,18 +102,18 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         self._world, self._planned = cell
         self._say(f"starting {self._world.world_size} processes")
         try:
-            people = self._people = self._backend.world(self._world)
+            pids = self._pids = self._backend.world(self._world)
         except LaunchFailed as error:
             self._journal.fail(Fault("deploy", error, self._part, self._planned))
             raise CellOver(str(error)) from None
         proof = {
-            "agent": people.agent,
-            "observers": list(people.observers),
+            "agent": pids.agent,
+            "observers": list(pids.observers),
             "open_to_network": self._backend.open_to_network(),
         }
         number, label = self._part.number, self._planned.cell
-        self._journal.append(Deploy(number, label, people.seconds, False, proof))
-        self._say(f"agent is pid {people.agent}")
+        self._journal.append(Deploy(number, label, pids.seconds, False, proof))
+        self._say(f"agent is pid {pids.agent}")
 
     def load(self, row: PlannedTrial) -> Loaded:
         """Warm-up and episodes: the trial of the whole ones, and what broke the rest."""
@@ -205,15 +205,15 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         number, suite = len(self._episodes.rates) + 1, self._suite
         of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
         self._tell(f"episode {number}{of}", self._episodes.rates)
-        told = self._backend.episode()
+        episode = self._backend.episode()
         line = {
             "trial": self._planned.key,
             "episode": number,
             "batch_size": self._world.batch_size,
-            "began_ns": told["began_ns"],
-            "ended_ns": told["ended_ns"],
-            "agent_latency_ns": told["agent_ns"],
-            "observer_latency_ns": told["observer_ns"],
+            "began_ns": episode["began_ns"],
+            "ended_ns": episode["ended_ns"],
+            "agent_latency_ns": episode["agent_ns"],
+            "observer_latency_ns": episode["observer_ns"],
         }
         try:
             with self._raw.open("a", encoding="ascii") as file:
@@ -221,12 +221,12 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{self._raw}: cannot write: {why}") from None
-        self._episodes.add(told)
+        self._episodes.add(episode)
 
     def _trial(
         self, started_at: str, warmup: Warmup, taken_s: float, memory: int | None, broken: bool
     ) -> Trial:
-        episodes, planned, people = self._episodes, self._planned, self._people
+        episodes, planned, pids = self._episodes, self._planned, self._pids
         fixed = self._suite.policy_ms
         return planned.measured(
             self._part.number,
@@ -237,8 +237,8 @@ class RpcBench(Bench[Cell, PlannedTrial]):
             counts=Counts(sent=episodes.calls, completed=episodes.calls, failed={}, in_flight=0),
             client={
                 "batch_size": self._world.batch_size,
-                "agent_pid": people.agent,
-                "observer_pids": list(people.observers),
+                "agent_pid": pids.agent,
+                "observer_pids": list(pids.observers),
                 "processes": self._world.world_size,
                 "memory_bytes": memory,
                 "policy": "network" if fixed is None else f"fixed {fixed:g} ms",
@@ -247,7 +247,7 @@ class RpcBench(Bench[Cell, PlannedTrial]):
             },
             seconds={
                 "total": round(taken_s + warmup.seconds, 4),
-                "world": people.seconds,
+                "world": pids.seconds,
                 "warmup": warmup.seconds,
                 "measured": round(sum(episodes.spans_s), 6),
             },
@@ -264,7 +264,7 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         return f"after {len(self._episodes.rates)} of {of}"
 
     def _tell(self, phase: str, rates: Sequence[float]) -> None:
-        text = f"agent pid {self._people.agent}, {phase}"  # for whoever wants to profile it
+        text = f"agent pid {self._pids.agent}, {phase}"  # for whoever wants to profile it
         self._say(text, self._planned.row, rates[-1] if rates else None)
 
     def _say(self, phase: str, row: Row | None = None, rate: float | None = None) -> None:

@@ -29,11 +29,11 @@ class PublishedSpelling(TyperGroup):
 
 
 def _respelt(text: str, known: set[str]) -> str:
-    found = _SPELT.fullmatch(text)
-    if found is None:
+    parts = _SPELT.fullmatch(text)
+    if parts is None:
         return text
-    flag = f"--{found['name'].replace('_', '-')}"
-    return f"{flag}{found['rest'] or ''}" if flag in known else text
+    flag = f"--{parts['name'].replace('_', '-')}"
+    return f"{flag}{parts['rest'] or ''}" if flag in known else text
 
 
 rpc = typer.Typer(invoke_without_command=True, rich_markup_mode=None, cls=PublishedSpelling)

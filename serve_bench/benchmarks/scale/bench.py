@@ -142,7 +142,7 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         self._journal.say("starting Ray and Serve" if own else "attaching")
         self._cluster.start(lambda phase: self._journal.say(f"launch: {phase}"))
         if isinstance(self._cluster, AttachedCluster):
-            check_cluster(self._suite, self._cluster.found["nodes"])
+            check_cluster(self._suite, self._cluster.facts["nodes"])
 
     def put(self, cell: ScaleCell) -> None:
         """Puts the applications of a size. Raises RunFailed when the cluster cannot be proven."""

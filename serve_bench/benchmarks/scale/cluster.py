@@ -209,7 +209,7 @@ class AttachedCluster(ScaleCluster):
     """One that was there before. `names`: of the applications that will be put; `port`: of HTTP,
     where Serve has to be started.
 
-    `found`: what was there when it was attached to: versions, nodes, whether Serve ran, its
+    `facts`: of the cluster when it was attached to: versions, nodes, whether Serve ran, its
     options, applications, and those of a killed run of ours that were removed ("replaced").
     """
 
@@ -220,7 +220,7 @@ class AttachedCluster(ScaleCluster):
     names: tuple[str, ...] = ()
     port: int = 8000
     seconds: dict[str, float] = field(default_factory=dict)
-    found: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     _child: Child | None = None
     _closed: Reaped | None = None
 
@@ -260,26 +260,26 @@ class AttachedCluster(ScaleCluster):
             answer = self._child.ask("attach", body, ATTACH_TIMEOUT_S, phase_ended)
         except ChildError as error:
             raise self._failed(error) from None
-        self.found = {name: value for name, value in answer.items() if name != "event"}
+        self.facts = {name: value for name, value in answer.items() if name != "event"}
 
     @property
     def joining(self) -> Mapping[str, str]:
         """What the environment of another driver must hold to join: how Ray authenticates, with the
         token where it was given by a variable."""
-        environment: Mapping[str, str] = self.found.get("environment", {})
+        environment: Mapping[str, str] = self.facts.get("environment", {})
         return environment
 
     def prove(self) -> dict[str, Any]:
         """What was found when it was attached to, and the flags in force as Serve's actors resolved
         them now. The token of the cluster is no part of it."""
         answer = self._ask("proof", {}, ASK_TIMEOUT_S)
-        public = {name: value for name, value in self.found.items() if name != "environment"}
+        public = {name: value for name, value in self.facts.items() if name != "environment"}
         return {**public, "flags": answer["flags"], "environment": answer["environment"]}
 
     def processes(self) -> list[Process]:
         """The child, and the Serve processes of that cluster on this host."""
         assert self._child is not None, "start() first"
-        session = self.found.get("session")
+        session = self.facts.get("session")
         of_serve = [one for one in serve_processes() if one.cluster == session]
         return [
             Process(self._child.pid, "driver", "serve-bench cluster"),
@@ -300,7 +300,7 @@ class AttachedCluster(ScaleCluster):
             began, left = time.monotonic(), []
             if self._child is not None:
                 # One that gave up connecting has ended, and there is nothing to be left.
-                if self.found or self._child.alive():
+                if self.facts or self._child.alive():
                     left = self._leave(self._child)
                 self._child.kill()
                 self._child.wait()
@@ -313,7 +313,7 @@ class AttachedCluster(ScaleCluster):
             left: list[str] = child.ask("leave", {}, LEAVE_TIMEOUT_S)["leftovers"]
             return left
         except ChildError as error:
-            return [f"what was put on cluster {self.gcs_address} ({error})"] if self.found else []
+            return [f"what was put on cluster {self.gcs_address} ({error})"] if self.facts else []
 
     def _ask(
         self,

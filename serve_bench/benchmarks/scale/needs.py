@@ -1,8 +1,8 @@
 """What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, wrk, the
 address of the cluster.
 
-Rule: all that can be found out before anything is started is, and what cannot be had is refused in
-one line with a way out.
+Rule: what can be checked before anything is started is, and what is missing is refused in one line
+with a way out.
 """
 
 from __future__ import annotations
