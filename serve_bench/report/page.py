@@ -21,9 +21,8 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.metadata import version
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
 import jinja2
@@ -239,9 +238,10 @@ def _keep(name: str, script: str) -> None:
     long as this one: no error."""
     try:
         _cache().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=_cache(), encoding="utf-8", delete=False) as file:
-            file.write(f"{_digest(script)}\n{script}")
-        os.replace(file.name, _cache() / name)
+        with tempfile.TemporaryDirectory(dir=_cache()) as folder:
+            draft = Path(folder) / name
+            draft.write_text(f"{_digest(script)}\n{script}", encoding="utf-8")
+            os.replace(draft, _cache() / name)
     except (OSError, RuntimeError):
         return
 
@@ -378,7 +378,7 @@ def environment() -> jinja2.Environment:
 
 
 # --------------------------------------------------------------------------------------------------
-# A document as a sheet of the page: its charts get names, empty sections are left out.
+# A document as a sheet of the page: its charts get names, and sections without a block go.
 
 BESIDE: Final = 3
 """So many charts in a row stand beside each other where there is room."""
@@ -400,11 +400,20 @@ class ChartGroup:
 
 
 @dataclass(frozen=True)
+class SheetSection:
+    """A section with its blocks as they are drawn."""
+
+    name: str
+    title: str
+    blocks: Sequence[Block | PlacedChart | ChartGroup]
+
+
+@dataclass(frozen=True)
 class Sheet:
     """A document as the templates draw it. `prefix` begins the anchor of each section, `level` is
-    that of its heading; `titles` are those of the sections that every page has; `embedded`: RECORDS
-    and the paths of pictures that stand in the page; `typed`: the command, where the facts do not
-    have it."""
+    that of its heading; `titles` are those of the sections that every page has; `charts`: the
+    specifications of charts by name; `typed`: the command, where the facts do not have it;
+    `embedded`: RECORDS and the paths of pictures that stand in the page."""
 
     document: Document
     folder: Folder
@@ -412,7 +421,8 @@ class Sheet:
     prefix: str
     level: int
     titles: Mapping[str, str]
-    sections: tuple[Section, ...]
+    sections: Sequence[SheetSection]
+    charts: Mapping[str, Mapping[str, Any]]
     typed: str
     embedded: frozenset[str] = frozenset()
 
@@ -425,33 +435,34 @@ class Sheet:
         return [one for one in (*first, *middle, *last) if one[1]]
 
 
-def _sheet(
-    document: Document, folder: Folder, at: int, many: bool, charts: dict[str, Mapping[str, Any]]
-) -> Sheet:
-    """The sheet of a document; puts the specifications of its charts into `charts`, by name."""
+def _placed(
+    blocks: Iterable[Block], prefix: str, charts: dict[str, Mapping[str, Any]]
+) -> Iterator[Block | PlacedChart | ChartGroup]:
+    """Blocks as they are drawn, without those that say nothing. Puts the specifications of charts
+    into `charts`, by name."""
+    row: list[PlacedChart] = []
+    for block in (*with_charts(blocks), None):
+        if isinstance(block, Chart):
+            row.append(PlacedChart(f"{prefix}chart-{len(charts) + 1}", block))
+            charts[row[-1].name] = vega(block)
+            continue
+        yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE else row
+        row = []
+        if isinstance(block, Folded):
+            inside = cast("tuple[Block, ...]", tuple(_placed(block.blocks, prefix, charts)))
+            yield replace(block, blocks=inside)
+        elif block is not None and not (isinstance(block, Prose) and not block.paragraphs):
+            yield block
+
+
+def _sheet(document: Document, folder: Folder, at: int, many: bool) -> Sheet:
+    """The sheet of a document, the one `at` this place of the page."""
     prefix = f"run-{at + 1}-" if many else ""
-    before = len(charts)
-
-    def placed(blocks: Iterable[Block]) -> Iterator[Any]:
-        """Blocks as they are drawn, without those that say nothing."""
-        for is_chart, group in groupby(with_charts(blocks), key=lambda one: isinstance(one, Chart)):
-            if not is_chart:
-                for block in group:
-                    if isinstance(block, Folded):
-                        yield replace(block, blocks=tuple(placed(block.blocks)))
-                    elif not isinstance(block, Prose) or block.paragraphs:
-                        yield block
-                continue
-            some = []
-            for chart in group:
-                assert isinstance(chart, Chart)
-                name = f"{prefix}chart-{len(charts) - before + 1}"
-                charts[name] = vega(chart)
-                some.append(PlacedChart(name, chart))
-            yield from [ChartGroup(tuple(some))] if len(some) >= BESIDE else some
-
+    charts: dict[str, Mapping[str, Any]] = {}
     sections = sorted(document.sections, key=lambda section: section.name == "method")
-    whole = [replace(one, blocks=tuple(placed(_titled(one)))) for one in sections]
+    drawn = [
+        (one.name, one.title, tuple(_placed(_titled(one), prefix, charts))) for one in sections
+    ]
     command = shlex.join(document.argv)
     records = folder.records
     findings = "What else it found" if len(document.findings) > 1 else "What is to be doubted"
@@ -467,7 +478,8 @@ def _sheet(
             "findings": findings if document.findings[1:] or document.doubts else "",
             "records": "" if records is None or records.size is None else "Records",
         },
-        tuple(one for one in whole if one.blocks),
+        [SheetSection(*one) for one in drawn if one[-1]],
+        charts,
         "" if any(command in text for _, text in document.run.pairs) else command,
     )
 
@@ -497,11 +509,11 @@ def html_text(
         raise ValueError("a page without a document")
     many = len(documents) > 1
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
-    charts: dict[str, Mapping[str, Any]] = {}
     sheets = [
-        _sheet(document, folder, at, many, charts)
+        _sheet(document, folder, at, many)
         for at, (document, folder) in enumerate(zip(documents, beside, strict=True))
     ]
+    charts = {name: spec for sheet in sheets for name, spec in sheet.charts.items()}
     library = library or bundle() if charts else None
     scripts = [file_text("page.js")]
     if library is not None:
