@@ -279,12 +279,8 @@ def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         if (points := latency_curve(one.ladder.knee.trials))
     }
     caption = "Each curve ends at the last percentile that one request lies beyond."
-    yield from percentile_charts(
-        f"Latency at the knee{of}",
-        series,
-        "Percentiles of the latency at the knee.",
-        " ".join([caption, *_legend(curves)]),
-    )
+    text = " ".join([caption, *_legend(curves)])
+    yield from percentile_charts(f"Latency at the knee{of}", series, text)
 
 
 def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
@@ -295,10 +291,6 @@ def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
         if knee is not None:
             series |= by_launch(f"{one.name}, {knee.row.label}", knee.trials)
     caption = "Seconds since the first window, each point at the middle of its window."
-    yield from course_charts(
-        f"Requests/s at the knee, window by window{of}",
-        series,
-        "requests/s",
-        "Requests/s of each window at the knee.",
-        " ".join([caption, *_legend(curves)]),
-    )
+    text = " ".join([caption, *_legend(curves)])
+    title = f"Requests/s at the knee, window by window{of}"
+    yield from course_charts(title, series, "requests/s", text)

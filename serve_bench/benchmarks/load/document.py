@@ -276,7 +276,7 @@ def _curve(entry: Entry) -> Iterator[Chart]:
     caption += "latency where no answer came."
     title = "Times of a request" if len(drawn) > 1 else "Latency"
     title += f", {entry.label}" if entry.line.status == "profiled" else ""
-    yield from percentile_charts(title, drawn, "By percentile.", caption)
+    yield from percentile_charts(title, drawn, caption)
 
 
 # ------------------------------------------------------------------------- requests and client

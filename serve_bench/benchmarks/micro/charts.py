@@ -195,7 +195,7 @@ def _curves(panel: Panel) -> Iterator[Chart]:
         "response lies beyond it."
     )
     curves = {name: points for name, points in every.items() if points}
-    return percentile_charts(panel.of("Latency"), curves, "Latency by percentile.", caption)
+    return percentile_charts(panel.of("Latency"), curves, caption)
 
 
 def windows(page: Page, names: Names) -> Iterator[Block]:
@@ -219,8 +219,7 @@ def _over_time(panel: Panel) -> Iterator[Chart]:
     lengths = sorted({trial.window_s for _, one in panel.rows for trial in one.line.trials})
     shown = " or ".join(f"{length:g} s" for length in lengths)
     caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
-    words = "Requests/s of each window."
-    return course_charts(panel.of("Requests/s"), series, "requests/s", words, caption)
+    return course_charts(panel.of("Requests/s"), series, "requests/s", caption)
 
 
 # --------------------------------------------------------------------------------------- CPU

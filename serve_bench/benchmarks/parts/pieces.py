@@ -279,19 +279,6 @@ def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]
     return [(one, ns / NS_PER_MS) for one, (ns, open_) in pairs if ns is not None and not open_]
 
 
-def curve_words(name: str, points: Sequence[tuple[float, float]]) -> str:
-    """A percentile curve for whoever cannot see it: its middle and its end."""
-    _, middle = min(points, key=lambda one: abs(one[0] - 0.5))
-    share, last = points[-1]
-    return f"{name}: median {latency(middle)} ms, {100 * share:g} % within {latency(last)} ms"
-
-
-def span_words(name: str, points: Sequence[tuple[float, float]]) -> str:
-    """A course over time for whoever cannot see it: its lowest and highest value."""
-    values = [value for _, value in points]
-    return f"{name}: {number(min(values))} to {number(max(values))}"
-
-
 def over_windows(trial: Trial, name: str = MAIN) -> list[tuple[float, float]]:
     """(seconds, value) of a metric kept by windows, each at the middle of its window."""
     metric = trial.metrics.get(name)
@@ -326,22 +313,30 @@ def in_parts(
 
 
 def percentile_charts(
-    title: str, curves: Mapping[str, Pairs], words: str, caption: str = ""
+    title: str, curves: Mapping[str, Pairs], caption: str = ""
 ) -> Iterator[Chart]:
-    """Percentile curves in charts of as many lines as are told apart. `words`: a sentence that says
-    what they are, to which the ends of each are added."""
+    """Percentile curves, (share, ms), in charts of as many lines as are told apart; in words the
+    middle and the end of each."""
     for part, own in in_parts(curves):
-        ends = "; ".join(curve_words(*pair) for pair in own.items())
-        yield charts.percentile_curves(f"{title}{part}", own, f"{words} {ends}.", caption)
+        ends = []
+        for name, points in own.items():
+            _, middle = min(points, key=lambda one: abs(one[0] - 0.5))
+            share, last = points[-1]
+            end = f"{100 * share:g} % within {latency(last)} ms"
+            ends.append(f"{name}: median {latency(middle)} ms, {end}")
+        words = f"{title}, by percentile. {'; '.join(ends)}."
+        yield charts.percentile_curves(f"{title}{part}", own, words, caption)
 
 
 def course_charts(
-    title: str, series: Mapping[str, Pairs], unit: str, words: str, caption: str = ""
+    title: str, series: Mapping[str, Pairs], unit: str, caption: str = ""
 ) -> Iterator[Chart]:
-    """Courses over time, (seconds, value), in the same way."""
+    """Courses over time, (seconds, value), in the same way; in words from where to where."""
     for part, own in in_parts(series):
-        spans = "; ".join(span_words(*pair) for pair in own.items())
-        yield charts.over_time(f"{title}{part}", own, unit, f"{words} {spans}.", caption)
+        values = {name: [value for _, value in points] for name, points in own.items()}
+        spans = (f"{name}: {number(min(v))} to {number(max(v))}" for name, v in values.items())
+        words = f"{title}, {unit}. {'; '.join(spans)}."
+        yield charts.over_time(f"{title}{part}", own, unit, words, caption)
 
 
 # ------------------------------------------------------------------------------------- CPU

@@ -82,6 +82,5 @@ def round_charts(trials: Sequence[Trial]) -> Iterator[Chart]:
             f"Forward by round, {rows:,} rows",
             series,
             "ms",
-            f"Time of a forward in each round, {rows:,} rows, in ms.",
             "A point is a round, at the mean length of a round from the last.",
         )

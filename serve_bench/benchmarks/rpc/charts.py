@@ -159,8 +159,7 @@ def latency_charts(summary: RpcSummary) -> Iterator[Chart]:
                 if (points := curve_of(merged(one.trials, name)))
             }
             where = f"{summary.x_axis} {x}"
-            words = f"Percentiles of the {title.lower()} with {where}."
-            yield from percentile_charts(f"{title}, {where}", curves, words)
+            yield from percentile_charts(f"{title}, {where}", curves)
 
 
 def episode_charts(summary: RpcSummary) -> Iterator[Chart]:
@@ -174,7 +173,6 @@ def episode_charts(summary: RpcSummary) -> Iterator[Chart]:
             f"Calls of all observers by episode, {where}",
             series,
             "requests/s",
-            f"Requests/s of each episode with {where}.",
             "A point is an episode, at the mean length of an episode from the last.",
         )
 

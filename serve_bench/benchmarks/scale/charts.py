@@ -142,8 +142,7 @@ def latency_charts(summary: ScaleSummary) -> Iterator[Chart]:
     caption = "Launches and nodes merged; each curve ends where one request is slower."
     for title, own in _apart(summary):
         curves = {name: points for name, line in own if (points := latency_curve(line.trials))}
-        words = "Percentiles of the latency."
-        yield from percentile_charts(f"Latency{title}", curves, words, caption)
+        yield from percentile_charts(f"Latency{title}", curves, caption)
 
 
 def window_charts(summary: ScaleSummary) -> Iterator[Chart]:
@@ -153,9 +152,8 @@ def window_charts(summary: ScaleSummary) -> Iterator[Chart]:
         series: dict[str, list[tuple[float, float]]] = {}
         for name, line in own:
             series |= by_launch(name, line.trials)
-        words = "Requests/s of each window."
         name = f"Requests/s, window by window{title}"
-        yield from course_charts(name, series, "requests/s", words, caption)
+        yield from course_charts(name, series, "requests/s", caption)
 
 
 def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]]:
