@@ -25,7 +25,7 @@ from serve_bench.core.document import (
 from serve_bench.core.document import Table as Shown
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
-from tests.kinds.versus.test_report_versus import aa, stored, versus
+from tests.kinds.versus.test_report_versus import TWINS, aa, stored, versus
 from tests.records import ROWS
 from tests.sheet_parts import as_lines, versus_document
 from tests.versus_records import rates, versus_result
@@ -152,9 +152,12 @@ def test_a_noise_floor_is_told_in_figures() -> None:
     floor = max(1 - interval["low"], interval["high"] - 1)
     text = as_lines(sheet.findings)[-1]
     assert text.startswith(f"Noise floor: throughput {100 * floor:.2g} %, p50")
+    assert "--noise RUN" in text
     held, _ = SHEETS["compare"]()  # against a floor that was given
     text = as_lines(held.findings)[-1]
     assert text.startswith("Noise floor of run 2026") and text.endswith("no threshold is raised.")
+    short = versus_document(versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=TWINS), None)
+    assert "Noise floor: unknown, with fewer than 3 rounds." in as_lines(short.findings)
 
 
 def test_what_would_settle_it_is_told_where_that_can_be_said() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from dataclasses import replace
@@ -22,7 +21,7 @@ from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, result_of
 from serve_bench.report import COMPARED, FORMATS
-from tests import places
+from tests.places import GOLDEN
 from tests.records import AT, ROWS, cell
 from tests.versus_records import (
     micro_result,
@@ -34,13 +33,12 @@ from tests.versus_records import (
     versus_run,
 )
 
-GOLDEN = places.GOLDEN
-
 THREE = {
     ROWS[0]: rates(325.0, 3188.0),
     ROWS[1]: rates(452.0, 440.0),
     ROWS[2]: rates(580.0, 520.0),
 }
+TWINS = ("default (A)", "default (B)")
 BOUND = {"client_bound": True, "reasons": ["never idle: 0.93"]}
 
 
@@ -56,9 +54,7 @@ def versus() -> Result:
 
 
 def aa() -> Result:
-    return versus_result(
-        {ROWS[2]: rates(580.0, 580.0, wobble=3.0)}, labels=("default (A)", "default (B)")
-    )
+    return versus_result({ROWS[2]: rates(580.0, 580.0, wobble=3.0)}, labels=TWINS)
 
 
 def stored() -> Comparing:
@@ -163,11 +159,7 @@ def test_markdown_is_one_verdict_and_one_table_with_the_rest_folded() -> None:
     assert "| **regressed** | errors (B); client-bound (B) |" in render(versus(), "markdown")
 
 
-def test_csv_has_a_line_for_every_metric_and_what_one_side_alone_has() -> None:
-    rows = list(csv.DictReader(io.StringIO(render(versus(), "csv"))))
-    assert [row["metric"] for row in rows] == ["throughput", "p50", "p99", "cpu"] * 3
-    assert {row["run_a"] for row in rows} == {"20260102T030405Z"}
-    assert float(rows[0]["low"]) < float(rows[0]["ratio"]) < float(rows[0]["high"])
+def test_csv_has_a_line_for_what_one_side_alone_has() -> None:
     alone = list(csv.DictReader(io.StringIO(render_comparing(stored(), "csv"))))[4:]
     assert [(row["row"], row["why"]) for row in alone] == [
         ("100 connections", "in A alone"),
@@ -175,46 +167,13 @@ def test_csv_has_a_line_for_every_metric_and_what_one_side_alone_has() -> None:
     ]
 
 
-def test_json_holds_every_figure() -> None:
-    found = json.loads(render(versus(), "json"))
-    assert found["verdict"] == "regressed"
-    assert found["headline"].startswith("optimized against default: regressed in 1 of 3 rows")
-    line = found["rows"][0]["metrics"]["throughput"]
-    assert set(line["a_by_round"]) == set("123456") == set(line["b_by_round"])
-    assert line["interval"]["low"] < line["ratio"] < line["interval"]["high"]
-    # The strictest of three: 1 - 0.05/3.
-    assert line["interval_by_holm"]["confidence"] == pytest.approx(1 - 0.05 / 3)
-    assert line["p_adjusted"] == pytest.approx(3 * line["p"])
-    effects = found["rows"][0]["slices_to_steady"]
-    assert [one["ratio"] for one in effects] == pytest.approx([1 / 1.02, 1 / 1.1], rel=1e-6)
-    assert found["rows"][0]["slicing"]["slices"] == 480
-    assert found["a"]["launches"][0]["versions"]["ray"] == "2.60.0"
-    compared = json.loads(render_comparing(stored(), "json"))
-    assert compared["noise"]["floors"]["throughput"] > 0.02
-    assert [one["side"] for one in compared["alone"]] == ["A", "B"]
-
-
-def test_an_a_a_run_names_its_noise_floor() -> None:
-    text = " ".join(render(aa()).split())
-    assert text.startswith("default against itself: same, throughput 1.001 x")
-    assert "Noise floor: throughput 2.4 %" in text and "--noise RUN" in text
-    short = versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=("default (A)", "default (B)"))
-    assert "Noise floor: unknown, with fewer than 3 rounds" in render(short)
-
-
 def test_a_false_alarm_is_called_one() -> None:
-    text = render(
-        versus_result({ROWS[2]: rates(580.0, 500.0)}, labels=("default (A)", "default (B)"))
-    )
+    text = render(versus_result({ROWS[2]: rates(580.0, 500.0)}, labels=TWINS))
     assert "a false alarm, or the sides were not alike" in " ".join(text.split())
 
 
 def test_the_floor_says_what_it_raises() -> None:
-    noise = of_versus(
-        versus_result(
-            {ROWS[2]: rates(580.0, 580.0, wobble=15.0)}, labels=("default (A)", "default (B)")
-        )
-    )
+    noise = of_versus(versus_result({ROWS[2]: rates(580.0, 580.0, wobble=15.0)}, labels=TWINS))
     text = " ".join(render_comparing(of_versus(versus(), noise=noise)).split())
     raised = floors_of(noise)["throughput"]
     assert raised > 0.1
