@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,57 +15,11 @@ from serve_bench.cli.program import run
 from serve_bench.serving import strays
 from tests import places
 
-STORED = places.FORMATS / "1-micro.jsonl"
-
 GOLDEN = places.GOLDEN
 
 
 def no_runs_started() -> list[str]:
     return sorted(strays.known_runs())
-
-
-BAD = [
-    ("micro --variant fast", "--variant: unknown variant 'fast'; allowed: default, haproxy"),
-    ("micro --num-replicas 0", "--num-replicas: '0' is not allowed; it takes a whole number"),
-    ("micro --num-replicas 1,,2", "--num-replicas: '' is not allowed"),
-    ("micro --max-batch-size x", "--max-batch-size: 'x' is not allowed; it takes a whole number"),
-    ("micro --max-ongoing-requests -3", "--max-concurrent-queries: '-3' is not allowed"),
-    ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
-    ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
-    ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),
-    ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 to 1000000"),
-    ("micro --windows x", "Invalid value for '--windows'"),
-    ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
-    ("micro --launches 0", "--launches: 0 is not allowed"),
-    ("micro --env FOO", "--env: 'FOO' is not allowed; it takes NAME=VALUE"),
-    ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
-    ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
-    ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
-    ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
-    (
-        f"micro --resume {STORED} --quick",
-        "--resume follows the stored plan; it does not go with --quick",
-    ),
-    ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
-    ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
-    ("micro --bogus", "No such option: --bogus"),
-    ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
-    ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
-    ("micro --num-replicas 99999999999", "it takes a whole number from 1 to 10000000"),
-    ("report nosuch --perf-metrics no/such/x", "--perf-metrics: the folder of no/such/x does not"),
-    ("micro --suite /dev/zero", "/dev/zero: is not a file"),
-    ("noop --num-queries 0", "--num-queries: 0 is not allowed; it takes 1 to"),
-    ("noop --num-replicas none", "--num-replicas: 'none' is not allowed"),
-    ("report nosuch", "nosuch"),
-    ("bogus", "No such command 'bogus'"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
 
 
 def test_out_on_a_file_or_a_full_folder_is_refused(

@@ -17,52 +17,7 @@ import pytest
 
 from serve_bench.cli.program import run
 from serve_bench.store import read
-from tests import places
 from tests.servers import every, serving
-
-STORED = places.FORMATS / "1-press.jsonl"
-
-BAD = [
-    ("press --clients 0", "--clients: '0' is not allowed; it takes auto, published, or numbers"),
-    ("press --clients 10,10", "--clients: 10 stands there twice"),
-    ("press --app noop --clients 900000", "--clients: 900000 connections need"),
-    ("press --requests-per-client 0", "--requests-per-client: 0 is not allowed"),
-    ("press --samples 0", "--samples: 0 is not allowed"),
-    ("press --log-level LOUD", "--log-level: 'LOUD' is not allowed; it takes DEBUG, INFO"),
-    ("press --log-level info,INFO", "log_level: INFO is given twice"),
-    ("press --device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
-    ("press --callable lambda", "--callable: 'lambda' is not allowed; it takes async, sync"),
-    ("press --callable sync --max-batch-size 4", "max_batch_size"),
-    ("press --timeout-ms 0", "--timeout-ms: 0.0 is not allowed; it takes 1 to 1800000.0"),
-    ("press --max-row-seconds 0", "--max-row-seconds: 0.0 is not allowed"),
-    ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
-    ("press --samples 1001", "--samples: 1001 is not allowed; it takes 1 to 1000"),
-    ("press --num-replicas=", "--num-replicas: '' is not allowed"),
-    ("press --quick --clients 5", "--quick: stands for --clients"),
-    ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
-    (f"press --resume {STORED} --samples 0", "it does not go with --samples"),
-    ("press --suite micro --app noop", "--app: a suite names its app"),
-    ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
-    ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
-    ("press --suite micro", "--suite: micro needs app ="),
-    ("press --variant fast", "--variant: unknown variant 'fast'"),
-    ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not exist"),
-    ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
-    ("press --url a=http://h/ --quick --clients 5", "--quick: stands for --clients"),
-    ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
-    ("press -H Token:x", "-H: is for --url"),
-    (
-        f"press --resume {STORED} --quick",
-        "--resume follows the stored plan; it does not go with --quick",
-    ),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
 
 
 @pytest.mark.torch

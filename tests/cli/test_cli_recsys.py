@@ -10,54 +10,7 @@ import pytest
 
 from serve_bench.cli.program import run
 from serve_bench.store import read
-from tests import places
 from tests.servers import every, serving
-
-BAD = [
-    (
-        "recsys --users 0",
-        "--users: '0' is not allowed; it takes auto, published, or numbers from 1",
-    ),
-    ("recsys --users 10,x", "--users: 'x' is not allowed"),
-    ("recsys --users 10,10", "--users: 10 stands there twice"),
-    ("recsys --ranker-replicas 0", "--ranker-replicas: '0' is not allowed; it takes a whole"),
-    ("recsys --ranker-replicas 1,1", "num_replicas: 1 is given twice"),
-    ("recsys --ranker fast", "--ranker: 'fast' is not allowed; it takes plain or tuned"),
-    ("recsys --device gpu", "--device: 'gpu' is not allowed; it takes auto, cpu or cuda"),
-    ("recsys --threads none", "--threads: 'none' is not allowed"),
-    ("recsys --gpu-fraction 1.5", "--gpu-fraction: '1.5' is not allowed; it takes a number above"),
-    ("recsys --gpu-fraction 0", "--gpu-fraction: '0' is not allowed"),
-    ("recsys --duration 0", "--duration: 0.0 is not allowed; it takes 0.5 to 86400"),
-    ("recsys --launches 0", "--launches: 0 is not allowed"),
-    ("recsys --variant fast", "--variant: unknown variant 'fast'"),
-    ("recsys --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
-    ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
-    ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
-    ("recsys --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
-    ("recsys --url a=http://h/ --ranker both", "it does not go with --ranker"),
-    ("recsys --url a=http://h/ -H token", "--header: 'token' is not allowed"),
-    ("recsys -H Token:x", "-H: is for --url"),
-    (f"recsys --resume {places.FORMATS}/1-recsys.jsonl --quick", "it does not go with --quick"),
-    ("recsys --format html5", "--format: 'html5' is not allowed"),
-    ("sweep --users 5,0", "--users: '0' is not allowed"),
-    ("sweep --duration 0.1", "--duration: 0.1 is not allowed; it takes 0.5 to 86400"),
-    ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
-    ("sweep --url a=http://[::1/", "--url: 'http://[::1/' cannot be read: Invalid IPv6 URL"),
-    ("sweep --ranker tuned", "--ranker: the app noop has no ranker"),
-    (f"sweep --resume {places.FORMATS}/1-sweep.jsonl --quick", "it does not go with --quick"),
-    ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, ranker, recsys"),
-    ("micro --ranker tuned", "--ranker: the app noop has no ranker; it is for ranker, recsys"),
-    ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
-    ("micro --app ranker --data-size large", "--data-size: the app ranker takes no body"),
-    ("micro --app recsys --intermediate-handle", "the app recsys has no intermediate_handle"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
 
 
 @pytest.mark.torch

@@ -16,62 +16,8 @@ from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.cli.program import run
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
-from tests import places
-
-STORED = places.FORMATS / "1-scale-single.jsonl"
 
 Refuses = Callable[[str, str], None]
-
-BAD = [
-    (
-        "ensemble --fanout 0",
-        "--fanout: '0' is not allowed; it takes a whole number from 1 to 1,000",
-    ),
-    ("chain --length 0", "--length: '0' is not allowed; it takes a whole number from 1 to 1,000"),
-    ("chain --fanout 3", "No such option"),
-    ("single --replicas 0", "--replicas: '0' is not allowed; it takes a whole number from 1"),
-    ("single --replicas 1,2", "--replicas: takes one number; several are for scale curve"),
-    ("curve --replicas 1,x", "--replicas: 'x' is not allowed"),
-    ("curve --replicas 2,2", "--replicas: 2 stands there twice"),
-    ("curve --replicas 1,", "--replicas: '' is not allowed"),
-    ("multi --deployments 0", "--deployments: '0' is not allowed"),
-    ("multi --hops -1", "--hops: '-1' is not allowed; it takes a whole number from 0 to 100"),
-    ("single --duration 0", "--duration: '0' is not allowed; it takes a time from 1 s to"),
-    ("single --duration forever", "--duration: 'forever' is not allowed"),
-    ("single --warmup -1s", "--warmup: '-1s' is not allowed"),
-    ("single --timeout 0ms", "--timeout: '0ms' is not allowed"),
-    ("single --connections 0", "--connections: '0' is not allowed"),
-    ("single --client ab", "--client: 'ab' is not allowed; it takes raw or wrk"),
-    ("single --client wrk --duration 1.5s", "--duration: 1.5s: wrk takes whole seconds"),
-    ("single --batch-wait-timeout-s x", "--batch-wait-timeout-s: 'x' is not allowed"),
-    ("single --nodes 0", "--nodes: '0' is not allowed; it takes a whole number from 1 to 64"),
-    ("single --launches 0", "--launches: '0' is not allowed"),
-    ("single --variant turbo", "--variant: unknown variant 'turbo'; allowed: default, haproxy"),
-    ("single --env A", "--env: 'A' is not allowed; it takes NAME=VALUE"),
-    ("single --suite micro", "micro.toml: unknown key"),
-    ("single --suite scale_multi", "scale_multi.toml: is a suite of serve-bench scale multi"),
-    ("single --suite nix", "--suite: no file 'nix'"),
-    ("single --format pdf", "--format: 'pdf' is not allowed"),
-    ("single --perf-metrics no/such/file", "--perf-metrics: the folder of no/such/file does not"),
-    ("single --address here", "--address: 'here' is not allowed; it takes HOST:PORT"),
-    ("single --address :6379", "--address: ':6379' is not allowed; it takes HOST:PORT"),
-    ("single --address a:0", "--address: 'a:0' is not allowed"),
-    ("single --address ray://a:10001", "--address: 'ray://a:10001' is not allowed"),
-    ("single --address no.such.invalid:6379", "--address: no Ray cluster at no.such.invalid:6379"),
-    ("single --address a:1 --nodes 2", "--nodes: starts raylets here; it does not go with"),
-    ("single --address a:1 --variant haproxy", "--variant and --env do not go with --address"),
-    ("single --resume nowhere", "nowhere"),
-    (
-        f"single --resume {STORED} --replicas 2",
-        "--resume follows the stored plan; it does not go with",
-    ),
-    ("micro", "No such command 'micro'"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses: Refuses) -> None:
-    refuses(f"scale {line}", message)
 
 
 def test_suites_of_scale_are_not_for_other_commands(refuses: Refuses) -> None:
