@@ -24,10 +24,14 @@ from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.parts import Stored
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.benchmarks.rpc.request import RpcSuite
+from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput
+from serve_bench.core.plan import Suite
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
@@ -47,6 +51,9 @@ KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
+#: What reads the suite of a stored run, where it is not Suite.
+SUITES: Final[dict[str, Any]] = {"rpc": RpcSuite, "scale": ScaleSuite, VERSUS: VersusSuite}
+
 NO_CLASSIC: Final = frozenset({"recsys", "sweep", VERSUS})
 MOST_BYTES: Final = 3_000_000
 
@@ -108,6 +115,18 @@ def test_it_is_read_whole(name: str) -> None:
     if result.run.suite.get("ladder") is None:  # a ladder goes on beyond its plan
         planned = {one.key for one in result.run.plan}
         assert {one.key for one in (*result.trials, *result.profiled)} <= planned
+
+
+@pytest.mark.parametrize("name", some("micro", "noop", "recsys", "press", "sweep", *SUITES))
+def test_a_suite_comes_back_from_its_record(name: str) -> None:
+    suite = stored(name).run.suite
+    if not suite or suite.get("urls") is not None:
+        return  # runs of --url, and the first record of all, cannot be gone on with
+    again = SUITES.get(stored(name).run.command, Suite).from_json(suite).to_json()
+    assert suite.keys() - again.keys() <= {"load_on", "named"}  # of the command, of version 0.1
+    assert {key: value for key, value in suite.items() if key in again} == {
+        key: value for key, value in again.items() if key in suite
+    }
 
 
 @pytest.mark.parametrize("name", FILES)
