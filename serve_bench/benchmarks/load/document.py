@@ -145,7 +145,8 @@ def findings(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
         yield sentence(f"{row.label} of the {row.client} client: {figures(entry)}")
         limit = limit_of(entry)
         if limit is not None:
-            yield sentence(_capital(limit_words(limit)))
+            text = limit_words(limit)
+            yield sentence(f"{text[:1].upper()}{text[1:]}")
         yield from doubted([entry.warnings])
 
 
@@ -155,10 +156,6 @@ def limit_of(entry: Entry) -> Verdict | None:
         return entry.limited
     verdict = limited_by(entry.line.trials[0]) if entry.line.trials else None
     return verdict if verdict is not None and verdict.cause == "client" else None
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 # ------------------------------------------------------------------------------------ results

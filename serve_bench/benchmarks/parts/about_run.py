@@ -328,22 +328,17 @@ def run_document(
 
 def asked(run: Run) -> Facts:
     """What was asked for: the command as it was typed, the suite, what the plan holds, when."""
-    return Facts(tuple(_asked(run)))
-
-
-def _asked(run: Run) -> Iterator[tuple[str, str]]:
-    yield "command", command_line(run)
-    name = run.suite.get("name")
-    if name and name != run.command:
-        yield "suite", str(name)
-    app = run.suite.get("app")
-    if app:
-        named = app.get("target") or app.get("name") if isinstance(app, dict) else app
-        yield "app", str(named)
-    if len(run.plan) > 1:
-        yield "planned", _planned(run)
-    yield "begun", moment(run.started_at)
-    yield "run", run.id
+    suite, app = run.suite.get("name"), run.suite.get("app")
+    named = (app.get("target") or app.get("name")) if isinstance(app, dict) else app
+    pairs = (
+        ("command", command_line(run)),
+        ("suite", suite if suite != run.command else ""),
+        ("app", named if app else ""),
+        ("planned", _planned(run) if len(run.plan) > 1 else ""),
+        ("begun", moment(run.started_at)),
+        ("run", run.id),
+    )
+    return Facts(tuple((name, str(text)) for name, text in pairs if text))
 
 
 def moment(text: str) -> str:
@@ -372,14 +367,10 @@ def _planned(run: Run) -> str:
 
 def machine(run: Run) -> Facts:
     """The host, as far as it is recorded, and the versions on it."""
-    return Facts(tuple(_machine(run)))
-
-
-def _machine(run: Run) -> Iterator[tuple[str, str]]:
     host = run.host
     commit, mark, changes = (run.git_commit or "").partition("+")
     short = f", commit {commit[:COMMIT]}{mark}{changes}" if commit else ""
-    for name, text in (
+    pairs = (
         ("CPU", host.get("cpu")),
         ("cores", _cores(host)),
         ("memory", _memory(host)),
@@ -390,9 +381,8 @@ def _machine(run: Run) -> Iterator[tuple[str, str]]:
         ("Ray", host.get("ray")),
         ("serve-bench", f"{run.tool_version}{short}"),
         ("host", host.get("id")),
-    ):
-        if text:
-            yield name, str(text)
+    )
+    return Facts(tuple((name, str(text)) for name, text in pairs if text))
 
 
 def _cores(host: JsonObject) -> str:

@@ -161,11 +161,6 @@ class Page:
         """The axes that the cells name, in the order in which they first appear."""
         return tuple(dict.fromkeys(name for entry in self.entries for name in entry.line.cell))
 
-    @property
-    def title(self) -> str:
-        """One line that names the run."""
-        return f"serve-bench {self.run.command}, {self.run.started_at}, run {self.run.id}"
-
 
 def page_of(result: Result, *, published: bool = False, where: str | None = None) -> Page:
     """Join figures, doubts, failures and, if wanted, published figures."""
