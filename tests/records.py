@@ -324,7 +324,7 @@ def rpc_trial(
         ),
         {"pid": 9999, "role": "raylet", "title": "raylet", "cpu_percent": other},
     ]
-    told = {
+    facts = {
         "batch_size": world.batch_size,
         "agent_pid": 1,
         "observer_pids": list(range(2, 2 + observers)),
@@ -334,24 +334,19 @@ def rpc_trial(
         "versions": {"python": "3.12.1", "torch": "2.9.0"},
         "raw": f"raw/{backend}.jsonl",
     }
-    return Trial(
-        key=at.key,
-        launch=f"{backend}-{round_}",
-        round=round_,
-        variant=backend,
-        cell=at.cell,
-        row=at.row,
-        started_at=AT,
+    usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
+    trial = at.measured(
+        f"{backend}-{round_}",
+        AT,
         window_s=span_ns / 1e9,
         warmup=Warmup(0.5, steady, 10),
         metrics=episodes.metrics(),
         counts=Counts(episodes.calls, episodes.calls, {}, 0),
-        client=told | client,
+        seconds={},
+        client=facts | client,
         flags=flags or {},
-        usage={}
-        if cpu is None
-        else {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []},
     )
+    return trial if cpu is None else replace(trial, usage=usage)
 
 
 def rpc_result(suite: RpcSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:

@@ -151,18 +151,14 @@ def scale_trial(
     for name, (unit, value) in (metrics or {}).items():
         found[name] = Metric(unit, "lower", windows=(value,))
     at = on_nodes(of, len(told)) if len(told) > 1 else of
-    trial = Trial(
-        key=at.key,
-        launch=f"{at.variant}-{at.round}",
-        round=at.round,
-        variant=at.variant,
-        cell=at.cell,
-        row=at.row,
-        started_at=AT,
+    trial = at.measured(
+        f"{at.variant}-{at.round}",
+        AT,
         window_s=1.0,
         warmup=Warmup(1.0, True, done),
         metrics=found,
         counts=Counts(done + sum(errors.values()), done, errors, 0),
+        seconds={},
         client={"nodes": told} if told else {},
     )
     return replace(trial, **other)

@@ -16,7 +16,7 @@ from serve_bench.benchmarks.scale.figures import (
     QUANTITIES,
     published_names,
 )
-from serve_bench.benchmarks.scale.growth import growth
+from serve_bench.benchmarks.scale.growth import Growth, growth
 from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
 from serve_bench.benchmarks.scale.summary import (
     ScaleSize,
@@ -119,7 +119,8 @@ def test_ours_are_of_all_requests_together() -> None:
 
 
 def test_the_count_is_of_the_windows_as_the_rate_is() -> None:
-    client = {"nodes": [FIRST, SECOND], "in_windows": {"completed": 850, "failed": {}}}
+    within = {"sent": 900, "completed": 850, "failed": {}, "in_flight": 50}
+    client = {"nodes": [FIRST, SECOND], "in_windows": within}
     size = only(FIRST, SECOND, windows=(290.0, 300.0, 310.0), client=client)
     assert means(size)["cluster_total_requests"] == 850
 
@@ -213,7 +214,10 @@ def test_kinds_are_those_of_the_tooling_and_counts_have_none() -> None:
 
 @pytest.mark.parametrize(
     ("completed", "failed", "share"),
-    [(99, 1, None), (980, 20, 0.02), (300, 3000, 3000 / 3300), (0, 5, 1.0), (0, 0, 1.0)],
+    [
+        *((99, 1, None), (990, 10, None), (5, 0, None), (980, 20, 0.02)),
+        *((300, 3000, 3000 / 3300), (0, 5, 1.0), (0, 0, 1.0)),
+    ],
 )
 def test_more_than_one_percent_failed_is_invalid(
     completed: int, failed: int, share: float | None
@@ -295,6 +299,12 @@ LAWS = {
 }
 
 
+def fit_of(points: list[tuple[int, float]]) -> Growth:
+    fit = growth(points)
+    assert fit is not None
+    return fit
+
+
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
@@ -312,8 +322,7 @@ LAWS = {
     ],
 )
 def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) -> None:
-    fit = growth([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
-    assert fit is not None
+    fit = fit_of([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
     assert fit.exponent == pytest.approx(b, abs=1e-9)
     assert fit.factor == pytest.approx(a)
     assert fit.std_error == pytest.approx(0.0, abs=1e-9)
@@ -324,8 +333,7 @@ def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) ->
 def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     """By hand, with x = ln n of 1, 2, 4: slope and residuals of y = 0, 1, 1 (in units of ln 2)."""
     e = 2.718281828459045
-    fit = growth([(1, 1.0), (2, e), (4, e)])
-    assert fit is not None
+    fit = fit_of([(1, 1.0), (2, e), (4, e)])
     ln2 = 0.6931471805599453
     assert fit.exponent == pytest.approx(0.5 / ln2)
     # residuals -1/6, 1/3, -1/6: their squares sum to 1/6; S_xx = 2 ln2^2; one degree of freedom.
@@ -353,14 +361,13 @@ def test_three_sizes_with_positive_values_are_needed(points: list[tuple[int, flo
 def test_the_interval_holds_the_true_exponent_about_95_times_of_100() -> None:
     draw, held = random.Random(7), 0
     for _ in range(1000):
-        fit = growth([(n, 3 * n**0.7 * 2 ** draw.gauss(0, 0.1)) for n in (1, 2, 4, 8, 16, 32)])
-        held += fit is not None and fit.low <= 0.7 <= fit.high
+        fit = fit_of([(n, 3 * n**0.7 * 2 ** draw.gauss(0, 0.1)) for n in (1, 2, 4, 8, 16, 32)])
+        held += fit.low <= 0.7 <= fit.high
     assert 930 <= held <= 970  # four standard deviations: 28; the seed is set
 
 
 def test_more_sizes_than_the_table_of_t_holds_have_the_last_of_it() -> None:
-    fit = growth([(n, n * (1.1 if n % 2 else 0.9)) for n in range(1, 60)])
-    assert fit is not None
+    fit = fit_of([(n, n * (1.1 if n % 2 else 0.9)) for n in range(1, 60)])
     assert fit.high - fit.exponent == pytest.approx(2.086 * fit.std_error)
 
 

@@ -19,7 +19,6 @@ from serve_bench.benchmarks.scale.request import (
     apps_of,
     cell_of,
     expected_s,
-    invalid_share,
     on_nodes,
     processes_of,
     read_scale,
@@ -126,16 +125,6 @@ def test_a_cell_says_what_a_size_sets() -> None:
         "max_batch_size": 16,
     }
     assert cell_of(replace(SINGLE, workload="ensemble"), 1)["fanout"] == 10
-
-
-@pytest.mark.parametrize(
-    ("completed", "failed", "share"),
-    [(99, 1, None), (990, 10, None), (98, 2, 0.02), (0, 6964, 1.0), (0, 0, 1.0), (5, 0, None)],
-)
-def test_more_than_one_percent_of_failures_is_invalid(
-    completed: int, failed: int, share: float | None
-) -> None:
-    assert invalid_share(completed, failed) == share
 
 
 # ------------------------------------------------------------------------------------ reading
