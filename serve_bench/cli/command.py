@@ -63,9 +63,9 @@ def argument(help: str, default: Any = _REQUIRED, metavar: str | None = None) ->
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
-    """The options of a command as they were given. Fields cannot be changed.
+    """The options of one call of a command. Fields cannot be changed.
 
-    `texts`: of the flags of axes that were given, or have a default, by parameter.
+    `texts`: of the flags of axes that are set, or have a default, by parameter.
     """
 
     command: ClassVar[str] = ""
@@ -74,9 +74,9 @@ class Options:
 
     texts: Mapping[str, str] = {}  # a field, which nothing changes
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         defaults = {name: one.default for name, one in self.flags().items()}
-        self.__dict__.update(defaults | given)
+        self.__dict__.update(defaults | values)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: options cannot be changed")
@@ -117,15 +117,15 @@ class Options:
         }
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, Any]) -> Self:
         """The options from the values of all parameters."""
         names = cls.text_flags()
         texts = {
             name: "true" if value is True else value
-            for name, value in given.items()
+            for name, value in values.items()
             if name in names and value is not None and value is not False
         }
-        fields = {name: value for name, value in given.items() if name not in names}
+        fields = {name: value for name, value in values.items() if name not in names}
         return cls(**fields, texts=texts)
 
     def changed(self, but: Collection[str] = ()) -> list[str]:
@@ -155,9 +155,9 @@ class Command(Generic[O]):
         self.__annotations__ = {name: one.annotation for name, one in parameters.items()}
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 
-    def __call__(self, **given: Any) -> int | None:
+    def __call__(self, **values: Any) -> int | None:
         """Runs the command; the exit code."""
-        return self._function(self._options.of(given))
+        return self._function(self._options.of(values))
 
 
 def command(options: type[O]) -> Callable[[Callable[[O], int | None]], Command[O]]:

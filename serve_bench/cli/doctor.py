@@ -36,7 +36,7 @@ def doctor(options: DoctorOptions) -> int:
     check_texts({"python": options.python})
     host = fingerprint()  # the load before we add to it
     sections = diagnose(
-        Machine(python=options.python), lambda said: print(said, file=sys.stderr, flush=True)
+        Machine(python=options.python), lambda line: print(line, file=sys.stderr, flush=True)
     )
     if options.as_json:
         typer.echo(data(sections, host), nl=False)

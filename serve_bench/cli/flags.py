@@ -21,12 +21,12 @@ LARGEST = 1_000_000
 
 
 def names(text: object) -> tuple[str, ...]:
-    """Words with commas; none where nothing was given."""
+    """Words with commas; none of None."""
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
 
 
 def check_texts(options: Mapping[str, object], but: tuple[str, ...] = ("body",)) -> None:
-    """BadInput on a flag whose text is empty: it would count as not given."""
+    """BadInput on a flag whose text is empty: it would count as left out."""
     for name, value in options.items():
         if value == "" and name not in but:
             raise BadInput(f"--{name.replace('_', '-')}: '' is not allowed; it takes a value")

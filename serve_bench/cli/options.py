@@ -123,7 +123,7 @@ class VariedOptions(Options):
 
 
 class OwnAppOptions(VariedOptions):
-    """An app of the user's own, and what is asked of it."""
+    """An app of the user's own, and the requests to it."""
 
     option: list[str] | None = flag(
         None, "Deployment.option=values, with commas; repeatable: all combinations."

@@ -65,9 +65,9 @@ def _saying(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, whose Ctrl-C is an exception that typer lets through."""
 
     @functools.wraps(command)
-    def run_it(*args: Any, **given: Any) -> Any:
+    def run_it(*args: Any, **options: Any) -> Any:
         try:
-            return command(*args, **given)
+            return command(*args, **options)
         except KeyboardInterrupt:
             raise _Interrupted from None
 

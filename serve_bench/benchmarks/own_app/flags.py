@@ -107,7 +107,7 @@ def _suite_of(
     for variant in variants:
         check_interpreter(variant)
     name = flags.app_name or parts.app_name
-    told = dict(parts.request)
+    request = dict(parts.request)
     http: dict[str, Any] = {}
     if config is not None:
         paths = paths_of(flags.paths)
@@ -115,9 +115,9 @@ def _suite_of(
         by_flag = bool(name or flags.route or paths)
         for line in config.notices(chosen, by_flag):
             print(line, file=sys.stderr, flush=True)
-        told.setdefault("route", chosen.prefix or "/")
+        request.setdefault("route", chosen.prefix or "/")
         name, http = chosen.name, dict(config.http_options)
-    asked = asked_of(told, Path(file), flags)
+    asked = asked_of(request, Path(file), flags)
     wished = [_option(text) for text in flags.option or ()] or parts.options
     timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
     if flags.request_timeout_s is not None:
@@ -132,16 +132,16 @@ def _suite_of(
     overrides = replace(overrides, http_options=http)
     if config is not None:
         print(f"importing the applications of {app}", file=sys.stderr, flush=True)
-        found = app_of_config(config, name or "", where, variants[0].python, asked)
+        own = app_of_config(config, name or "", where, variants[0].python, asked)
     else:
-        found = _imported(app, where, variants[0].python, asked, name or APP_NAME)
+        own = _imported(app, where, variants[0].python, asked, name or APP_NAME)
     options_where = "--option" if flags.option else f"{file}: options"
-    options = read_options(found, wished, options_where)
-    suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(found), options=options))
+    options = read_options(own, wished, options_where)
+    suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(own), options=options))
     if options:
         for variant in {one.python: one for one in variants}.values():
-            check_options(found, suite.cells, options_where, variant.python)
-    found.check_room(suite.cells, where)
+            check_options(own, suite.cells, options_where, variant.python)
+    own.check_room(suite.cells, where)
     return suite
 
 

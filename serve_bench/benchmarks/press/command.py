@@ -50,10 +50,10 @@ class PressOptions(LadderOptions):
     exclude_connect: bool = flag(False, "Also totals without opening connections.")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, Any]) -> Self:
         """Levels of logging are taken in lower case too."""
-        levels = given["log_level"]
-        return super().of({**given, "log_level": levels and levels.upper()})
+        levels = values["log_level"]
+        return super().of({**values, "log_level": levels and levels.upper()})
 
 
 @command(PressOptions)
