@@ -17,7 +17,6 @@ from serve_bench.analysis.history.levels import LevelMark
 from serve_bench.analysis.history.parts import Group, History, Series
 from serve_bench.benchmarks.history.summary import (
     RUN_AGAIN,
-    figure_text,
     findings,
     group_name,
     late_runs,
@@ -30,7 +29,6 @@ from serve_bench.benchmarks.history.summary import (
     passed_over,
     row_gaps,
     run_doubts,
-    runs_line,
     series_doubts,
     series_title,
     spread_text,
@@ -39,7 +37,7 @@ from serve_bench.benchmarks.parts.about_run import command_line, formula_table, 
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark, ladder
 from serve_bench.benchmarks.parts.pieces import doubt, in_parts
 from serve_bench.benchmarks.versus.document import TONES
-from serve_bench.benchmarks.versus.summary import SCALES, percent
+from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
 from serve_bench.core.document import (
     Cell,
     Chart,
@@ -133,7 +131,9 @@ def _request(history: History, group: Group) -> Iterator[tuple[str, str]]:
     yield "begun", f"{times[0]} to {times[1]} (UTC)"
     yield "metrics", ", ".join(history.metrics)
     yield "threshold", percent(history.threshold)
-    yield "runs", runs_line(history)
+    used, count = sum(len(one.nights) for one in history.groups), len(history.groups)
+    groups = "one history" if count == 1 else f"{count} histories, unlike each other"
+    yield "runs", f"{history.total} found, {used} in {groups}"
     yield "newest run as typed", command_line(group.newest)
     if history.forced:
         yield "by force", "runs of unlike hosts are in one history"
@@ -195,9 +195,11 @@ def _result(group: Group, series: Series, named: bool) -> TableRow:
     cells: tuple[Cell, ...] = (
         f"{series.row} ({series.client})",
         SCALES[series.metric].heading,
-        Number(figure_text(series, level), level),
+        Number(value_text(series.metric, level), level),
         Number(
-            figure_text(series, newest.value), newest.value, "bad" if newest.invalid else "plain"
+            value_text(series.metric, newest.value),
+            newest.value,
+            "bad" if newest.invalid else "plain",
         ),
         _interval(series, fit.expected),
         Number(spread_text(fit.spread), fit.spread),
@@ -212,7 +214,7 @@ def _interval(series: Series, interval: Interval | None) -> str:
     """`243.9 to 256.3`, in the unit of the series."""
     if interval is None:
         return "-"
-    low, high = (figure_text(series, end) for end in (interval.low, interval.high))
+    low, high = (value_text(series.metric, end) for end in (interval.low, interval.high))
     return f"{low} to {high}" if math.isfinite(interval.high) else f"{low} or more"
 
 
@@ -263,8 +265,8 @@ def _step(group: Group, series: Series, mark: LevelMark) -> TableRow:
     cells: tuple[Cell, ...] = (
         moments(group.nights)[mark.at],
         Text(series_title(group, series), below=(SCALES[series.metric].heading,)),
-        Number(figure_text(series, before), before),
-        Number(figure_text(series, after), after),
+        Number(value_text(series.metric, before), before),
+        Number(value_text(series.metric, after), after),
         Text(f"{ratio_text(mark.interval.ratio)} x", _tone(series, mark), (ends(mark.interval),)),
         Number(f"{mark.p:.2g}", mark.p),
         Text(
@@ -336,7 +338,7 @@ def _series_rows(group: Group, series: Series, interval: bool) -> Iterator[Table
         )
         cells: tuple[Cell, ...] = (
             when,
-            Number(figure_text(series, point.value), point.value),
+            Number(value_text(series.metric, point.value), point.value),
             *([_interval(series, point.interval)] if interval else []),
             strip,
             Text(" ".join(filter(None, remarks)), "bad" if point.invalid else "plain"),

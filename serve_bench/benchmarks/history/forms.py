@@ -117,11 +117,9 @@ def _mark(series: Series, mark: LevelMark) -> dict[str, Any]:
 
 def _interval(interval: Interval | None) -> dict[str, Any] | None:
     """An interval as of a comparison, but for what that says of its two sides."""
-    whole = interval_json(interval)
-    if whole is None:
-        return None
     names = ("low", "high", "confidence", "log_center", "log_se", "df")
-    return {name: whole[name] for name in names}
+    whole = interval_json(interval)
+    return None if whole is None else {name: whole[name] for name in names}
 
 
 # ------------------------------------------------------------------------------------------ csv

@@ -60,11 +60,6 @@ def part_title(group: Group, series: Series) -> str:
     return f"{series.variant}: {cell}" if several else cell
 
 
-def figure_text(series: Series, value: float | None) -> str:
-    """A value of a series in the unit that is shown."""
-    return value_text(series.metric, value)
-
-
 def spread_text(spread: float | None) -> str:
     """A standard deviation of logarithms as a share: `3.1 %`."""
     return "-" if spread is None else percent(math.expm1(spread))
@@ -91,7 +86,7 @@ def mark_line(group: Group, series: Series, mark: LevelMark) -> str:
     figures = f"{series.metric} {ratio_text(mark.interval.ratio)} x (95 %: {ends(mark.interval)})"
     with_it = f"; with this run: {', '.join(night.changed)}" if night.changed else ""
     if series.is_step(mark):
-        before, after = (figure_text(series, value) for value in mark_sides(series, mark))
+        before, after = (value_text(series.metric, value) for value in mark_sides(series, mark))
         return (
             f"step, {series.word(mark)}: from {when} on {figures} of the level before, "
             f"{before} -> {after} {SCALES[series.metric].unit}{with_it}"
@@ -278,14 +273,6 @@ def _by_code(doubts: Iterable[tuple[str, Doubt | Warning]], several: str) -> Ite
 
 
 # --------------------------------------------------------------------------- around the groups
-
-
-def runs_line(history: History) -> str:
-    """`13 found, 12 in 2 histories, unlike each other`."""
-    used = sum(len(group.nights) for group in history.groups)
-    count = len(history.groups)
-    groups = "one history" if count == 1 else f"{count} histories, unlike each other"
-    return f"{history.total} found, {used} in {groups}"
 
 
 def passed_over(history: History, most: int | None = None) -> Iterator[str]:

@@ -19,7 +19,6 @@ from serve_bench.analysis.comparing.parts import (
     Compared,
     ComparedRow,
     Comparing,
-    Effect,
     headline,
     variant_of,
 )
@@ -106,7 +105,9 @@ def _row(row: ComparedRow) -> dict[str, Any]:
         "metrics": {line.metric: _line(line) for line in row.lines},
         "doubts": [asdict(one) for one in row.doubts],
         "slicing": None if row.slicing is None else asdict(row.slicing),
-        "slices_to_steady": [_effect(one) for one in row.effects],
+        "slices_to_steady": [
+            {**vars(one), "interval": interval_json(one.interval)} for one in row.effects
+        ],
     }
 
 
@@ -134,11 +135,6 @@ def _line(line: Compared) -> dict[str, Any]:
         "why": judged.why,
         "rounds_needed": judged.rounds_needed,
     }
-
-
-def _effect(effect: Effect) -> dict[str, Any]:
-    known = {"side": effect.side, "ratio": effect.ratio, "rounds": effect.rounds}
-    return {**known, "interval": interval_json(effect.interval)}
 
 
 def interval_json(interval: Interval | None) -> dict[str, Any] | None:

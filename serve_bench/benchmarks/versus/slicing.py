@@ -132,7 +132,7 @@ def choose(
     length_s = slice_s or max(SHORTEST_S, _rounded_up(AIM * last.drain_s))
     if slice_s is not None:
         short = slice_s < DRAINS * last.drain_s
-        why = f"slices of {_ms(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
+        why = f"slices of {ms_text(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
         return Slicing("slices", slice_s, connections, connections, last.drain_s, why)
     if length_s > LONGEST_S >= DRAINS * last.drain_s:
         length_s = LONGEST_S
@@ -142,7 +142,7 @@ def choose(
     if last.slice_s < SEEN_SHARE * length_s and len(looks) < MOST_LOOKS:
         return length_s
     longer = length_s > SHORTEST_S
-    why = f"slices of {_ms(length_s)}: a drain takes {_ms(last.drain_s)}" if longer else ""
+    why = f"slices of {ms_text(length_s)}: a drain takes {ms_text(last.drain_s)}" if longer else ""
     return Slicing("slices", length_s, connections, connections, last.drain_s, why)
 
 
@@ -155,16 +155,16 @@ def in_duet(connections: int, latency_s: float) -> Slicing:
 def turns_words(pairing: str, open_loop: bool, side_s: float, slice_s: float | None) -> str:
     """How a row will be loaded in turn, as far as that is known before it is."""
     if pairing == "duet":
-        return f"at once in windows of {_ms(DUET_S)}, cores swapped after each"
+        return f"at once in windows of {ms_text(DUET_S)}, cores swapped after each"
     if open_loop:
-        return f"in turn in windows of {_ms(WINDOW_S)}"
+        return f"in turn in windows of {ms_text(WINDOW_S)}"
     shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_S
     most, fewest = (max(LEAST_PAIRS, round(side_s / each)) for each in (shortest_s, longest_s))
     if slice_s is not None:
-        return f"in turn in slices of {_ms(slice_s)}, as asked; up to {most:,} pairs a round"
+        return f"in turn in slices of {ms_text(slice_s)}, as asked; up to {most:,} pairs a round"
     return (
-        f"in turn in slices of {_ms(shortest_s)} to {_ms(longest_s)}, {AIM} drains as the first "
-        f"round sees them; {most:,} to {fewest:,} pairs a round"
+        f"in turn in slices of {ms_text(shortest_s)} to {ms_text(longest_s)}, {AIM} drains as the "
+        f"first round sees them; {most:,} to {fewest:,} pairs a round"
     )
 
 
@@ -173,5 +173,6 @@ def _rounded_up(seconds: float) -> float:
     return round(math.ceil(round(seconds / 0.005, 6)) * 0.005, 3)
 
 
-def _ms(seconds: float) -> str:
+def ms_text(seconds: float) -> str:
+    """`50 ms`, `2 s`."""
     return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.analysis.comparing.parts import (
@@ -26,6 +26,7 @@ from serve_bench.analysis.comparing.parts import (
 )
 from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
+from serve_bench.benchmarks.versus.slicing import ms_text
 from serve_bench.core.document import Finding, sentences
 from serve_bench.core.errors import BadInput
 
@@ -79,7 +80,8 @@ def side_text(side: About, kind: str) -> str:
     url = (side.run.suite.get("urls") or {}).get(side.name)
     if url is not None:
         return f"{url}, a service that was up already"
-    suite = {str(one.get("label")): one for one in _suite_sides(side)}
+    sides = [one for one in side.run.suite.get("sides") or () if isinstance(one, dict)]
+    suite = {str(one.get("label")): one for one in sides}
     own = suite.get(side.name, {})
     env = (
         side.launches[0].variant.env
@@ -99,11 +101,6 @@ def side_text(side: About, kind: str) -> str:
         f"{side.run.command} of {side.run.started_at}" if kind == "compare" else "",
     )
     return "; ".join(filter(None, texts))
-
-
-def _suite_sides(side: About) -> list[Mapping[str, Any]]:
-    """The sides that the suite of versus names."""
-    return [one for one in side.run.suite.get("sides") or () if isinstance(one, dict)]
 
 
 # ---------------------------------------------------------------------------------- findings
@@ -141,7 +138,7 @@ def _unsettled(comparing: Comparing) -> str | None:
     # The headline says it of a single line, and why lines were not tested.
     if not lines or len(comparing.gated) == 1 or any(line.judged.p is None for line in lines):
         return None
-    things = _things(comparing)
+    things = "rounds" if comparing.paired else "launches a side"
     count = f"{len(lines)} of {len(comparing.gated)} gated figures are inconclusive"
     if not needed:
         return f"{count}, and more {things} would hardly settle them"
@@ -149,11 +146,6 @@ def _unsettled(comparing: Comparing) -> str | None:
     if len(needed) == len(lines):
         return f"{settled} all"
     return f"{settled} {len(needed)} of them, the others not in any number that is worth naming"
-
-
-def _things(comparing: Comparing) -> str:
-    """What more of would settle a verdict."""
-    return "rounds" if comparing.paired else "launches a side"
 
 
 def _floor(comparing: Comparing) -> str | None:
@@ -299,18 +291,18 @@ def _slicing(of: RowSlices) -> str:
     why = f" ({of.why})" if of.why else ""
     if of.method == "duet":
         return (
-            f"a duet: {of.slices:,} windows of {_duration(of.slice_s)}, both sides at once, each "
+            f"a duet: {of.slices:,} windows of {ms_text(of.slice_s)}, both sides at once, each "
             f"and its client on cores of its own, swapped after each{load}{why}"
         )
     drains = [
-        f"{_duration(one)} ({letter})"
+        f"{ms_text(one)} ({letter})"
         for letter, one in zip("AB", of.drain_s, strict=True)
         if one is not None
     ]
     drain = f", drains of {' and '.join(drains)}" if drains else ""
-    words = f"windows of {_duration(of.slice_s)}, not slices: noisier, docs/ab.md"
+    words = f"windows of {ms_text(of.slice_s)}, not slices: noisier, docs/ab.md"
     if of.method == "slices":
-        words = f"{of.slices:,} slices of {_duration(of.slice_s)} a side in turn, in drawn order"
+        words = f"{of.slices:,} slices of {ms_text(of.slice_s)} a side in turn, in drawn order"
     return f"{words}{load}{drain}{why}"
 
 
@@ -327,7 +319,3 @@ def _effects(comparing: Comparing) -> Iterator[str]:
             "requests/s in slices to those of a steady load (where they differ, B/A is that of a "
             f"load in slices): {', '.join(effects)}"
         )
-
-
-def _duration(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:g} s"
