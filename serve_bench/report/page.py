@@ -239,9 +239,9 @@ def _keep(name: str, script: str) -> None:
     try:
         _cache().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_cache()) as folder:
-            draft = Path(folder) / name
-            draft.write_text(f"{_digest(script)}\n{script}", encoding="utf-8")
-            os.replace(draft, _cache() / name)
+            file = Path(folder) / name
+            file.write_text(f"{_digest(script)}\n{script}", encoding="utf-8")
+            os.replace(file, _cache() / name)
     except (OSError, RuntimeError):
         return
 
