@@ -1,7 +1,7 @@
 """The charts of a run of rows: throughput with intervals, latency, windows over time, CPU.
 
 Rule: each chart says in its caption what its intervals or lines are. A panel holds no more lines
-than can be told apart; of many panels some are folded, none is left out. Profiled rows are in no
+than can be distinguished; of many panels some are folded, none is left out. Profiled rows are in no
 chart: the profiler slowed them down. Charts are made when a form draws them.
 """
 
@@ -60,7 +60,7 @@ def by_cell(
     entries: Sequence[Entry], names: Names, weight: Callable[[Entry], int] = lambda _: 1
 ) -> tuple[Panel, ...]:
     """A panel for each cell, its rows under all variants beside each other; where each cell has one
-    and the same row, one for all. A panel with more lines than are told apart is split; `weight`:
+    and the same row, one for all. A panel with too many lines is split; `weight`:
     lines of a row."""
     apart = names.cells and len(names.rows) > 1
     panels: list[Panel] = []

@@ -1,8 +1,8 @@
 """Makers of charts: what each kind draws, in the order in which charts are mostly made.
 
-The data types stand in core/charts.py; report/vega.py draws them. `words` are for whoever cannot
-see a chart; without any, they name its figures. All raise ValueError for what has no place in the
-chart.
+The data types stand in core/charts.py; report/vega.py draws them. `words` describe a chart
+for screen readers; without any, its figures are named. All raise ValueError for what has no place
+in the chart.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ NOTHING: Final = Number("-", None)
 NS_PER_MS: Final = 1e6
 
 MOST_LINES: Final = 8
-"""Of one chart: more colours than that are not told apart."""
+"""Of one chart: more colours than that cannot be distinguished."""
 
 # --------------------------------------------------------------------------------- figures
 
@@ -298,8 +298,8 @@ def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float,
 def in_parts(
     series: Mapping[str, T], weight: Callable[[T], int] = lambda _: 1
 ) -> Iterator[tuple[str, dict[str, T]]]:
-    """The series in charts of as many lines as are told apart, with what their titles say of it.
-    `weight`: the lines of one."""
+    """The series in parts of at most MOST_LINES lines, each with its suffix for a title. `weight`:
+    the lines of one."""
     parts: list[dict[str, T]] = []
     room = 0
     for name, one in series.items():
@@ -315,8 +315,8 @@ def in_parts(
 def percentile_charts(
     title: str, curves: Mapping[str, Pairs], caption: str = ""
 ) -> Iterator[Chart]:
-    """Percentile curves, (share, ms), in charts of as many lines as are told apart; in words the
-    middle and the end of each."""
+    """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. The description has
+    the middle and the end of each."""
     for part, own in in_parts(curves):
         ends = []
         for name, points in own.items():
@@ -331,7 +331,7 @@ def percentile_charts(
 def course_charts(
     title: str, series: Mapping[str, Pairs], unit: str, caption: str = ""
 ) -> Iterator[Chart]:
-    """Courses over time, (seconds, value), in the same way; in words from where to where."""
+    """Courses over time, (seconds, value), in the same way; the description has their ranges."""
     for part, own in in_parts(series):
         values = {name: [value for _, value in points] for name, points in own.items()}
         spans = (f"{name}: {number(min(v))} to {number(max(v))}" for name, v in values.items())
@@ -367,7 +367,7 @@ def cpu_of_rows(
 
 def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:
     """The same as parts of bars: CPU by role, mean over usages. Roles below 1 % of a core in all
-    rows, and beyond the largest that are told apart, are one part. Rows that were not sampled have
+    rows, and beyond the MOST_LINES - 1 largest, are one part. Rows that were not sampled have
     none."""
     used = [(label, mean_of_usages(usages), note) for label, usages, note in rows]
     most: dict[str, float] = {}
@@ -388,7 +388,7 @@ def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:
 
 
 def busiest_words(shares: Sequence[BarPart]) -> str:
-    """What a chart of CPU shows, for whoever cannot see it: of each bar the sum and its parts."""
+    """The description of a chart of CPU: of each bar the sum and its largest parts."""
     bars: dict[str, list[BarPart]] = {}
     for one in shares:
         bars.setdefault(one.label, []).append(one)
@@ -407,7 +407,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Names of the form `a, b, c` without what is the same in all: what they are told apart by."""
+    """Names of the form `a, b, c` without the parts that are the same in all."""
     parts = [name.split(", ") for name in names]
     if len(names) < 2 or len({len(one) for one in parts}) > 1:
         return list(names)

@@ -287,8 +287,8 @@ class Setting:
 
 
 def settings_of(result: Result, page: Page | None = None) -> tuple[Setting, ...]:
-    """The settings of a press run, in the order in which they were begun. `page`: of the result,
-    where it is there already."""
+    """The settings of a press run, in the order in which they were begun. `page`: of the result;
+    made here unless it is passed."""
     page, ladders = page or page_of(result), ladder_lines(result)
     cells = [_complete(ladder.cell, result) for ladder in ladders]
     devices = [_device(ladder, cell, result) for ladder, cell in zip(ladders, cells, strict=True)]

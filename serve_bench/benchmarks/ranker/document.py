@@ -257,7 +257,8 @@ def _findings(
 
 
 def _faster(lines: Sequence[RankerLine]) -> str:
-    """How many times as long a call of plain takes, and where that is not told from 1; of one
+    """How many times as long a call of plain takes, and where that cannot be distinguished
+    from 1; of one
     ranker alone, which batch is the fastest."""
     compared = [(line, line.call_ratio) for line in lines if line.call_ratio is not None]
     if not compared:
@@ -267,7 +268,7 @@ def _faster(lines: Sequence[RankerLine]) -> str:
     words = [
         f"{ratio.median:.2f} times{'' if at else ' as long as tuned'} with {line.rows:,} rows "
         f"({ratio.low:.2f} to {ratio.high:.2f}"
-        f"{'' if ratio.low > 1 or ratio.high < 1 else ', not told from 1'})"
+        f"{'' if ratio.low > 1 or ratio.high < 1 else ', not distinguished from 1'})"
         for at, (line, ratio) in enumerate(compared)
     ]
     return sentence(f"For a call {BASE} takes {pieces.listed(words)}")
