@@ -40,7 +40,8 @@ def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
         assert run([*command, "--out", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out
     result = read(tmp_path / "r")
-    assert [(one.variant, one.row.label) for one in result.trials] == [
+    # A step whose rate falls, as on a busy host, is measured again.
+    assert [(one.variant, one.row.label) for one in result.trials if one.row.run == 1] == [
         *(("good", "1 client"), ("good", "3 clients")),
         *(("busy", "1 client"), ("busy", "3 clients")),
     ]
@@ -48,7 +49,10 @@ def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
         assert trial.counts.completed + trial.counts.failed_total == trial.row.requests
         assert set(trial.counts.failed) <= {"rejected"} and not trial.flags["cut"]
         assert 0 < trial.seconds["connecting"] < trial.seconds["connect"]
-    assert sum(one.counts.failed_total for one in result.trials[2:]) == 8
+    by_busy = [one for one in result.trials if one.variant == "busy"]
+    refused = sum(one.row.requests or 0 for one in by_busy) // 4
+    assert sum(one.counts.failed_total for one in by_busy) == refused >= 8
+    assert all(one.counts.failed == {} for one in result.trials if one.variant == "good")
     request = good.log[0]
     assert request.head.startswith(b"POST /p?q=1 ")
     body = json.loads(request.body)
@@ -60,7 +64,7 @@ def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
         one.key: one.row.requests for one in result.trials
     }
     assert set(Counter((one["trial"], one["client"]) for one in lines).values()) == {8}
-    assert sum(one["status"] == "503" and one["error"] == "rejected" for one in lines) == 8
+    assert sum(one["status"] == "503" and one["error"] == "rejected" for one in lines) == refused
     assert json.loads(out)["run"]["command"] == "press"
 
 
