@@ -1,4 +1,5 @@
-"""The size of the house, by room, against its budgets; exit code 1 where one is exceeded.
+"""The size of the house, by room, against its budgets; exit code 1 where one is exceeded, or where
+two classes share a name.
 
 A module with exactly one importer is a question: would it be a part of it? Benchmarks and commands
 are left out there, since a registry imports each of them once. Lines are those of the files, with
@@ -28,16 +29,17 @@ class Budget:
     goal: int
 
 
+#: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 42_000, 36_000),
-    Budget("files of serve_bench", 160, 130),
-    Budget("lines of report, summaries and documents", 12_500, 10_500),
-    Budget("lines of cli and commands", 3_300, 2_800),
-    Budget("lines of runner and benches", 2_200, 1_900),
-    Budget("lines of load", 4_200, 4_000),
+    Budget("lines of serve_bench", 58_800, 36_000),
+    Budget("files of serve_bench", 238, 130),
+    Budget("lines of report, summaries and documents", 15_400, 10_500),
+    Budget("lines of cli and commands", 5_950, 2_800),
+    Budget("lines of runner and benches", 3_450, 1_900),
+    Budget("lines of load", 4_650, 4_000),
     Budget("files of load", 16, 14),
-    Budget("lines of tests", 26_000, 23_000),
-    Budget("modules with one importer", 25, 12),
+    Budget("lines of tests", 38_700, 23_000),
+    Budget("modules with one importer", 20, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what
 #: its records mean.
@@ -73,13 +75,13 @@ def importers() -> dict[Path, set[Path]]:
     """Each module with those of the package that import it."""
     files = python_files(PACKAGE)
     names = {_name(file): file for file in files}
-    found: dict[Path, set[Path]] = {file: set() for file in files}
+    by: dict[Path, set[Path]] = {file: set() for file in files}
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             for name in _imported(node, file):
                 if (to := names.get(name)) is not None and to != file:
-                    found[to].add(file)
-    return found
+                    by[to].add(file)
+    return by
 
 
 def _name(file: Path) -> str:
@@ -114,6 +116,16 @@ def single_importers() -> list[Path]:
     ]
 
 
+def doubled_names() -> dict[str, list[str]]:
+    """Names that more than one class of the package has, each with its modules."""
+    modules: dict[str, list[str]] = defaultdict(list)
+    for file in python_files(PACKAGE):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(str(file.relative_to(PACKAGE)))
+    return {name: places for name, places in sorted(modules.items()) if len(places) > 1}
+
+
 def figures() -> dict[str, int]:
     """What the budgets are about, by their names."""
     files = python_files(PACKAGE)
@@ -146,7 +158,10 @@ def main() -> int:
     for one in BUDGETS:
         mark = "  EXCEEDED" if values[one.name] > one.most else ""
         print(f"{one.name:58} {values[one.name]:7,} {one.most:7,} {one.goal:7,}{mark}")
-    return int(any(values[one.name] > one.most for one in BUDGETS))
+    doubled = doubled_names()
+    for name, places in doubled.items():
+        print(f"class {name} stands in {', '.join(places)}")
+    return int(bool(doubled) or any(values[one.name] > one.most for one in BUDGETS))
 
 
 if __name__ == "__main__":

@@ -50,11 +50,11 @@ def _add(name: str, command: Any) -> None:
         app.command(name=name)(command)
 
 
+_add("profile", profile)
 for name, kind in BENCHMARKS.items():
     _add(name, kind.command(name))
 for command in (compare, history, report, doctor, clean):
     _add(command.__name__, command)
-_add("profile", profile)
 
 
 class _Interrupted(Exception):
