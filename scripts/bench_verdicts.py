@@ -30,7 +30,7 @@ from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict
 from serve_bench.analysis.verdict import INSIDE
 from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.cli.sitting import run_mark
-from serve_bench.core.codec import from_json, to_line
+from serve_bench.core.record_lines import from_json, to_line
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec

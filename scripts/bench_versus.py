@@ -32,10 +32,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparison import paired
+from serve_bench.analysis.ratios import paired
 from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.duet import drive_duet
+from serve_bench.benchmarks.versus.flags import planned
 from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
 from serve_bench.benchmarks.versus.slicing import (
     DUET_S,
@@ -46,7 +47,6 @@ from serve_bench.benchmarks.versus.slicing import (
     drain_of,
 )
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.versus_flags import planned
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import host_line
 from serve_bench.core.load_result import SlicedResult

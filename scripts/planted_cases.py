@@ -27,7 +27,7 @@ from serve_bench.core.result import PlannedTrial, Trial, trial_key
 from serve_bench.load import drive_load
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.extra_loads import look as look_at_waits
-from serve_bench.runner.url import drive_url
+from serve_bench.runner.url_bench import drive_url
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 from serve_bench.store import now_iso

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from serve_bench.analysis.history.parts import Stored
+from serve_bench.analysis.history.model import Stored
 from serve_bench.core.result import Record, Result, Row
 from serve_bench.store import RunFolder
 from tests.records import ROWS

@@ -74,7 +74,7 @@ ONLY_IN: Final = {
     "anyio": ("serving/apps/",),
     "numpy": ("serving/apps/",),
     "vl_convert": ("report/page.py", "report/picture.py"),
-    "scipy": ("analysis/comparison.py",),
+    "scipy": ("analysis/ratios.py",),
     "pandas": (),
     "pickle": (),
 }

@@ -1,9 +1,9 @@
 """The kinds of run, one line each: the folder of its modules by the command that makes it.
 
 A folder has `command.py` with the command, a function or a group of typer, by its name;
-`document.py` with `document(result, options)`, which says what a run says to people; and `forms.py`
-with `json_text`, `csv_text` and `classic_text`, which machines read. They are imported when they
-are needed. Nothing else in the package compares the command of a run.
+`document.py` with `document(result, options)`, which says what a run says to people; and
+`exports.py` with `json_text`, `csv_text` and `classic_text`, which machines read. They are imported
+when they are needed. Nothing else in the package compares the command of a run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class DocumentModule(Protocol):
         """What the run says."""
 
 
-class FormsModule(Protocol):
-    """A `forms.py`. Each text ends with a newline; the functions raise FormatError for damaged
+class ExportsModule(Protocol):
+    """A `exports.py`. Each text ends with a newline; the functions raise FormatError for damaged
     records."""
 
     def json_text(self, result: Result, options: ReportOptions) -> str:
@@ -43,7 +43,7 @@ class FormsModule(Protocol):
 @dataclass(frozen=True)
 class Benchmark:
     """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
-    `document.py` and `forms.py`, where it has those of another kind."""
+    `document.py` and `exports.py`, where it has those of another kind."""
 
     folder: str
     pages: str | None = None
@@ -59,9 +59,9 @@ class Benchmark:
         return cast(DocumentModule, self._module(self.pages or self.folder, "document"))
 
     @property
-    def forms(self) -> FormsModule:
-        """Its module `forms`."""
-        return cast(FormsModule, self._module(self.data or self.folder, "forms"))
+    def exports(self) -> ExportsModule:
+        """Its module `exports`."""
+        return cast(ExportsModule, self._module(self.data or self.folder, "exports"))
 
     def _module(self, folder: str, name: str) -> object:
         return import_module(f"serve_bench.benchmarks.{folder}.{name}")

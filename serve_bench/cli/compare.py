@@ -39,8 +39,8 @@ def compare(options: CompareOptions) -> int:
     import sys
 
     from serve_bench.analysis.comparing import of_runs
-    from serve_bench.analysis.comparing.parts import GATE
-    from serve_bench.analysis.comparison import THRESHOLD
+    from serve_bench.analysis.comparing.model import GATE
+    from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.cli.report import place_of_page, write_comparison
     from serve_bench.cli.show import render_comparing
     from serve_bench.core.errors import BadInput

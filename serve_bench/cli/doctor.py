@@ -27,7 +27,7 @@ def doctor(options: DoctorOptions) -> int:
     Example: serve-bench doctor
     """
     from serve_bench.analysis.checks import fit
-    from serve_bench.cli.flags import check_texts
+    from serve_bench.cli.flag_values import check_texts
     from serve_bench.doctor import Machine, diagnose
     from serve_bench.observing.host import fingerprint
     from serve_bench.report.doctor import data, text

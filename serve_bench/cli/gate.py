@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.parts import Comparing
+    from serve_bench.analysis.comparing.model import Comparing
 
 GATE_BROKEN: Final = 3
 """Exit code."""
@@ -45,7 +45,7 @@ class Gate:
     def check_rounds(self, rounds: int, what: str) -> None:
         """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
         `--rounds 2`."""
-        from serve_bench.analysis.comparison import FEWEST
+        from serve_bench.analysis.ratios import FEWEST
         from serve_bench.core.errors import BadInput
 
         if self.fail_on == "regressed" and rounds < FEWEST:
@@ -74,7 +74,7 @@ def read_flags(options: GateOptions) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
     from serve_bench.analysis.comparing import FAIL_ON
     from serve_bench.analysis.comparing.values import NAMES
-    from serve_bench.analysis.comparison import quantile
+    from serve_bench.analysis.ratios import quantile
 
     quantile(2.0, 0.975)
     threshold = None if options.threshold is None else read_threshold(options.threshold)

@@ -16,7 +16,7 @@ from serve_bench.cli.gate import (
 )
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.history.parts import History
+    from serve_bench.analysis.history.model import History
 
 FORMS: Final = ("table", "markdown", "csv", "json", "html")
 FEWEST_LAST: Final = 2
@@ -71,9 +71,9 @@ def history(options: HistoryOptions) -> int:
     Example: serve-bench history results --metric throughput,p99 --fail-on step
     """
     format, output, plot = options.format, options.output, options.plot
-    from serve_bench.analysis.comparison import THRESHOLD
     from serve_bench.analysis.history import FAIL_ON, history_of
-    from serve_bench.analysis.history.parts import Chosen, PassedOver, Stored
+    from serve_bench.analysis.history.model import Chosen, PassedOver, Stored
+    from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.core.errors import BadInput
     from serve_bench.store.search import search
 
@@ -118,7 +118,7 @@ def render_history(
     """A history as text that ends with a newline, one document after the other. BadInput where the
     page's library of charts is missing."""
     from serve_bench.benchmarks.history.document import documents
-    from serve_bench.benchmarks.history.forms import history_csv, history_json
+    from serve_bench.benchmarks.history.exports import history_csv, history_json
     from serve_bench.core.errors import visible
     from serve_bench.report import FORMS, Layout
 

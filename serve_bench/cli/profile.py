@@ -64,7 +64,12 @@ def record(options: ProfileOptions) -> int | None:
     if options.context.invoked_subcommand is not None:
         return None
     from serve_bench.cli import profile_nodes
-    from serve_bench.cli.record import print_stacks, record_haproxy, record_processes, serve_list
+    from serve_bench.cli.profile_run import (
+        print_stacks,
+        record_haproxy,
+        record_processes,
+        serve_list,
+    )
     from serve_bench.core.errors import BadInput
 
     pid, target, address, out = options.pid, options.target, options.address, options.out
@@ -191,7 +196,7 @@ def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
     """The chosen processes. Raises BadInput where there is none, or one cannot be recorded."""
-    from serve_bench.cli.record import no_process
+    from serve_bench.cli.profile_run import no_process
     from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
     from serve_bench.observing.profiler import check_process, py_spy
     from serve_bench.runner.recording import one_of

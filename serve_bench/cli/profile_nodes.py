@@ -57,7 +57,7 @@ def check(aim: Aim, *, listed: bool = False) -> None:
 
 def list_nodes(address: str, only: str | None) -> int:
     """Prints the Serve processes of each node, or of one. The exit code."""
-    from serve_bench.cli.record import HEAD, print_columns, print_failures, row_of
+    from serve_bench.cli.profile_run import HEAD, print_columns, print_failures, row_of
     from serve_bench.core.nodes import flag_name
 
     aim = Aim(address, only)
@@ -86,7 +86,7 @@ def list_nodes(address: str, only: str | None) -> int:
 
 def dump_on_nodes(aim: Aim, native: bool) -> int:
     """Prints the stacks of each process now. The exit code."""
-    from serve_bench.cli.record import print_failures
+    from serve_bench.cli.profile_run import print_failures
 
     with _watching(aim) as (crew, nodes, failed, _):
         processes, more = _processes(crew, nodes, aim, failed)
@@ -107,7 +107,7 @@ def record_on_nodes(aim: Aim, wish: Wish) -> int:
     """Records with py-spy on every node, draws and prints the profiles. The exit code."""
     from dataclasses import replace
 
-    from serve_bench.cli.record import RecordProgress, print_profiles
+    from serve_bench.cli.profile_run import RecordProgress, print_profiles
     from serve_bench.runner.recording import record_on_nodes as record
 
     with _watching(aim) as (crew, nodes, failed, folder):
@@ -128,7 +128,7 @@ def _watching(
 ) -> Iterator[tuple[WatchCrew, tuple[Node, ...], tuple[RunFailed, ...], Path]]:
     """The crew, the nodes that can be looked at, why others cannot, and a folder that is removed
     after the run."""
-    from serve_bench.cli.record import print_failures
+    from serve_bench.cli.profile_run import print_failures
     from serve_bench.cli.sitting import run_mark, signals
     from serve_bench.core.errors import BadInput
     from serve_bench.core.nodes import node_of
@@ -156,7 +156,7 @@ def _processes(
     crew: WatchCrew, nodes: Sequence[Node], aim: Aim, failed: tuple[RunFailed, ...]
 ) -> tuple[list[tuple[Node, ServeProcess]], tuple[RunFailed, ...]]:
     """The chosen processes, and failures. Raises BadInput where there is none."""
-    from serve_bench.cli.record import no_process, print_failures
+    from serve_bench.cli.profile_run import no_process, print_failures
     from serve_bench.observing.processes import ServeProcess, chosen
 
     by_node, more = crew.processes(nodes)

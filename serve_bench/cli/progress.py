@@ -16,9 +16,9 @@ from serve_bench.analysis.statistics import latency_figures
 from serve_bench.benchmarks.parts.texts import bound_sign
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
-from serve_bench.core.kept import kept_text
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
+from serve_bench.core.redaction import kept_text
 from serve_bench.core.result import Failure, Trial
 from serve_bench.runner.runner import RunStep
 

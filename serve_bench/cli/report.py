@@ -11,7 +11,7 @@ from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import FormatOptions
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.parts import Comparing
+    from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
 
 

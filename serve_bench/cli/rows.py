@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.cli.flags import check_number, names
+from serve_bench.cli.flag_values import check_number, names
 from serve_bench.cli.options import LadderOptions, RowOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
@@ -31,10 +31,10 @@ from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
 from serve_bench.runner.agenda import Agenda, rest_of
-from serve_bench.runner.load_place import LoadOn, read_load_on
+from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.served import ServedClusters
+from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks

@@ -19,7 +19,7 @@ from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
 from serve_bench.store.files import check_reachable, write_output
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.parts import Comparing
+    from serve_bench.analysis.comparing.model import Comparing
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,12 @@ class RunReport:
         check_format(format)
         if format in FORMS:
             return FORMS[format](self.document, layout)
-        forms = benchmark_of(self.result.run).forms
-        texts = {"json": forms.json_text, "csv": forms.csv_text, "classic": forms.classic_text}
+        exports = benchmark_of(self.result.run).exports
+        texts = {
+            "json": exports.json_text,
+            "csv": exports.csv_text,
+            "classic": exports.classic_text,
+        }
         return visible(texts[format](self.result, self.options))
 
 
@@ -75,15 +79,15 @@ def render_comparing(
 
     Raises BadInput for a form that it does not have.
     """
-    from serve_bench.benchmarks.versus import forms
+    from serve_bench.benchmarks.versus import exports
     from serve_bench.benchmarks.versus.document import comparison_document
 
     if format not in COMPARED:
         raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
     if format == "json":
-        return visible(forms.versus_json(comparing, where))
+        return visible(exports.versus_json(comparing, where))
     if format == "csv":
-        return visible(forms.versus_csv(comparing))
+        return visible(exports.versus_csv(comparing))
     document = comparison_document(comparing, where)
     return FORMS[format](document, Layout(width, color, verbose))
 
@@ -138,7 +142,7 @@ class ReportRequest:
         report = self.report(result, folder)
         self.show(report)
         if result.profiled:
-            from serve_bench.cli.record import draw_profiles
+            from serve_bench.cli.profile_run import draw_profiles
 
             draw_profiles(folder, result.profiled)
         draw_plots(folder, report)

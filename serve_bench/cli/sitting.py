@@ -23,11 +23,11 @@ import typer
 from serve_bench import __version__
 from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.options import RunOptions
+from serve_bench.cli.output import say
 from serve_bench.cli.progress import Display
-from serve_bench.cli.say import say
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.kept import (
+from serve_bench.core.redaction import (
     differs,
     kept_body,
     kept_header,
@@ -40,7 +40,7 @@ from serve_bench.core.kept import (
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import fingerprint, git_commit
-from serve_bench.runner.load_place import LoadOn, LocalLoads, NodeLoads
+from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
 from serve_bench.serving.launch_spec import ignored_environment
@@ -51,7 +51,7 @@ from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 # The first record of a run: its request, the tool and the host.
 #
 # Rule: the command line is made of the parsed options, however they were spelt and joined.
-# core/kept.py decides what of a value is kept.
+# core/redaction.py decides what of a value is kept.
 
 #: How the values of an option are kept; of all others as texts that may hold an address.
 KEPT: Final[Mapping[str, Callable[[str], str]]] = {

@@ -13,10 +13,10 @@ from typing import Any, Final, Required, TypeAlias, TypedDict
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import is_hash, kept_request, secret
 from serve_bench.core.numbers import Amount, Count
+from serve_bench.core.redaction import is_hash, kept_request, secret
 from serve_bench.core.request_spec import Draw, Headers, Request
-from serve_bench.core.typed import built, built_with, plain
+from serve_bench.core.schema import built, built_with, plain
 
 Option: TypeAlias = int | float | str | bool
 

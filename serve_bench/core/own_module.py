@@ -1,7 +1,7 @@
 """Our own modules as programs of their own (`python -m serve_bench.X`), wherever we are called.
 
 Left to itself Python looks in the current folder first: in /tmp, or in the folder of a record from
-elsewhere, a file benchmarks/micro/forms.py that lies there would be run. Pure.
+elsewhere, a file benchmarks/micro/exports.py that lies there would be run. Pure.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from typing import Any, Final
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value, body_bytes
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_setting
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.redaction import kept_setting
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, VariantUsed, trial_key
-from serve_bench.core.typed import plain, stored_suite
+from serve_bench.core.schema import plain, stored_suite
 
 # --------------------------------------------------------------------------------------------------
 # Suite and plan: what is to be measured, and in which order.

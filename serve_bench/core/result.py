@@ -2,7 +2,7 @@
 
 Rule: a record says what was measured or what went wrong, never what follows from it. Means,
 percentiles, ratios and warnings are made by analysis/statistics.py each time: new ones apply to old
-files. Facts beside figures are in facts.py, lines of JSON in codec.py, files in store/__init__.py.
+files. Facts beside figures are in facts.py, lines of JSON in record_lines.py, files in store/.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serve_bench.core.load_result import (
     Warmup,
 )
 from serve_bench.core.numbers import Amount, Connections, Count
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 
 FORMAT_VERSION: Final = 1
 """Version of the records. History:

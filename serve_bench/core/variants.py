@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_value
+from serve_bench.core.redaction import kept_value
 from serve_bench.core.result import VariantUsed
 
 BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {

@@ -334,7 +334,7 @@ class _Drive:
 # Two targets in turn, in slices of time: the least noisy way to compare them.
 #
 # Rule: one worker holds the connections of both, so that both are treated alike. The order within
-# each pair of slices is random. The rates are compared in analysis/comparison.py.
+# each pair of slices is random. The rates are compared in analysis/ratios.py.
 
 
 def drive_slices(

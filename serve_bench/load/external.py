@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serve_bench.core.kept import kept_header, kept_text
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_module import finding_ours, own_module
+from serve_bench.core.redaction import kept_header, kept_text
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.typed import plain
+from serve_bench.core.schema import plain
 from serve_bench.load.failures import LoadError
 from serve_bench.load.http1 import request_headers
 

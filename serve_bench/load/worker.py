@@ -22,7 +22,7 @@ from typing import Any
 
 from serve_bench.core.load_result import Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Engine, WorkerShare

@@ -22,7 +22,7 @@ from typing import IO, Any
 from serve_bench.core.load_result import WorkerFailure
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.own_module import finding_ours, own_module
-from serve_bench.core.typed import plain
+from serve_bench.core.schema import plain
 from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import WorkerShare

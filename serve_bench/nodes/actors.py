@@ -31,7 +31,7 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.proof import role_of
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.observing.processes import ServeProcess, in_use, serve_processes

@@ -22,7 +22,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, full_name, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError
 from serve_bench.load.external import ExternalResult
 from serve_bench.load.merge import combine

@@ -2,7 +2,7 @@
 
 Rule: records.jsonl only grows. A record is written whole or not at all, and stands on the disk
 (fsync) before `append` returns, so a kill at any moment loses at most the trial in hand.
-What a record is belongs to core/result.py, its line of JSON to core/codec.py.
+What a record is belongs to core/result.py, its line of JSON to core/record_lines.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from serve_bench.core.codec import parse, to_line
 from serve_bench.core.errors import BadInput, FormatError, RunFailed
+from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.result import Record, Result
 from serve_bench.store.files import check_reachable, remove_empty
 

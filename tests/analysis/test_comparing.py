@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.parts import Comparing, figures, headline, ratio_text, row_title
+from serve_bench.analysis.comparing.model import Comparing, figures, headline, ratio_text, row_title
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.histogram import Histogram

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs, of_versus
-from serve_bench.analysis.comparing.parts import Comparing, headline
-from serve_bench.analysis.comparison import unpaired
+from serve_bench.analysis.comparing.model import Comparing, headline
 from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.parts import Stored
+from serve_bench.analysis.history.model import Stored
+from serve_bench.analysis.ratios import unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput

@@ -9,7 +9,7 @@ import warnings
 import pytest
 from scipy import stats
 
-from serve_bench.analysis.comparison import (
+from serve_bench.analysis.ratios import (
     Interval,
     judge,
     paired,

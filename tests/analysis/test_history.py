@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.analysis.comparison import paired
 from serve_bench.analysis.history import history_of, news_of
-from serve_bench.analysis.history.parts import Chosen, Group, PassedOver, Series, Stored
+from serve_bench.analysis.history.model import Chosen, Group, PassedOver, Series, Stored
+from serve_bench.analysis.ratios import paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, Row

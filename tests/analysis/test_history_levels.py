@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from serve_bench.analysis.comparison import unpaired
 from serve_bench.analysis.history.levels import Levels, levels_of
+from serve_bench.analysis.ratios import unpaired
 
 EVEN = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
-from serve_bench.core.codec import from_json, to_line
+from serve_bench.core.record_lines import from_json, to_line
 from serve_bench.core.result import Trial
 from tests.verdict_trials import IDLE, bound, measured, process, usage
 

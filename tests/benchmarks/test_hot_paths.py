@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.codec import parse, to_line
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Stage
+from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.pacing import due_times

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.codec import to_line
+from serve_bench.core.record_lines import to_line
 from tests.cli.test_gate_flags import TWINS, stored
 from tests.records import ROWS
 from tests.versus_records import micro_result, rates, versus_result

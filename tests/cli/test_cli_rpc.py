@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.rpc import backend as rpc_needs
-from serve_bench.benchmarks.rpc.forms import REPORT_FILE
+from serve_bench.benchmarks.rpc import drive as rpc_run
+from serve_bench.benchmarks.rpc.exports import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
-from serve_bench.cli import rpc_run, sitting
+from serve_bench.cli import sitting
 from serve_bench.cli.program import run
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places, records

@@ -81,7 +81,7 @@ def test_a_body_is_of_a_regular_file_that_is_not_too_large(
     refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
-    monkeypatch.setattr("serve_bench.cli.flags.MOST_BYTES", 3)
+    monkeypatch.setattr("serve_bench.cli.flag_values.MOST_BYTES", 3)
     (beside / "body").write_bytes(b"1234")
     refuses(f"run a:b --body @{beside / 'body'}", "has 4 bytes; allowed: 3")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.benchmarks.versus import flags as versus_flags
 from serve_bench.benchmarks.versus import measure as versus_rows
-from serve_bench.cli import versus_flags
 from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Timing
 from serve_bench.store import read

@@ -13,8 +13,8 @@ from serve_bench.cli.gate import (
     read_noise,
     read_threshold,
 )
-from serve_bench.core.codec import to_line
 from serve_bench.core.errors import BadInput
+from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Record, Result
 from tests.records import ROWS
 from tests.versus_records import micro_result, rates, versus_result

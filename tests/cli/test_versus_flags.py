@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.versus import flags as versus_flags
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
-from serve_bench.cli import versus_flags
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.program import run
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import hashed, kept_name, kept_suite
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.core.redaction import hashed, kept_name, kept_suite
 from serve_bench.report import COMPARED
-from serve_bench.runner.url import Service
+from serve_bench.runner.url_bench import Service
 from tests import places
 
 BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
@@ -309,7 +309,7 @@ def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) 
 def test_a_run_of_another_command_is_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from serve_bench.core.codec import to_line
+    from serve_bench.core.record_lines import to_line
     from serve_bench.core.result import Run
 
     for command, asked in (("micro", "versus"), ("versus", "micro")):

@@ -19,7 +19,7 @@ import pytest
 
 from serve_bench.analysis.comparing import VERSUS, of_runs
 from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.parts import Stored
+from serve_bench.analysis.history.model import Stored
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -28,11 +28,11 @@ from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.cli.sitting import whole_suite
-from serve_bench.core.codec import parse
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import differs, named_by
 from serve_bench.core.plan import Suite
+from serve_bench.core.record_lines import parse
+from serve_bench.core.redaction import differs, named_by
 from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
 from tests import places

@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 from serve_bench.analysis.comparing import VERSUS, of_runs
 from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.parts import Stored
+from serve_bench.analysis.history.model import Stored
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -29,9 +29,9 @@ from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
-from serve_bench.core.codec import parse
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
+from serve_bench.core.record_lines import parse
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text

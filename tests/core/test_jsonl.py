@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_bench.core.codec import from_json, parse, to_line
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.record_lines import from_json, parse, to_line
 from serve_bench.core.result import (
     FORMAT_VERSION,
     Deploy,

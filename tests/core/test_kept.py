@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing.match import unlike
+from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.program import run
 from serve_bench.cli.progress import failure_text
-from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.sitting import next_launch
-from serve_bench.core import codec as jsonl
-from serve_bench.core.kept import (
+from serve_bench.core import record_lines as jsonl
+from serve_bench.core.plan import label_of
+from serve_bench.core.redaction import (
     differs,
     hashed,
     is_hash,
@@ -31,7 +32,6 @@ from serve_bench.core.kept import (
     named_by,
     secret,
 )
-from serve_bench.core.plan import label_of
 from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.load.external import ExternalResult

@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 
 URL = "http://127.0.0.1:8000/noop"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
-from serve_bench.cli.record import draw_profiles
+from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.rows import RowsRequest, sitting_of
 from serve_bench.cli.sitting import outcome_of, run_mark, signals
 from serve_bench.core.app_spec import AppSpec

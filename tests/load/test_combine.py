@@ -23,7 +23,7 @@ from serve_bench.core.load_result import (
 )
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadInterrupted, drive_load
 from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.failures import BrokenAccount

@@ -20,7 +20,7 @@ from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from tests import servers
 from tests.load.loads import CLIENTS, TIMING, run_here

@@ -18,7 +18,7 @@ from serve_bench.core.histogram import Histogram, bounded, slot, slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadInterrupted, connection, drive_load
 from serve_bench.load.connection import lacking_ports
 from serve_bench.load.failures import BrokenAccount

@@ -12,7 +12,7 @@ import pytest
 from serve_bench.core.load_result import SlicedResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError
 from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS

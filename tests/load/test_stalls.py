@@ -21,7 +21,7 @@ from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.benchmarks.load.drive import _write_hgrm
 from serve_bench.benchmarks.micro.command import latency_text
-from serve_bench.benchmarks.parts.pieces import latency_curve
+from serve_bench.benchmarks.parts.blocks import latency_curve
 from serve_bench.cli.progress import trial_text
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram, bounded

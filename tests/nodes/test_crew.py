@@ -18,7 +18,7 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.request_spec import Request
-from serve_bench.core.typed import built, plain
+from serve_bench.core.schema import built, plain
 from serve_bench.load.external import ExternalResult
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor

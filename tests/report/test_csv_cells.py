@@ -14,8 +14,8 @@ from serve_bench.analysis.history import history_of
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import _close, render_history
+from serve_bench.cli.profile_run import HEAD, print_columns
 from serve_bench.cli.progress import failure_text
-from serve_bench.cli.record import HEAD, print_columns
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, result_of
 from tests import records

@@ -15,7 +15,7 @@ from serve_bench.benchmarks.parts.about_run import (
     machine,
     method,
 )
-from serve_bench.benchmarks.parts.pieces import doubts_once, page_doubts
+from serve_bench.benchmarks.parts.blocks import doubts_once, page_doubts
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.core.document import Cell, Facts, Folded, Number, Section, Table, TableRow, Text
 from serve_bench.core.load_result import Warmup

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
+from serve_bench.cli.output import say
+from serve_bench.cli.profile_run import HEAD, print_columns
 from serve_bench.cli.program import run
-from serve_bench.cli.record import HEAD, print_columns
-from serve_bench.cli.say import say
 from serve_bench.report.columns import NARROWEST, fitted, wrapped
 
 # --------------------------------------------------------------------------------- running text

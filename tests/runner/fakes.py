@@ -23,14 +23,14 @@ import pytest
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
-from serve_bench.core.codec import to_line
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.nodes import Lost, Node
+from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Failure, Record, Trial
 from serve_bench.nodes import NodesInterrupted, NodesResult
 from serve_bench.observing import inside, sampler
-from serve_bench.runner.load_place import LocalLoads
+from serve_bench.runner.load_source import LocalLoads
 from serve_bench.serving.server import Deployed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serve_bench.core.load_spec import Load, Stage
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.runner.load_place import parts_of
+from serve_bench.runner.load_source import parts_of
 
 ASKED = Request(url="http://127.0.0.1:1/")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.load import LoadError, drive_load
-from serve_bench.runner.load_place import LoadOn, LocalLoads, NodeLoads, read_load_on
+from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads, read_load_on
 from tests import places
 
 Refuses = Callable[[str, str], None]

@@ -34,8 +34,8 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.runner.agenda import Agenda, rest_of
 from serve_bench.runner.runner import Runner
-from serve_bench.runner.served import ServedClusters
-from serve_bench.runner.url import Service, UrlLadders
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.runner.url_bench import Service, UrlLadders
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.store import RunFolder, StoreError, read
 from tests.records import run as run_record

@@ -18,7 +18,7 @@ from serve_bench.analysis.comparing.match import (
     unlike_rows,
     versions_of,
 )
-from serve_bench.analysis.comparing.parts import (
+from serve_bench.analysis.comparing.model import (
     GATE,
     About,
     Alone,
@@ -46,7 +46,7 @@ from serve_bench.analysis.comparing.values import (
     weighed,
     worse,
 )
-from serve_bench.analysis.comparison import (
+from serve_bench.analysis.ratios import (
     FEWEST,
     THRESHOLD,
     Interval,
@@ -230,7 +230,7 @@ def _drain_s(trials: Sequence[Trial]) -> float | None:
 #
 # Pure; made anew from the records each time. Rule: runs that are unlike are refused, naming each
 # difference, unless that is forced; what is in one side alone is listed, never dropped. Values of
-# launches come from values.py, rows from above, verdicts from analysis/comparison.py.
+# launches come from values.py, rows from above, verdicts from analysis/ratios.py.
 
 VERSUS: Final = "versus"
 

@@ -16,7 +16,7 @@ from serve_bench.analysis.comparing.values import RowPlace, SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_suite
+from serve_bench.core.redaction import kept_suite
 from serve_bench.core.result import JsonObject, Result
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
-from serve_bench.analysis.comparison import FEWEST, Judged
+from serve_bench.analysis.ratios import FEWEST, Judged
 from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures_of

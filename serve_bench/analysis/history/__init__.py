@@ -1,7 +1,7 @@
 """Runs of one suite over time: the series of each row, where it steps, what the newest run brought.
 
 Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
-(parts.py), and what is passed over has its reason. A change of Ray or of the tool is no difference:
+(model.py), and what is passed over has its reason. A change of Ray or of the tool is no difference:
 a history is there to show it, at the run that brought it. Steps come from levels.py.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.comparing.match import unlike_hosts, versions_of
-from serve_bench.analysis.comparing.parts import geometric_mean
+from serve_bench.analysis.comparing.model import geometric_mean
 from serve_bench.analysis.comparing.values import (
     INVALID_SHARE,
     MEASURES,
@@ -23,9 +23,8 @@ from serve_bench.analysis.comparing.values import (
     by_key,
     doubts_of,
 )
-from serve_bench.analysis.comparison import FEWEST, THRESHOLD, paired
 from serve_bench.analysis.history.levels import LevelMark, Levels, levels_of
-from serve_bench.analysis.history.parts import (
+from serve_bench.analysis.history.model import (
     FEWEST_ALIKE,
     Chosen,
     Group,
@@ -44,6 +43,7 @@ from serve_bench.analysis.history.parts import (
     shares,
     why_alone,
 )
+from serve_bench.analysis.ratios import FEWEST, THRESHOLD, paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, cell_slug

@@ -2,7 +2,7 @@
 
 Pure. Rule: a run is one value whatever its launches, since what changes from night to night is in
 no launch; all is done on logarithms, with the bounds, the t intervals and Holm's correction of
-analysis/comparison.py. Formulas, sources and how often it errs are in docs/history.md.
+analysis/ratios.py. Formulas, sources and how often it errs are in docs/history.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.comparison import CONFIDENCE, THRESHOLD, Interval, judge
+from serve_bench.analysis.ratios import CONFIDENCE, THRESHOLD, Interval, judge
 
 # --------------------------------------------------------------------------------------------------
 # How a series is divided: places where it may change, with their p, and what a division leaves.

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from serve_bench.analysis.comparing.parts import ends, ratio_text
-from serve_bench.analysis.comparison import Interval
+from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.analysis.history.levels import LevelMark
-from serve_bench.analysis.history.parts import Group, History, Series
+from serve_bench.analysis.history.model import Group, History, Series
+from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.history.summary import (
     RUN_AGAIN,
     findings,
@@ -34,8 +34,8 @@ from serve_bench.benchmarks.history.summary import (
     spread_text,
 )
 from serve_bench.benchmarks.parts.about_run import command_line, formula_table, machine
+from serve_bench.benchmarks.parts.blocks import doubt, in_parts
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark, ladder
-from serve_bench.benchmarks.parts.pieces import doubt, in_parts
 from serve_bench.benchmarks.versus.document import TONES
 from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
 from serve_bench.core.document import (

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.checks import Warning
-from serve_bench.analysis.comparing.parts import ends, ratio_text
+from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.analysis.comparing.values import Doubt
 from serve_bench.analysis.history import news_of
 from serve_bench.analysis.history.levels import FEWEST_LIKE, FEWEST_RUNS, LASTING, LevelMark
-from serve_bench.analysis.history.parts import Group, History, Night, Series
+from serve_bench.analysis.history.model import Group, History, Night, Series
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.summary import SCALES, percent, span_text, value_text
 from serve_bench.core.document import Finding

@@ -14,8 +14,7 @@ from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import LinePoint, Mark
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NS_PER_MS,
     by_launch,
     course_charts,
@@ -24,6 +23,7 @@ from serve_bench.benchmarks.parts.pieces import (
     listed,
     percentile_charts,
 )
+from serve_bench.benchmarks.parts.charts import LinePoint, Mark
 from serve_bench.core.document import Block, Chart, Charts, Folded
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import cell_slug

@@ -10,7 +10,7 @@ from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
 
 if TYPE_CHECKING:
-    from serve_bench.cli.ladders import UrlRequest
+    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.ladder import Ladder
     from serve_bench.core.plan import Suite
 
@@ -36,7 +36,7 @@ def sweep(options: SweepOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.ladders import ladder_of, measure, timing_of, url_request
+    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
     from serve_bench.cli.rows import overrides, suite_of
     from serve_bench.core.ladder import COLLAPSE_RUNS
 
@@ -80,7 +80,7 @@ def recsys(options: RecsysOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.ladders import ladder_of, measure, timing_of, url_request
+    from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
     from serve_bench.cli.rows import overrides, suite_of
     from serve_bench.core.errors import BadInput
 

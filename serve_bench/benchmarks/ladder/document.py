@@ -36,8 +36,7 @@ from serve_bench.benchmarks.parts.about_run import (
     method,
     run_document,
 )
-from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served_facts
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
     Fields,
@@ -59,6 +58,7 @@ from serve_bench.benchmarks.parts.pieces import (
     share,
     table_of,
 )
+from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served_facts
 from serve_bench.benchmarks.parts.published import RECSYS, reference
 from serve_bench.benchmarks.parts.rows import Page, page_of
 from serve_bench.benchmarks.parts.texts import latency, number

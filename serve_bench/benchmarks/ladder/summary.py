@@ -17,12 +17,12 @@ from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
-from serve_bench.benchmarks.parts.pieces import distinct
+from serve_bench.benchmarks.parts.blocks import distinct
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Rung, best, collapses, knee
 from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 
 NOT_VISIBLE: Final = "not visible"
 """What is inside a service that was there already."""

@@ -78,11 +78,11 @@ def load(options: LoadOptions) -> int:
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.benchmarks.load.drive import run
-    from serve_bench.cli.flags import in_flags
+    from serve_bench.cli.flag_values import in_flags
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
     from serve_bench.core.request_spec import SpecError
-    from serve_bench.runner.load_place import read_load_on
+    from serve_bench.runner.load_source import read_load_on
 
     nodes = read_load_on(options.load_on, options.load_nodes)
     variants = _variants(options)
@@ -106,7 +106,7 @@ class Variants(NamedTuple):
 
 
 def _variants(options: LoadOptions) -> Variants:
-    from serve_bench.cli.flags import header_sets_of, paths_of
+    from serve_bench.cli.flag_values import header_sets_of, paths_of
 
     return Variants(paths_of(options.paths), header_sets_of(options.headers))
 
@@ -152,7 +152,7 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
 
 def _load(options: LoadOptions, variants: Variants) -> Load:
     """The load of the flags. Raises BadInput or SpecError."""
-    from serve_bench.cli.flags import (
+    from serve_bench.cli.flag_values import (
         content_of,
         draw_of,
         header_of,
@@ -229,7 +229,7 @@ def _check_here(load: Load, timing: Timing) -> None:
 
 def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
     """Windows of a second, or ten of them in a shorter load."""
-    from serve_bench.cli.flags import seconds_of
+    from serve_bench.cli.flag_values import seconds_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.load_spec import Timing
 

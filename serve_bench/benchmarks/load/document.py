@@ -23,7 +23,7 @@ from serve_bench.benchmarks.micro.document import (
 )
 from serve_bench.benchmarks.micro.summary import figures, names_of
 from serve_bench.benchmarks.parts import about_run
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
     curve_of,

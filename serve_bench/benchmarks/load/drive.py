@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.progress import Display
-from serve_bench.cli.record import draw_profiles
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded
-from serve_bench.core.kept import kept_text
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import row_of
+from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.load import LoadError
@@ -34,8 +34,8 @@ from serve_bench.observing.profiler import (
     py_spy,
     to_profile,
 )
-from serve_bench.runner.load_place import LoadOn
-from serve_bench.runner.url import Driven, drive_profiled, drive_url
+from serve_bench.runner.load_source import LoadOn
+from serve_bench.runner.url_bench import Driven, drive_profiled, drive_url
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read

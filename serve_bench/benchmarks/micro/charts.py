@@ -14,12 +14,11 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from serve_bench.analysis.comparison import CONFIDENCE, FEWEST, quantile
+from serve_bench.analysis.ratios import CONFIDENCE, FEWEST, quantile
 from serve_bench.analysis.statistics import LATENCY, MAIN, Spread
 from serve_bench.benchmarks.micro.summary import Names, measured
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.inside import mean_by_role
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     by_launch,
     course_charts,
     cpu_of_rows,
@@ -27,6 +26,7 @@ from serve_bench.benchmarks.parts.pieces import (
     latency_curve,
     percentile_charts,
 )
+from serve_bench.benchmarks.parts.inside import mean_by_role
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.core.document import Block, Chart, Charts, Folded, Prose
 from serve_bench.core.result import cell_slug

@@ -87,14 +87,14 @@ def noop(options: NoopOptions) -> int:
     from dataclasses import replace
 
     from serve_bench.benchmarks.parts.inside import facts, profiling_costs
-    from serve_bench.cli.record import draw_profiles
+    from serve_bench.cli.profile_run import draw_profiles
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.axes import settings
     from serve_bench.core.errors import BadInput
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
-    from serve_bench.runner.load_place import read_load_on
+    from serve_bench.runner.load_source import read_load_on
     from serve_bench.serving.launch_spec import check_port
 
     if not 1 <= options.num_queries <= MOST_QUERIES:

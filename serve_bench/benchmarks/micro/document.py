@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.analysis.comparison import CONFIDENCE, FEWEST
+from serve_bench.analysis.ratios import CONFIDENCE, FEWEST
 from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
 from serve_bench.analysis.statistics import LIKE, Distribution, Spread
 from serve_bench.analysis.verdict import Verdict
@@ -33,8 +33,7 @@ from serve_bench.benchmarks.micro.summary import (
     names_of,
 )
 from serve_bench.benchmarks.parts import about_run
-from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
     Fields,
@@ -46,6 +45,7 @@ from serve_bench.benchmarks.parts.pieces import (
     table_of,
     whole_run,
 )
+from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
 from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
 from serve_bench.core.document import (
@@ -67,8 +67,8 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.kept import body_bytes
 from serve_bench.core.own_app import APP_NAME
+from serve_bench.core.redaction import body_bytes
 from serve_bench.core.result import Result
 
 OWN: Final = "run"

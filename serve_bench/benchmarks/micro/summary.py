@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
-from serve_bench.benchmarks.parts.pieces import doubted, gaps, limit_clause, rate, sentence
+from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_clause, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
 from serve_bench.core.result import Failure, JsonObject, Row, cell_slug

@@ -43,7 +43,7 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run shop.py:app --route /best --option Ranker.num_replicas=1,2
     """
-    from serve_bench.cli.flags import check_texts
+    from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.rows import measure
 
     report = options.report_request()

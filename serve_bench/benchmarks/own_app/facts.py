@@ -18,7 +18,7 @@ from typing import Any, Final
 from serve_bench.benchmarks.own_app.request import ServeConfig
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, OwnDeployment
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 from serve_bench.store.files import check_reachable
 
 _PROGRAM: Final = Path(__file__).resolve().parents[2] / "serving" / "cluster" / "describe.py"

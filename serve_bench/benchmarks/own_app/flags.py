@@ -29,7 +29,7 @@ from serve_bench.benchmarks.own_app.request import (
     parts_of,
     positive_s,
 )
-from serve_bench.cli.flags import (
+from serve_bench.cli.flag_values import (
     content_of,
     draw_of,
     header_of,

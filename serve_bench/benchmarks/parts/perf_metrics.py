@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import Line, summarize
-from serve_bench.benchmarks.scale.forms import scale_perf_metrics
+from serve_bench.benchmarks.scale.exports import scale_perf_metrics
 from serve_bench.core.load_result import HISTOGRAMS
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.usage import BATCH_SIZE
@@ -28,7 +28,7 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
 def perf_metrics(result: Result) -> str:
     """The figures of a run, profiled rows left out, as the text of that JSON file.
 
-    A run of scale has the published names: benchmarks/scale/forms.py.
+    A run of scale has the published names: benchmarks/scale/exports.py.
     """
     if result.run.command == "scale":
         return scale_perf_metrics(result)

@@ -14,7 +14,7 @@ from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import RUN, LadderOptions
 
 if TYPE_CHECKING:
-    from serve_bench.cli.ladders import UrlRequest
+    from serve_bench.benchmarks.ladder.flags import UrlRequest
     from serve_bench.core.ladder import Ladder
     from serve_bench.core.plan import Suite
     from serve_bench.core.suite import Overrides
@@ -62,7 +62,7 @@ def press(options: PressOptions) -> int:
 
     Example: serve-bench press --quick --log-level DEBUG,ERROR --published
     """
-    from serve_bench.cli.ladders import measure
+    from serve_bench.benchmarks.ladder.flags import measure
     from serve_bench.cli.rows import suite_of
     from serve_bench.core.errors import BadInput
 
@@ -131,7 +131,7 @@ def _ladder(options: PressOptions) -> Ladder | None:
 
 def _check_numbers(options: PressOptions) -> None:
     """BadInput on a number of requests, samples, seconds or milliseconds that makes no sense."""
-    from serve_bench.cli.flags import check_number
+    from serve_bench.cli.flag_values import check_number
     from serve_bench.core.load_spec import MAX_TIMEOUT_S
     from serve_bench.core.suite import MOST_LAUNCHES
     from serve_bench.serving.apps.press_samples import MOST_SAMPLES
@@ -176,7 +176,7 @@ def _url_request(options: PressOptions) -> UrlRequest:
     """What `--url` asks for: the same requests to services of one's own. Raises BadInput."""
     from dataclasses import replace
 
-    from serve_bench.cli.ladders import url_request
+    from serve_bench.benchmarks.ladder.flags import url_request
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
     from serve_bench.core.plan import JSON, row_timing

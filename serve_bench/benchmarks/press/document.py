@@ -26,7 +26,7 @@ from serve_bench.benchmarks.ladder.document import (
 )
 from serve_bench.benchmarks.ladder.summary import NOT_VISIBLE
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
     count,

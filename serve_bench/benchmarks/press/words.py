@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.benchmarks.ladder.document import failed_messages
-from serve_bench.benchmarks.parts.pieces import doubted, gaps, percent, sentence
+from serve_bench.benchmarks.parts.blocks import doubted, gaps, percent, sentence
 from serve_bench.benchmarks.parts.rows import Page
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.press.summary import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from serve_bench.benchmarks.parts import charts
+from serve_bench.benchmarks.parts.blocks import NS_PER_MS, course_charts, over_windows
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.pieces import NS_PER_MS, course_charts, over_windows
 from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, MedianInterval, RankerLine
 from serve_bench.core.document import Chart
 from serve_bench.core.result import Trial

@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from serve_bench.benchmarks.parts import pieces
+from serve_bench.benchmarks.parts import blocks as pieces
 from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.pieces import count, milliseconds, plain, sentence
+from serve_bench.benchmarks.parts.blocks import count, milliseconds, plain, sentence
 from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.ranker import charts

@@ -11,14 +11,14 @@ from typing import Final
 
 from serve_bench.analysis.statistics import merged
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     by_launch,
     course_charts,
     cpu_charts,
     curve_of,
     percentile_charts,
 )
+from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.published import rpc_example
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.rpc.summary import (

@@ -103,8 +103,8 @@ def measure(options: RpcOptions) -> int | None:
             raise BadInput(f"{', '.join(wrong)}: does not go with rpc {subcommand}")
         return None
     from serve_bench.benchmarks.rpc.backend import checked
+    from serve_bench.benchmarks.rpc.drive import run
     from serve_bench.benchmarks.rpc.request import RpcSuite
-    from serve_bench.cli.rpc_run import run
     from serve_bench.cli.show import check_target
     from serve_bench.cli.sitting import request_of
     from serve_bench.store.files import same_file
@@ -161,6 +161,6 @@ def plot(options: PlotOptions) -> int:
 
     Example: serve-bench rpc plot benchmark_report.json
     """
-    from serve_bench.cli.rpc_run import plot_file
+    from serve_bench.benchmarks.rpc.drive import plot_file
 
     return plot_file(options.file, options.out, options.published)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
     count,
@@ -38,7 +38,7 @@ from serve_bench.benchmarks.rpc.charts import (
     metric_charts,
     rate_chart,
 )
-from serve_bench.benchmarks.rpc.forms import printed_form
+from serve_bench.benchmarks.rpc.exports import printed_form
 from serve_bench.benchmarks.rpc.summary import (
     AGENT,
     AGENT_RATE,

@@ -15,7 +15,7 @@ from serve_bench.benchmarks.parts.arguments import Arguments, rounds
 from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key
-from serve_bench.core.typed import built, plain, stored_suite
+from serve_bench.core.schema import built, plain, stored_suite
 
 BACKENDS: Final = ("torch", "ray", "serve")
 """torch.distributed.rpc over TensorPipe; Ray actors; a Serve DeploymentHandle."""

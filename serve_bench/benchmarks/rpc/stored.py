@@ -13,14 +13,14 @@ from msgspec import Meta
 
 from serve_bench.benchmarks.parts.published import rpc_source
 from serve_bench.benchmarks.rpc.charts import example_curve, metric_charts
-from serve_bench.benchmarks.rpc.forms import OURS
+from serve_bench.benchmarks.rpc.exports import OURS
 from serve_bench.benchmarks.rpc.summary import NAMES, PERCENTILES, MetricCurve
 from serve_bench.core.document import Document, Facts, Section
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.facts import HostFacts
 from serve_bench.core.figures import host_line
 from serve_bench.core.numbers import Amount, Count
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 
 THEIRS: Final = "as reported"
 """Where a report does not say which backend it is of."""

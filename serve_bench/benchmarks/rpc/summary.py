@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, merged, summarize
+from serve_bench.benchmarks.parts.blocks import over_windows
 from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
-from serve_bench.benchmarks.parts.pieces import over_windows
 from serve_bench.benchmarks.parts.rows import row_findings
 from serve_bench.benchmarks.rpc.request import x_of
 from serve_bench.core.document import Finding

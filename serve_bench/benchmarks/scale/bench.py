@@ -57,7 +57,7 @@ from serve_bench.observing.host import pss_bytes
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, sampler_of
 from serve_bench.runner.agenda import Listed
-from serve_bench.runner.load_place import LoadOn, NodeLoads
+from serve_bench.runner.load_source import LoadOn, NodeLoads
 from serve_bench.runner.runner import (
     Bench,
     CellOver,

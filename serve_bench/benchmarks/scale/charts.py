@@ -13,8 +13,7 @@ from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import prevailing
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     by_launch,
     course_charts,
     cpu_charts,
@@ -22,6 +21,7 @@ from serve_bench.benchmarks.parts.pieces import (
     limit_note,
     percentile_charts,
 )
+from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.scale.figures import Figure
 from serve_bench.benchmarks.scale.growth import Grown

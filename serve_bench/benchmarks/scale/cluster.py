@@ -19,7 +19,7 @@ import psutil
 from serve_bench.benchmarks.scale.request import ScaleApp
 from serve_bench.benchmarks.scale.trial import HandleResult  # what a handle load gives
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
-from serve_bench.core.typed import built
+from serve_bench.core.schema import built
 from serve_bench.observing.processes import serve_processes
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import attaching_environment

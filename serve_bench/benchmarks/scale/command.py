@@ -110,7 +110,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
     """Measures what the options ask for, or prints its plan. Returns the exit code."""
     from serve_bench.benchmarks.scale.needs import checked
     from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
-    from serve_bench.cli.flags import names
+    from serve_bench.cli.flag_values import names
     from serve_bench.cli.sitting import request_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.variants import parse_env
@@ -143,7 +143,9 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         if suite.workload != workload:
             raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")
         suite = checked(suite)
-    from serve_bench.cli.scale_run import run  # what drives loads is loaded once all is well
+    from serve_bench.benchmarks.scale.drive import (
+        run,  # what drives loads is loaded once all is well
+    )
 
     return run(suite, options, report, earlier)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, Formula, method, run_document
-from serve_bench.benchmarks.parts.pieces import (
+from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
     count,

@@ -17,8 +17,8 @@ from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.suite import variants_of
-from serve_bench.core.typed import plain, stored_suite
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 

@@ -1,6 +1,6 @@
 """What `serve-bench versus` measures on: both sides of a round up at once, or two services.
 
-How a row is measured is measure.py, what the figures mean analysis/comparison.py. Rule: whatever
+How a row is measured is measure.py, what the figures mean analysis/ratios.py. Rule: whatever
 fails on a side ends its round, on both sides, and the next round goes on.
 """
 
@@ -37,8 +37,8 @@ from serve_bench.runner.runner import (
     Plan,
     PlannedLaunch,
 )
-from serve_bench.runner.served import launch_spec
-from serve_bench.runner.url import Service
+from serve_bench.runner.served_bench import launch_spec
+from serve_bench.runner.url_bench import Service
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 

@@ -85,7 +85,7 @@ def versus(options: VersusOptions) -> int:
 
     Example: serve-bench versus --a default --b optimized --quick
     """
-    from serve_bench.cli.flags import check_texts
+    from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.gate import read_flags
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
@@ -95,8 +95,8 @@ def versus(options: VersusOptions) -> int:
         allowed = ", ".join(COMPARED)
         raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")
     gate = read_flags(options)
-    from serve_bench.cli.versus_flags import planned, with_urls
-    from serve_bench.cli.versus_run import request, run
+    from serve_bench.benchmarks.versus.drive import request, run
+    from serve_bench.benchmarks.versus.flags import planned, with_urls
 
     if options.resume is not None:
         suite, earlier = request(options, lambda: planned(options, gate))

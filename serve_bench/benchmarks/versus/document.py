@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.parts import (
+from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
     Comparing,
@@ -23,7 +23,7 @@ from serve_bench.analysis.comparing.parts import (
     subject,
     variant_of,
 )
-from serve_bench.analysis.comparison import FEWEST, Interval
+from serve_bench.analysis.ratios import FEWEST, Interval
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
     asked,
@@ -33,7 +33,7 @@ from serve_bench.benchmarks.parts.about_run import (
     moment,
 )
 from serve_bench.benchmarks.parts.about_run import method as executed_method
-from serve_bench.benchmarks.parts.pieces import proofs
+from serve_bench.benchmarks.parts.blocks import proofs
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.charts import ratio_chart, round_charts, side_charts
 from serve_bench.benchmarks.versus.summary import (

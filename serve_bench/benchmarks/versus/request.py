@@ -3,7 +3,7 @@
 A round is a fresh launch of both sides, both up at once and never loaded at once; every cell and
 row is measured on both. Rule: what a round does is known before it starts, and drawn from the seed,
 so that a plan can be shown and gone on with. How long it takes stands below, how
-long a slice is to slicing.py, what follows from the figures to analysis/comparison.py.
+long a slice is to slicing.py, what follows from the figures to analysis/ratios.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from serve_bench.benchmarks.versus.slicing import DUET_S, DUET_START_S
 from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_setting
 from serve_bench.core.plan import (
     CHANGE_S,
     FIRST_DEPLOY_S,
@@ -29,8 +28,9 @@ from serve_bench.core.plan import (
     duration_text,
     label_of,
 )
+from serve_bench.core.redaction import kept_setting
 from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
-from serve_bench.core.typed import built, built_with, plain, stored_suite
+from serve_bench.core.schema import built, built_with, plain, stored_suite
 
 ROUNDS: Final = 8
 SIDE_S: Final = 24.0

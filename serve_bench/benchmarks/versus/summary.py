@@ -1,7 +1,7 @@
 """What a comparison says in words: its sides, its findings, remarks under a row, its method.
 
 Pure: lines of plain text and findings. The sentences that a gate needs too stand in
-analysis/comparing/parts.py.
+analysis/comparing/model.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.comparing import floors_of
-from serve_bench.analysis.comparing.parts import (
+from serve_bench.analysis.comparing.model import (
     About,
     Compared,
     ComparedRow,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.parts import History, PassedOver
+from serve_bench.analysis.history.model import History, PassedOver
 from serve_bench.benchmarks.history.document import documents, strips
 from serve_bench.benchmarks.history.summary import headline, news_lines
 from serve_bench.cli.history import render_history

@@ -13,7 +13,7 @@ import pytest
 from serve_bench.analysis.statistics import Spread
 from serve_bench.benchmarks.micro.charts import ends_of
 from serve_bench.benchmarks.parts import about_run
-from serve_bench.benchmarks.parts.pieces import MOST_LINES
+from serve_bench.benchmarks.parts.blocks import MOST_LINES
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.app_spec import own_spec

@@ -20,7 +20,7 @@ import pytest
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
 from serve_bench.benchmarks.rpc.charts import PUBLISHED
-from serve_bench.benchmarks.rpc.forms import (
+from serve_bench.benchmarks.rpc.exports import (
     benchmark_report,
     form_lines,
     printed_form,

@@ -24,9 +24,9 @@ from serve_bench.benchmarks.scale.figures import GRAPH_NAMES
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, cpu_of
 from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render
-from serve_bench.core.codec import parse, to_line
 from serve_bench.core.document import Number
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from serve_bench.report import FORMATS
 from serve_bench.report.vega import vega

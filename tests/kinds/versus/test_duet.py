@@ -24,9 +24,9 @@ from serve_bench.benchmarks.versus.measure import PairRows, Target
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing, in_duet
 from serve_bench.cli.show import render
-from serve_bench.core.codec import parse, to_line
 from serve_bench.core.load_result import Progress, Warmup
 from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError

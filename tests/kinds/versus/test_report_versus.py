@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.parts import Comparing
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, result_of

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from serve_bench.benchmarks.versus import drive as versus_run
 from serve_bench.benchmarks.versus.request import (
     LEAST_ROUNDS,
     LEAST_SIDE_S,
@@ -14,7 +15,6 @@ from serve_bench.benchmarks.versus.request import (
     round_s,
     versus_plan,
 )
-from serve_bench.cli import versus_run
 from serve_bench.core.errors import BadInput
 from tests.kinds.versus.test_versus_request import ROWS, suite
 

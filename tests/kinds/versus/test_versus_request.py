@@ -19,8 +19,8 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.core.app_spec import APPS
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import hashed
 from serve_bench.core.plan import parse_row
+from serve_bench.core.redaction import hashed
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 

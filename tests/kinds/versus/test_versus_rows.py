@@ -17,9 +17,9 @@ from serve_bench.benchmarks.versus import measure as versus_rows
 from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
-from serve_bench.core.codec import to_line
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row, Trial
 from serve_bench.load import LoadError

@@ -16,7 +16,7 @@ import msgspec
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import FACTS
-from serve_bench.core.kept import kept_names, kept_record
+from serve_bench.core.redaction import kept_names, kept_record
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -26,7 +26,7 @@ from serve_bench.core.result import (
     Run,
     result_of,
 )
-from serve_bench.core.typed import built, shown
+from serve_bench.core.schema import built, shown
 
 DEEPEST: Final = 60
 """Objects and lists in each other: what is nested deeper was not written by this tool, and would

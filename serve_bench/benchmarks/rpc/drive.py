@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve_bench.benchmarks.rpc.bench import plan_of
-from serve_bench.benchmarks.rpc.forms import REPORT_FILE, json_text
+from serve_bench.benchmarks.rpc.exports import REPORT_FILE, json_text
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
     RpcLaunch,

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history import news_of
 from serve_bench.analysis.history.levels import LevelMark
-from serve_bench.analysis.history.parts import Group, History, Night, Series
+from serve_bench.analysis.history.model import Group, History, Night, Series
+from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.history.summary import headline
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.versus.forms import interval_json
+from serve_bench.benchmarks.versus.exports import interval_json
 from serve_bench.core.result import cell_slug
 
 

@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.comparing.match import Difference, unlike, unlike_hosts, unlike_rows
 from serve_bench.analysis.comparing.values import Doubt, Measure, RowPlace, SideRow, rows_of
-from serve_bench.analysis.comparison import Interval
 from serve_bench.analysis.history.levels import LevelMark, Levels
+from serve_bench.analysis.ratios import Interval
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.result import JsonObject, Result, Run

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.benchmarks.micro.forms import page_classic
+from serve_bench.benchmarks.micro.exports import page_classic
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.ranker.summary import RankerLine, ranker_lines

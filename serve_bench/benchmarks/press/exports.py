@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.benchmarks.ladder.forms import ladder_fields
-from serve_bench.benchmarks.micro.forms import page_data
+from serve_bench.benchmarks.ladder.exports import ladder_fields
+from serve_bench.benchmarks.micro.exports import page_data
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.published import PRESS, reference
 from serve_bench.benchmarks.parts.rows import Entry, page_of

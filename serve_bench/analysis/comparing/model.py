@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from serve_bench.analysis.comparing.values import Doubt, Letter
-from serve_bench.analysis.comparison import FEWEST, MOST_ROUNDS, Interval, Judged, Word
+from serve_bench.analysis.ratios import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.figures import ratio_text as ratio_text
 from serve_bench.core.result import Better, JsonObject, Launch, Run, cell_slug

@@ -35,20 +35,20 @@ from serve_bench.benchmarks.versus.request import (
     sides_of,
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
-from serve_bench.cli.flags import check_number, names, seconds_of
+from serve_bench.cli.flag_values import check_number, names, seconds_of
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import known_device
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_option
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
+from serve_bench.core.redaction import kept_option
 from serve_bench.core.result import Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
-from serve_bench.runner.url import Service
+from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import read_toml, suite_file
 
@@ -92,7 +92,7 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
 
 def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
     """The suite of two services that are up already, and they. Raises BadInput."""
-    from serve_bench.cli.ladders import services_of
+    from serve_bench.benchmarks.ladder.flags import services_of
 
     services = services_of(options.url or (), options.header or (), users=False)
     wanted = 1 if options.aa else 2

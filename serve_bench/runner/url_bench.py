@@ -1,7 +1,7 @@
 """Loads of running servers: drives the load and makes the record. Starts no server.
 
 Rule: the record is of the same kind as that of a trial on a cluster of ours, so that every report
-can read it. load/ runs the load; clusters of ours are in served.py.
+can read it. load/ runs the load; clusters of ours are in served_bench.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
-from serve_bench.core.typed import plain
+from serve_bench.core.schema import plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
@@ -30,7 +30,7 @@ from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
 from serve_bench.runner.agenda import Climbing, PlannedLoad
 from serve_bench.runner.extra_loads import Settling, is_settled
-from serve_bench.runner.load_place import LoadDriver, LocalLoads, NodeLoads
+from serve_bench.runner.load_source import LoadDriver, LocalLoads, NodeLoads
 from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.serving.strays import marks, run_directory
 from serve_bench.store import StoreError, now_iso

@@ -37,7 +37,7 @@ from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, PlannedLoad
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
-from serve_bench.runner.load_place import LocalLoads, NodeLoads
+from serve_bench.runner.load_source import LocalLoads, NodeLoads
 from serve_bench.runner.runner import (
     NEXT_PHASE,
     Bench,

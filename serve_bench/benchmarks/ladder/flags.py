@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.cli import rows
-from serve_bench.cli.flags import check_number, header_of
+from serve_bench.cli.flag_values import check_number, header_of
 from serve_bench.cli.options import WITH_URL, LadderOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit
@@ -21,9 +21,9 @@ from serve_bench.core.ladder import Ladder, parse_ladder
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.runner.load_place import LoadOn, read_load_on
+from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.url import Service, UrlLadders
+from serve_bench.runner.url_bench import Service, UrlLadders
 
 #: --quick: steps of 3 s, and no refinement around the best.
 QUICK_DURATION_S = 3.0

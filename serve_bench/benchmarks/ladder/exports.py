@@ -9,7 +9,7 @@ from typing import Any
 
 from serve_bench.analysis.statistics import Line
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
-from serve_bench.benchmarks.micro.forms import page_data
+from serve_bench.benchmarks.micro.exports import page_data
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.published import RECSYS, reference
 from serve_bench.benchmarks.parts.rows import Entry, page_of

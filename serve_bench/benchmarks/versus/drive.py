@@ -32,12 +32,12 @@ from serve_bench.cli.sitting import (
     sit,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.kept import kept_setting, kept_text, kept_value
 from serve_bench.core.plan import duration_text
+from serve_bench.core.redaction import kept_setting, kept_text, kept_value
 from serve_bench.core.result import Result
 from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.url import Service
+from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter
 
 if TYPE_CHECKING:

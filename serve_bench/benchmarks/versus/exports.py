@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.parts import (
+from serve_bench.analysis.comparing.model import (
     About,
     Compared,
     ComparedRow,
@@ -22,7 +22,7 @@ from serve_bench.analysis.comparing.parts import (
     headline,
     variant_of,
 )
-from serve_bench.analysis.comparison import Interval
+from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.figures import host_line

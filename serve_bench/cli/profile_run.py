@@ -60,7 +60,7 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
     Without room, memory is left out and names are folded. The last column is meant to be copied.
     """
-    from serve_bench.cli.say import width_here
+    from serve_bench.cli.output import width_here
     from serve_bench.core.errors import visible
     from serve_bench.report.columns import fitted
 
