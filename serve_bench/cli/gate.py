@@ -127,13 +127,13 @@ def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
 
 def read_noise(folder: Path) -> Comparing:
     """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
-    from serve_bench.analysis.comparing import VERSUS, floors_of, of_versus
+    from serve_bench.analysis.comparing import floors_of, of_versus
     from serve_bench.core.errors import BadInput
     from serve_bench.store import read
 
     try:
         result = read(folder)
-        if result.run.command != VERSUS:
+        if not result.run.two_sided:
             raise BadInput(f"{folder}: is a run of {result.run.command}, not of versus --aa")
         comparing = of_versus(result)
         floors_of(comparing)

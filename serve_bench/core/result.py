@@ -147,6 +147,11 @@ class Run:
     host: JsonObject = field(default_factory=dict)
     format: int = FORMAT_VERSION
 
+    @property
+    def two_sided(self) -> bool:
+        """Whether it compares two sides by itself, in rounds."""
+        return "sides" in self.suite
+
 
 @dataclass(frozen=True)
 class Resume:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from serve_bench.analysis.comparing import VERSUS, of_runs
+from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import Stored
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
@@ -156,7 +156,7 @@ def history(result: Result, whole: Result, form: str) -> str:
 def resumed(result: Result, _: Result) -> str:
     """What `--resume` reads of a stored run before it starts anything."""
     suite = result.run.suite
-    kinds = {"rpc": RpcSuite, "scale": ScaleSuite, VERSUS: VersusSuite}
+    kinds = {"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite}
     kind: Any = kinds.get(result.run.command, Suite)
     assert differs(suite, suite) is None
     with whole_suite():

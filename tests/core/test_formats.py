@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 from rich.cells import cell_len
 
-from serve_bench.analysis.comparing import VERSUS, of_runs
+from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import Stored
 from serve_bench.benchmarks.parts.texts import number
@@ -52,9 +52,9 @@ KINDS: Final = {
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
-SUITES: Final[dict[str, Any]] = {"rpc": RpcSuite, "scale": ScaleSuite, VERSUS: VersusSuite}
+SUITES: Final[dict[str, Any]] = {"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite}
 
-NO_CLASSIC: Final = frozenset({"recsys", "sweep", VERSUS})
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus"})
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -185,7 +185,7 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
     command = result.run.command
     if command == "ranker":
         return [number(row["rows_per_s"]) for row in page["rows"]]
-    if command == VERSUS:
+    if command == "versus":
         lines = [row["metrics"]["throughput"] for row in page["rows"]]
         return [number(line[side]) for line in lines for side in ("a", "b") if line[side]]
     if command == "scale":
@@ -305,7 +305,7 @@ def test_a_history_of_it_has_no_step_and_fits(name: str) -> None:
 @pytest.mark.parametrize("name", [*one_of_each(), "1-press-launches"])
 def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
     result = stored(name)
-    if result.run.command == VERSUS:
+    if result.run.two_sided:
         with pytest.raises(BadInput, match="a comparison by itself"):
             of_runs(result, result)
         return

@@ -232,8 +232,6 @@ def _drain_s(trials: Sequence[Trial]) -> float | None:
 # difference, unless that is forced; what is in one side alone is listed, never dropped. Values of
 # launches come from values.py, rows from above, verdicts from analysis/ratios.py.
 
-VERSUS: Final = "versus"
-
 
 def of_versus(
     result: Result,
@@ -311,7 +309,7 @@ def of_runs(
     match, and for unlike runs unless `force`; FormatError where the records cannot be read.
     """
     for result, name in ((a, where[0]), (b, where[1])):
-        if result.run.command == VERSUS:
+        if result.run.two_sided:
             raise BadInput(
                 f"{name}: is a run of versus, a comparison by itself: serve-bench report"
             )

@@ -191,7 +191,7 @@ class Comparing:
     @property
     def aa(self) -> bool:
         """Whether A was set against itself."""
-        return self.kind == "versus" and bool(self.sides[0].run.suite.get("aa"))
+        return self.paired and bool(self.sides[0].run.suite.get("aa"))
 
     @property
     def word(self) -> Word:
