@@ -14,6 +14,7 @@ from pathlib import Path
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_DURATION_S, Stage
+from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Draw, Headers, path_fault
 
 LARGEST = 1_000_000
@@ -182,9 +183,10 @@ def header_of(text: str) -> tuple[str, str]:
 def statuses_of(text: str | None) -> tuple[int, ...]:
     """Numbers with commas."""
     parts = text.split(",") if text is not None else []
-    if not all(part.strip().isdigit() for part in parts):
+    numbers = tuple(whole_number(part.strip()) for part in parts)
+    if None in numbers:
         raise BadInput(f"--expect-status: {text!r} is not allowed; it takes numbers, as 200,204")
-    return tuple(int(part) for part in parts)
+    return tuple(number for number in numbers if number is not None)
 
 
 def draw_of(value: str | None, flag: str = "--draw") -> Draw:

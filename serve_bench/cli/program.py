@@ -10,10 +10,11 @@ import errno
 import functools
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.models import CommandInfo, TyperInfo
@@ -55,6 +56,10 @@ for name, kind in BENCHMARKS.items():
     _add(name, kind.command(name))
 for command in (compare, history, report, doctor, clean):
     _add(command.__name__, command)
+
+
+#: A word of an error that nobody reads to its end: a path is shorter.
+_LONG: Final = re.compile(r"\S{400,}")
 
 
 class _Interrupted(Exception):
@@ -123,6 +128,7 @@ def run(argv: Sequence[str]) -> int:
         return int(outcome or OK)
     except BadInput as error:
         line = str(error).replace("\n", "\\n")  # of a name: a refusal is one line
+        line = _LONG.sub(lambda word: f"{word[0][:40]}... ({len(word[0])} characters)", line)
         return _say(f"serve-bench: {line}", BAD_INPUT)
     except RunFailed as error:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from serve_bench.core.errors import BadInput
+from serve_bench.core.numbers import whole_number
 
 Value = int | float | str | bool
 Scope = Literal["launch", "deploy", "load"]
@@ -70,7 +71,7 @@ class Axis:
         """The value, or BadInput with one line that begins with `where` (a flag, a file's key)."""
         try:
             return self.kind.parse(value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise BadInput(
                 f"{where}: {value!r} is not allowed; it takes {self.kind.allowed}"
             ) from None
@@ -82,9 +83,8 @@ class Axis:
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
-    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
-        raise ValueError(value)  # int() would take 1_0 and digits of other scripts
-    number = int(value)
+    # int() would take 1_0 and digits of other scripts
+    number = value if isinstance(value, int) else whole_number(value) or 0
     if not 1 <= number <= LARGEST_COUNT:
         raise ValueError(value)
     return number

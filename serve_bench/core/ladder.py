@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.numbers import Connections, Count
+from serve_bench.core.numbers import Connections, Count, whole_number
 
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
 """The users of the published recommendation benchmark."""
@@ -109,7 +109,7 @@ def parse_ladder(
         return Ladder(steps=published)
     steps = []
     for part in (part.strip() for part in text.split(",")):
-        number = int(part) if part.isascii() and part.isdigit() else 0
+        number = whole_number(part) or 0
         if not 1 <= number <= MOST_CLIENTS:
             raise BadInput(
                 f"{flag}: {part!r} is not allowed; it takes auto, published, or numbers from 1 "

@@ -1,4 +1,4 @@
-"""The numbers of records, with their bounds.
+"""The numbers of records, with their bounds, and whole numbers as text.
 
 Rule: a number is finite and at most 2^63; where less than 0 makes no sense, it is refused.
 """
@@ -30,3 +30,12 @@ Signed: TypeAlias = (
     | Annotated[float, Meta(ge=-float(MOST), le=float(MOST))]
 )
 """Any number; a difference of two readings may be below 0."""
+
+MOST_DIGITS: Final = 18
+"""Of a whole number in a text. Python refuses to read thousands of them."""
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of decimal digits says; None for any other text, or a longer one."""
+    plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    return int(text) if plain else None

@@ -13,6 +13,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import kept_setting
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, VariantUsed, trial_key
@@ -79,7 +80,7 @@ def parse_row(text: object, data_size: str, where: str) -> Row:
             f"{where}: {text!r} is not allowed; it takes N (aiohttp), aiohttp:N or raw:N, "
             "N a whole number from 1"
         )
-    count = int(number)
+    count = whole_number(number) or 0
     if not 1 <= count <= 100_000:
         raise BadInput(f"{where}: {text!r} is not allowed; the number must be 1 to 100000")
     if client == "aiohttp":

@@ -104,7 +104,7 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
         raise BadInput(f"{where}: must be a table with env, http_options, python or base")
     only_keys(table, ("base", "env", "http_options", "python"), where)
     base = table.get("base", "default")
-    if base not in BUILT_IN_VARIANTS:
+    if not isinstance(base, str) or base not in BUILT_IN_VARIANTS:
         allowed = ", ".join(BUILT_IN_VARIANTS)
         raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
     env = table.get("env", {})

@@ -122,11 +122,11 @@ def suite_file(name: str) -> Path:
     """A suite by path, or by the name of a shipped one. BadInput lists those that there are."""
     if name.endswith(".toml") or "/" in name:
         return Path(name)
-    place = shipped("scenarios") / f"{name}.toml"
-    if not place.exists():
-        names = ", ".join(sorted(file.stem for file in place.parent.glob("*.toml")))
+    suites = {file.stem: file for file in shipped("scenarios").glob("*.toml")}
+    if name not in suites:
+        names = ", ".join(sorted(suites))
         raise BadInput(f"--suite: no file {name!r}; a path, or one of: {names}")
-    return place
+    return suites[name]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -142,5 +142,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not valid TOML: {error}") from None
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not UTF-8 text") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise BadInput(f"{path}: not valid TOML: a number has too many digits") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {(error.strerror or 'error').lower()}") from None

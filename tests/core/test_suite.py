@@ -192,6 +192,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"variants": {"a": {"env": {"X": "a\0b"}}}}, "cannot hold a null character"),
     ({"variants": {"a": {"python": ""}}}, "python must be the path"),
     ({"variants": {"default": {}}}, "default is built in"),
+    ({"variants": {"a": {"base": []}}}, "base [] is not a built-in variant"),
+    ({"cell": {"batch_wait_timeout_s": 10**400}}, "cell.batch_wait_timeout_s: 1000"),
     ({"cells": [{"num_replicas": "1_0"}]}, "'1_0' is not allowed"),
 ]
 
@@ -208,6 +210,9 @@ def test_broken_toml_and_missing_files_name_the_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("x = ")
     with pytest.raises(BadInput, match=r"broken\.toml: not valid TOML: Invalid value"):
+        read_toml(broken)
+    broken.write_text(f"x = {'9' * 6_000}")
+    with pytest.raises(BadInput, match=r"broken\.toml: not valid TOML: a number has too many"):
         read_toml(broken)
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read: no such file"):
         read_toml(tmp_path / "none.toml")

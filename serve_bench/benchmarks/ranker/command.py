@@ -158,10 +158,11 @@ def _within(flag: str, value: int, most: int, least: int = 1) -> None:
 def _counts(flag: str, text: str, most: int) -> tuple[int, ...]:
     """Different whole numbers with commas for rows; layers may repeat."""
     from serve_bench.core.errors import BadInput
+    from serve_bench.core.numbers import whole_number
 
     counts = []
     for part in (part.strip() for part in text.split(",")):
-        number = int(part) if part.isascii() and part.isdigit() else 0
+        number = whole_number(part) or 0
         if not 1 <= number <= most:
             raise BadInput(
                 f"{flag}: {part!r} is not allowed; it takes numbers from 1 to {most} with commas"

@@ -1,0 +1,224 @@
+"""Odd command lines and suites with a fixed seed: each is planned, or refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import random
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer
+
+from serve_bench.benchmarks.rpc.request import read_rpc
+from serve_bench.benchmarks.scale import KEYS
+from serve_bench.benchmarks.scale.request import read_scale
+from serve_bench.cli.program import app, run
+from serve_bench.core.errors import BadInput
+from serve_bench.core.suite import read_suite
+from serve_bench.store.files import shipped
+from tests.places import FORMATS
+
+SEED: Final = 21
+LINES, SUITES, PARTS = 5_000, 3_000, 10
+
+WORDS: Final = (
+    *("", " ", "0", "1", "-1", "2", "1.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1_0"),
+    *(
+        "9" * 30,
+        "9" * 5_000,
+        "0." + "1" * 400,
+        "٣",
+        "½",
+        "1,2",
+        "1,,2",
+        ",",
+        "1,1",
+        "a=b",
+        "=",
+        "a=",
+    ),
+    *("raw:1", "raw:", "raw:" + "9" * 5_000, "default", "default,default", "x" * 300, "x" * 5_000),
+    *("\0", "\n", "\x1b[31m", "é", "\ud800", "'", '"', "@", "@nosuch", "/dev/null", "/dev/zero"),
+    *(".", "..", "/", "nosuch/x", "./" + "y" * 300 + ".toml", "auto", "published", "true", "none"),
+    *("http://127.0.0.1:1/", "m=http://127.0.0.1:1/", "http://[::1", "Name: value", "[1]", "{}"),
+    *(
+        "10s",
+        "1m",
+        "-1s",
+        "s",
+        "noop",
+        "ranker",
+        "cpu",
+        "json",
+        "markdown",
+        "A.b=1",
+        "A.b=" + "1," * 999,
+    ),
+)
+"""What stands for the value of a flag."""
+
+PLANNED: Final = ("micro", "sweep", "recsys", "press", "rpc", "versus", "run")
+READ: Final = ("report", "compare", "history")
+
+
+def flags_of(*names: str) -> list[Any]:
+    """The parameters of a command."""
+    command: Any = typer.main.get_command(app)
+    for name in names:
+        command = command.commands[name]
+    return [one for one in command.params if one.name not in ("help", "context")]
+
+
+def line(draw: random.Random, stored: Sequence[Path]) -> list[str]:
+    """A command with one to four flags, each with one of the words."""
+    names = [draw.choice((*PLANNED, *READ, "scale", "load"))]
+    if names[0] == "scale":
+        names.append(draw.choice([*KEYS]))
+    words = [*names]
+    for flag in draw.sample(every := flags_of(*names), min(len(every), draw.randint(1, 4))):
+        if flag.param_type_name == "argument":
+            continue
+        words.append(max(flag.opts, key=len))
+        if not flag.is_flag:
+            words.append(draw.choice(WORDS))
+    for flag in every:
+        if flag.param_type_name == "argument":
+            run_file = str(draw.choice(stored))
+            words.append(run_file if names[0] in READ and draw.random() < 0.8 else "nosuch")
+    return words if names[0] in (*READ, "load") else [*words, "--dry-run"]
+
+
+def part_of(count: int, part: int) -> range:
+    return range(part * count // PARTS, (part + 1) * count // PARTS)
+
+
+def parts() -> list[Any]:
+    """All parts; make test has the first."""
+    return [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))]
+
+
+@pytest.mark.parametrize("part", parts())
+def test_an_odd_command_line_is_planned_or_refused_in_one_line(
+    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(FORMATS, runs)  # --plot draws beside them
+    stored = sorted(runs.glob("1-*.jsonl"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    refused = 0
+    for number in part_of(LINES, part):
+        words = line(random.Random(SEED * LINES + number), stored)
+        code = run(words)
+        error = capsys.readouterr().err
+        assert code in (0, 1, 2), words
+        if code == 2:
+            refused += 1
+            last = error.splitlines()[-1]
+            assert last.startswith("serve-bench: ") and len(last) < 2_000, words
+        assert "Traceback" not in error, words
+    assert refused > 100  # otherwise nothing odd was drawn
+
+
+# --------------------------------------------------------------------------------------- suites
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+VALUES: Final[tuple[Any, ...]] = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1.5,
+        float("nan"),
+        float("inf"),
+        10**18,
+        10**400,
+        "",
+        "x",
+        "9" * 5_000,
+    ),
+    *(
+        "\0",
+        [],
+        [[]],
+        [1, "a"],
+        [None],
+        {},
+        {"a": {}},
+        {"": 1},
+        "default",
+        ["default", []],
+        nested(200),
+    ),
+)
+
+
+def readers() -> dict[str, Callable[[dict[str, Any]], Any]]:
+    """By the name of a shipped suite, what reads it."""
+    out: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    for file in sorted(shipped("scenarios").glob("*.toml")):
+        if file.stem == "rpc":
+            out[file.stem] = partial(read_rpc, file="f.toml", flags={})
+        elif file.stem != "versus":
+            out[file.stem] = partial(read_suite, file="f.toml")
+    for workload in KEYS:
+        out[f"scale_{workload}"] = partial(read_scale, workload, file="f.toml", flags={})
+    return out
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything below a value."""
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, below in inside:
+        yield (*path, key)
+        yield from places(below, (*path, key))
+
+
+def put(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
+    """Sets what lies at a path."""
+    at: Any = data
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+
+
+@pytest.mark.parametrize("part", parts())
+def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
+    every = readers()
+    shipped_suites = {
+        name: tomllib.loads((shipped("scenarios") / f"{name}.toml").read_text()) for name in every
+    }
+    refused = 0
+    for number in part_of(SUITES, part):
+        draw = random.Random(SEED * SUITES + number)
+        name = draw.choice(sorted(every))
+        data = copy.deepcopy(shipped_suites[name])
+        for _ in range(draw.randint(1, 2)):
+            path = draw.choice([*places(data), ("variants",), ("cells",), ("matrix",), ("base",)])
+            put(data, path, copy.deepcopy(draw.choice(VALUES)))
+        try:
+            every[name](data)
+        except BadInput as error:
+            refused += 1
+            assert "\n" not in str(error) and str(error), (name, path)
+    assert refused > 100
