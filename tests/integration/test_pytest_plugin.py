@@ -84,10 +84,10 @@ def test_one_cluster_for_a_session_and_nothing_after_ctrl_c(tmp_path: Path) -> N
             "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
         },
     )
-    said = wait_for_line(process, "endless|FAILED|ERROR")
-    assert said.group() == "endless"
+    seen = wait_for_line(process, "endless|FAILED|ERROR").group()
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=60)[0]
+    assert seen == "endless", rest
     assert process.returncode == pytest.ExitCode.INTERRUPTED, rest
     assert "3 passed" in rest
     assert wait_until_clean() == []
