@@ -13,7 +13,7 @@ import typer
 
 def width_here() -> int | None:
     """Columns that lines on stdout may take; None: any number."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # None: closed by the caller
         return None
     from serve_bench.report.terminal import terminal
 

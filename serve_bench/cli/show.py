@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.core.document import Document, ReportOptions
@@ -178,6 +178,18 @@ def write_perf_metrics(result: Result, path: Path) -> None:
 # `plot` is there.
 
 
+MADE_BY: Final = "serve-bench report"
+"""Stands in each plot, so that no other file is taken for one."""
+
+
+def _begin(place: Path) -> bytes:
+    """The first bytes of a file, where the mark of a plot stands; none of what is no file."""
+    if not place.is_file():
+        return b""
+    with place.open("rb") as file:
+        return file.read(5000)
+
+
 def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> list[Path]:
     """Draws the charts of the run's picture: requests/s and latency over clients of ladders, the
     four metrics of rpc over the x axis, each quantity of a curve of scale over replicas.
@@ -186,7 +198,7 @@ def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> li
     `required`. Raises RunFailed when a file cannot be written, BadInput where the record names no
     command.
     """
-    from serve_bench.report.picture import KINDS, charts_of, picture
+    from serve_bench.report.picture import KINDS, charts_of, is_made_by, picture
 
     command = report.result.run.command
     if not re.fullmatch("[a-z-]+", command):  # the record may come from elsewhere: it is no path
@@ -202,7 +214,14 @@ def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> li
     places = []
     for kind in KINDS:
         place = folder / f"{command}.{kind}"
-        write_output(place, picture([document], kind))
+        if place.is_symlink() or (place.exists() and not is_made_by(_begin(place), MADE_BY)):
+            trouble = f"{place} exists and is no plot of serve-bench; nothing is overwritten"
+            if required:
+                raise BadInput(f"--plot: {trouble}")
+            print(f"no plot: {trouble}", file=sys.stderr)
+            continue
+        write_output(place, picture([document], kind, MADE_BY))
         places.append(place)
-    print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
+    if places:
+        print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
     return places

@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the direction of a line with the figures in it."""
+_CONTROL: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters, those that turn the direction of a line with the figures in it, and what
+stands for bytes of a name that are not UTF-8, which no stream takes."""
 
 
 def visible(text: str) -> str:
     """The text with control characters but newline and tab written out, as \\u001b or \\u202e: what
     a name in a record holds must not move a terminal's cursor, nor turn the figures beside it. What
     was JSON stays so: its strings have the same escapes."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class BadInput(ValueError):

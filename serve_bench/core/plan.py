@@ -59,7 +59,12 @@ class Suite:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
         """The reverse of `to_json`, for going on with a stored run. Raises BadInput."""
-        return stored_suite(cls, data, app=app_from_json)
+        suite = stored_suite(cls, data, app=app_from_json)
+        for at, cell in enumerate(suite.cells):
+            if suite.app.own is None and "num_replicas" not in cell:
+                where = f"suite.cells[{at}].num_replicas is missing"
+                raise BadInput(f"the stored suite cannot be gone on with: {where}")
+        return suite
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def built(kind: type[_T], data: Any, where: str) -> _T:
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
     except msgspec.ValidationError as error:
         raise FormatError(_message(kind, data, str(error), where)) from None
+    except UnicodeEncodeError:  # half of a character, which JSON can spell
+        raise FormatError(f"{where} holds text that is not Unicode") from None
 
 
 def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], Any]) -> _T:

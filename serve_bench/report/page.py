@@ -220,8 +220,10 @@ def bundle() -> Bundle:
 
 def _cache() -> Path:
     """Where the script is kept: vl_convert takes seconds to make it, the same each time."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(home) / "serve-bench"
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not home.is_absolute():  # its specification: a relative path is ignored
+        home = Path("~/.cache").expanduser()
+    return home / "serve-bench"
 
 
 def _cached(name: str) -> str | None:

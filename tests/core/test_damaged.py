@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -26,6 +27,7 @@ from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
+from serve_bench.cli.program import run
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.document import ReportOptions
@@ -35,6 +37,7 @@ from serve_bench.core.record_lines import parse
 from serve_bench.core.redaction import differs, named_by
 from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
+from serve_bench.store import read
 from tests import places
 from tests.html_sample import STUB
 
@@ -216,3 +219,16 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
             error.add_note(f"{name} of {mutation}")
             raise
     assert shown > size // 10 and refused > size // 10
+
+
+def test_half_a_character_costs_its_record_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, *rest = (places.FORMATS / "1-press-url-collapse.jsonl").read_text().splitlines()
+    record = json.loads(second)
+    record["client"]["asked"]["keepalive"] = "\ud800"  # JSON can spell it
+    (tmp_path / "records.jsonl").write_text("\n".join([first, json.dumps(record), *rest]) + "\n")
+    (warning,) = read(tmp_path).warnings
+    assert warning.message.startswith("line 2: trial.client ") and "not Unicode" in warning.message
+    assert run(["report", str(tmp_path)]) == 0
+    assert "Traceback" not in capsys.readouterr().err

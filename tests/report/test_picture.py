@@ -124,10 +124,24 @@ def test_the_files_stand_in_the_folder_of_the_run(
     assert [one.name for one in places] == ["press.png", "press.svg"]
     assert all(one.stat().st_size > 1000 for one in places)
     assert capsys.readouterr().err.startswith("plots: ")
+    assert draw_plots(tmp_path, report(pressed())) == places, "its own are drawn anew"
+    capsys.readouterr()
     assert draw_plots(tmp_path, report(result_of([run()]))) == []
     assert capsys.readouterr().err == ""
     assert draw_plots(tmp_path, report(result_of([run()])), required=True) == []
     assert capsys.readouterr().err == "no plot: the run holds no figure to draw\n"
+
+
+def test_a_file_of_somebody_else_is_no_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "press.png").write_text("mine")
+    (tmp_path / "press.svg").symlink_to(tmp_path / "press.png")
+    with pytest.raises(BadInput, match=r"press\.png exists and is no plot of serve-bench"):
+        draw_plots(tmp_path, report(pressed()), required=True)
+    assert draw_plots(tmp_path, report(pressed())) == []
+    assert capsys.readouterr().err.count("nothing is overwritten") == 2
+    assert (tmp_path / "press.png").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", ["/{}/logo", "../logo", "a\0b", ""])

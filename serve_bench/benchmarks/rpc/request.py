@@ -124,7 +124,12 @@ class RpcSuite:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RpcSuite:
         """The reverse, for going on with a stored run. Raises BadInput."""
-        return stored_suite(cls, data, worlds=_stored_worlds)
+        suite = stored_suite(cls, data, worlds=_stored_worlds)
+        for name in suite.backends:
+            if name not in BACKENDS:
+                allowed = f"suite.backends: {name!r} is none of {', '.join(BACKENDS)}"
+                raise BadInput(f"the stored suite cannot be gone on with: {allowed}")
+        return suite
 
     @property
     def loads(self) -> int:
