@@ -34,11 +34,11 @@ BUDGETS: Final = (
     Budget("lines of serve_bench", 58_800, 36_000),
     Budget("files of serve_bench", 238, 130),
     Budget("lines of report, summaries and documents", 15_400, 10_500),
-    Budget("lines of cli and commands", 5_950, 2_800),
+    Budget("lines of cli and commands", 6_000, 2_800),
     Budget("lines of runner and benches", 3_450, 1_900),
     Budget("lines of load", 4_650, 4_000),
     Budget("files of load", 16, 14),
-    Budget("lines of tests", 38_700, 23_000),
+    Budget("lines of tests", 38_900, 23_000),
     Budget("modules with one importer", 20, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what
