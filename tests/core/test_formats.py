@@ -426,3 +426,12 @@ def test_a_colour_never_says_anything_alone(name: str) -> None:
     blocks.append((former, block))
     wrong = [text for code, text in blocks if code in meaning and not meaning[code](text)]
     assert wrong == []
+
+
+def test_a_stored_suite_that_cannot_be_planned_is_refused_with_its_field() -> None:
+    micro = read(FOLDER / "1-micro-failures.jsonl").run.suite
+    with pytest.raises(BadInput, match=r"suite\.cells\[0\]\.num_replicas is missing"):
+        Suite.from_json({**micro, "cells": [{}]})
+    rpc = read(FOLDER / "1-rpc.jsonl").run.suite
+    with pytest.raises(BadInput, match=r"suite\.backends: 'nope' is none of torch, ray, serve"):
+        RpcSuite.from_json({**rpc, "backends": ["nope"]})
