@@ -375,6 +375,11 @@ def test_the_library_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
         kept.write_bytes(damage)
         made.clear()
         assert [bundle().script, bundle().script] == ["é library"] * 2 and len(made) == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert bundle().script == "é library" and not (tmp_path / "relative").exists()
+    assert (tmp_path / "home" / ".cache" / "serve-bench" / kept.name).exists()
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert bundle().script == "é library", "where nothing can be kept"
