@@ -1,0 +1,45 @@
+"""`serve-bench flags`: which of the flags that a variant sets makes the difference."""
+
+from __future__ import annotations
+
+from serve_bench.benchmarks.versus.command import VersusOptions
+from serve_bench.cli.command import command, flag
+
+
+class FlagsOptions(VersusOptions):
+    """The options of `flags`: those of versus that hold for both sides, and what is told apart."""
+
+    command = "flags"
+    order = (
+        *("side", "env", "rounds", "no_pairs", "option", "python", "app", "clients", "rate"),
+        *("route", "method", "header", "body", "expect_status", "quick", "threshold", "gate"),
+        *("budget", "slice", "seed", "suite", "out", "resume", "no_sample", "dry_run", "format"),
+    )
+
+    side: str = flag("optimized", "Whose flags: VARIANT, APP or VARIANT,APP [optimized].", "--of")
+    env: list[str] | None = flag(None, "NAME=VALUE: a flag of your own; repeatable.")
+    rounds: str | None = flag(None, "Rounds of two launches [effects + 12]; +N with --resume.")
+    no_pairs: bool = flag(False, "Flags by themselves alone: fewer rounds.")
+    option: list[str] | None = flag(None, "num_replicas=2 in all launches; repeatable.")
+    python: str | None = flag(None, "Interpreter of all launches, with a Ray of its own.")
+    header: list[str] | None = flag(None, "Of own apps: 'Name: value'.", "-H", "--header")
+    threshold: str | None = flag(None, "From this size on: improved, regressed [5%].")
+    gate: str | None = flag(None, "Judged beside throughput: p50, p99, cpu [cpu].")
+    quick: bool = flag(False, "4 s a side in each round.")
+    budget: str | None = flag(None, "No round begins that would end later (30m).")
+
+
+@command(FlagsOptions, "Compare")
+def flags(options: FlagsOptions) -> int:
+    """Tell which flags of a variant make the difference.
+
+    Each round launches two combinations of the flags and compares them as versus does; a fractional
+    factorial design chooses the combinations.
+
+    Example: serve-bench flags --of optimized --quick
+    """
+    from serve_bench.benchmarks.flags.drive import run
+    from serve_bench.cli.flag_values import check_texts
+
+    check_texts({{"side": "of"}.get(one, one): getattr(options, one) for one in options.order})
+    return run(options)
