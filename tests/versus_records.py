@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from serve_bench.analysis.comparing import of_runs
+from serve_bench.analysis.comparing.model import Comparing
+from serve_bench.analysis.comparing.values import NAMES, rows_of
+from serve_bench.analysis.ratios import RunSpread
+from serve_bench.analysis.statistics import variants
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -305,3 +310,10 @@ def micro_result(
                     at = planned(variant, round_, row, where)
                     records.append(measured(at, told[round_ - 1], **trial))
     return result_of([*records, *others])
+
+
+def alike_runs(a: Result, b: Result, *flags: Any, **named: Any) -> Comparing:
+    """Two stored runs of a suite whose runs do not differ from one to the next."""
+    steady = dict.fromkeys(NAMES, RunSpread(0.0))
+    spreads = {(name, place): steady for name in variants(a) for place in rows_of(a, name)}
+    return of_runs(a, b, *flags, spreads=spreads, **named)

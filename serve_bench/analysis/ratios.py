@@ -1,26 +1,32 @@
-"""The statistics of A against B: intervals of a ratio, and what they say in one of four words.
+"""The statistics of A against B: intervals of a ratio, and what they say in one of six words.
 
 Pure. Rule: it computes with logarithms, since ratios of 2 and 1/2 are equally far from 1, and
-launches are the only unit of repetition: a window or a slice is no sample. Formulas and their
-sources are in docs/ab.md; analysis/comparing/values.py takes the values from records.
+launches are the only unit of repetition: a window or a slice is no sample. Whether a change is
+proven and how large it is are two questions. Formulas and their sources are in docs/ab.md;
+analysis/comparing/values.py takes the values from records.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from serve_bench.analysis.looks import nominal
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Better
 
-Word: TypeAlias = Literal["regressed", "improved", "same", "inconclusive"]
+Word: TypeAlias = Literal["regressed", "slower", "improved", "faster", "same", "inconclusive"]
 
 CONFIDENCE: Final = 0.95
 THRESHOLD: Final = 0.05
-"""Default threshold: a smaller change counts as the same."""
+"""Default threshold: the size from which on a proven change is regressed or improved."""
+
+CLEAR: Final = 0.5
+"""A run is not ended with "regressed" before the interval lies beyond so much of the threshold: the
+estimate of a run that ends early is too far from 1."""
 
 FEWEST: Final = 3
 """Launches a side for a verdict: with two, the 95 % interval is 12.7 standard errors wide on either
@@ -40,7 +46,9 @@ class Interval:
     """The ratio B/A with a t interval on its logarithm.
 
     `center`: mean log ratio; `se` its standard error; `df` degrees of freedom (of Welch not whole).
-    `n_a`, `n_b`: launches a side; of `pairs` both are the number of rounds.
+    `n_a`, `n_b`: launches a side; of `pairs` both are the number of rounds. `planned`: the rounds
+    of a run that is judged after each (looks.py); None: it is judged once. `between`: the part of
+    the squared error that more launches do not lessen, since it is of the runs.
     """
 
     center: float
@@ -50,6 +58,17 @@ class Interval:
     n_b: int
     pairs: bool = True
     confidence: float = CONFIDENCE
+    planned: int | None = None
+    between: float = 0.0
+
+    @property
+    def level(self) -> float:
+        """The two-sided level of the t quantile: smaller than 1 - confidence where there are more
+        looks than this one."""
+        alpha = 1 - self.confidence
+        if self.planned is None or min(self.planned, self.n_a) < FEWEST:
+            return alpha
+        return nominal(self.n_a, self.planned, alpha, FEWEST)
 
     @property
     def ratio(self) -> float:
@@ -59,7 +78,7 @@ class Interval:
     @property
     def half(self) -> float:
         """Half the width, in logarithms."""
-        return quantile(self.df, 0.5 + self.confidence / 2) * self.se if self.se else 0.0
+        return quantile(self.df, 1 - self.level / 2) * self.se if self.se else 0.0
 
     @property
     def low(self) -> float:
@@ -86,16 +105,47 @@ class Interval:
         return replace(self, confidence=confidence)
 
 
-def paired(logs: Sequence[float]) -> Interval:
-    """From log(B/A) of each round. ValueError on fewer than two, and on nan or infinity."""
+def trimmed(n: int) -> int:
+    """How many of `n` rounds are left out at each end: none of up to 6, one of 7, two of 12."""
+    return max(0, (n - 2) // 5)
+
+
+def paired(logs: Sequence[float], planned: int | None = None) -> Interval:
+    """From log(B/A) of each round: the trimmed mean with Yuen's standard error (1974), so that an
+    odd launch moves it little; of few rounds the plain mean. `planned`: see Interval.
+
+    ValueError on fewer than two rounds, and on nan or infinity.
+    """
     _finite(logs)
-    n = len(logs)
-    se = statistics.stdev(logs) / math.sqrt(n)
-    return Interval(statistics.fmean(logs), se, n - 1, n, n)
+    n, out = len(logs), trimmed(len(logs))
+    ranked, kept = sorted(logs), n - 2 * out
+    inner = ranked[out : n - out]
+    winsorized = [inner[0]] * out + inner + [inner[-1]] * out
+    se = statistics.stdev(winsorized) * math.sqrt(n) / kept
+    return Interval(statistics.fmean(inner), se, kept - 1, n, n, planned=planned)
 
 
-def unpaired(a_values: Sequence[float], b_values: Sequence[float]) -> Interval:
-    """From the values of independent launches, two or more a side (Welch).
+@dataclass(frozen=True)
+class RunSpread:
+    """How far runs of one suite differ: standard deviation of the logarithm of a run's value, a
+    mean over `launches`, with `df` degrees of freedom (infinite: assumed) from `runs` runs."""
+
+    sd: float
+    df: float = math.inf
+    launches: float = math.inf
+    runs: int = 0
+
+
+ASSUMED: Final = RunSpread(0.06)
+"""The spread between runs where it is not known: that of a shared host on which other work comes
+and goes. Intervals with it hold the truth where the spread is smaller, and are too wide for it."""
+
+
+def unpaired(
+    a_values: Sequence[float], b_values: Sequence[float], runs: RunSpread | None = None
+) -> Interval:
+    """From the values of independent launches, two or more a side: Welch's interval, and with
+    `runs` the spread between runs in it, with Satterthwaite's degrees of freedom of the sum.
 
     ValueError on fewer, and on a value that is not above 0.
     """
@@ -105,14 +155,24 @@ def unpaired(a_values: Sequence[float], b_values: Sequence[float]) -> Interval:
     a, b = [math.log(value) for value in a_values], [math.log(value) for value in b_values]
     _finite(a)
     _finite(b)
-    of_a, of_b = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
-    squared = of_a + of_b
+    own = [statistics.variance(each) for each in (a, b)]
+    of_a, of_b = own[0] / len(a), own[1] / len(b)
+    squared, between = of_a + of_b, 0.0
     df = float(len(a) + len(b) - 2)
     if squared > 0:  # Welch-Satterthwaite, by shares: squares of tiny variances would vanish
         share = of_a / squared
         df = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
+    if runs is not None:
+        # A run's value has the spread of its launches in it already.
+        pooled = ((len(a) - 1) * own[0] + (len(b) - 1) * own[1]) / (len(a) + len(b) - 2)
+        between = max(0.0, 2 * (runs.sd**2 - pooled / runs.launches))
+        if between:
+            of_runs, rest = 2 * runs.sd**2, squared - 2 * pooled / runs.launches
+            squared += between
+            shares = (of_runs / squared) ** 2 / runs.df + (rest / squared) ** 2 / df
+            df = 1 / shares if shares else math.inf
     center = statistics.fmean(b) - statistics.fmean(a)
-    return Interval(center, math.sqrt(squared), df, len(a), len(b), pairs=False)
+    return Interval(center, math.sqrt(squared), df, len(a), len(b), pairs=False, between=between)
 
 
 def _finite(logs: Sequence[float]) -> None:
@@ -126,86 +186,89 @@ def _finite(logs: Sequence[float]) -> None:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The verdict on one cell and metric.
+class Hypothesis:
+    """One figure to judge: a metric of a row. `floor`: the noise floor, a share of 1."""
 
-    `threshold`: the bound of an alarm, with the noise floor. `p`: of the alarm, two-sided, 1 if the
-    ratio is within the threshold; `p_adjusted`: by Holm over the cells, an alarm up to
-    1 - confidence; `alpha`: the level for `p` itself. None if nothing was tested.
-    `rounds_needed`: rounds (launches a side) in all that would probably settle it; None if it is
-    settled, or would not be with MOST_ROUNDS. `why`: the reason of an inconclusive one, else empty.
+    interval: Interval | None
+    better: Better
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one figure.
+
+    `threshold`: from which size on an alarm is regressed or improved, with the noise floor. `p`: of
+    no change (none beyond the floor), two-sided; `alpha`: its share by Holm; `level`: what the look
+    at hand has of that, and `p` is held against; `p_adjusted`: proven up to 1 - CONFIDENCE. None if
+    nothing was tested.
+    `settled`: more rounds would hardly change it. `rounds_needed`: rounds (launches a side) in all
+    that would probably settle an inconclusive one; None: not with MOST_ROUNDS. `why`: the reason of
+    an inconclusive one, else empty.
     """
 
     word: Word
     interval: Interval | None
     threshold: float
     alpha: float | None = None
+    level: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
     rounds_needed: int | None = None
     why: str = ""
     weighed: bool = False  # a doubt (comparing/values.py) or the floor made it inconclusive
+    settled: bool = False
 
 
 def judge(
-    intervals: Sequence[Interval | None],
-    better: Better,
-    threshold: float = THRESHOLD,
-    floor: float = 0.0,
-    fewest: int = FEWEST,
+    family: Sequence[Hypothesis], threshold: float = THRESHOLD, fewest: int = FEWEST
 ) -> tuple[Judged, ...]:
-    """The verdicts on all cells of one metric, in order; an interval may be missing (None).
+    """The verdicts on figures that are judged together, in order.
 
-    `threshold` and `floor` (the noise floor) are shares of 1. An alarm lies beyond both; "same" is
-    within the threshold, whatever the noise. Holm's step-down keeps the chance of any false alarm
-    over all cells within 1 - CONFIDENCE.
+    A change is proven where the interval excludes no change, and the noise floor if there is one;
+    then its estimate says the word. Holm's step-down keeps the chance of any false proof over all
+    of them within 1 - CONFIDENCE. `threshold`: a share of 1.
     """
-    if not 0 <= threshold < 1 or not floor >= 0:
-        raise ValueError(f"threshold {threshold} or floor {floor} cannot be")
-    holds = max(threshold, floor)
+    if not 0 <= threshold < 1 or not all(one.floor >= 0 for one in family):
+        raise ValueError(f"threshold {threshold} or a floor cannot be")
     tested = {
-        at: _alarm_p(one, holds)
-        for at, one in enumerate(intervals)
-        if one is not None and one.fewest >= fewest
+        at: one.interval
+        for at, one in enumerate(family)
+        if one.interval is not None and one.interval.fewest >= fewest
     }
-    levels = _holm(tested)
+    p = {at: p_beyond(one, family[at].floor) for at, one in tested.items()}
+    shares = _holm(tested, p)
     return tuple(
-        _judged(one, better, (threshold, holds), fewest, levels[at], len(tested))
-        if at in levels and one is not None
-        else Judged("inconclusive", one, holds, rounds_needed=fewest, why=_too_few(one, fewest))
-        for at, one in enumerate(intervals)
+        _judged(one, tested[at], threshold, fewest, (p[at], *shares[at]), len(tested))
+        if at in tested
+        else Judged(
+            "inconclusive",
+            one.interval,
+            max(threshold, one.floor),
+            rounds_needed=fewest,
+            why=_too_few(one.interval, fewest),
+        )
+        for at, one in enumerate(family)
     )
 
 
-@dataclass(frozen=True)
-class _Level:
-    """The result of Holm's correction for one cell."""
-
-    p: float
-    adjusted: float
-    alpha: float
-    alarm: bool
-
-
-def _holm(tested: dict[int, float]) -> dict[int, _Level]:
-    """Step-down: the smallest p against alpha/m, the next against alpha/(m-1), until one fails;
-    the rest is held against the level of that one."""
-    m = len(tested)
-    levels: dict[int, _Level] = {}
-    adjusted, alarms, level = 0.0, True, 0.0
-    for step, at in enumerate(sorted(tested, key=lambda one: tested[one])):
-        p = tested[at]
-        if alarms:
-            level = (1 - CONFIDENCE) / (m - step)
-            alarms = p <= level
-        adjusted = max(adjusted, min(1.0, (m - step) * p))
-        levels[at] = _Level(p, adjusted, level, alarms)
-    return levels
+def _holm(tested: Mapping[int, Interval], p: Mapping[int, float]) -> dict[int, tuple[float, bool]]:
+    """Step-down: the smallest p at alpha/m, the next at alpha/(m-1), until one is above the level
+    that its look has of that; the rest has the share of that one. By figure: its share of alpha,
+    and whether it is proven."""
+    shares: dict[int, tuple[float, bool]] = {}
+    proven, share = True, 0.0
+    for step, at in enumerate(sorted(tested, key=lambda one: p[one])):
+        if proven:
+            share = (1 - CONFIDENCE) / (len(tested) - step)
+            proven = p[at] <= tested[at].at(1 - share).level
+        shares[at] = share, proven
+    return shares
 
 
-def _alarm_p(interval: Interval, threshold: float) -> float:
-    """Two-sided p of a true ratio within the bound on the interval's side."""
-    beyond = _beyond(interval, threshold)
+def p_beyond(interval: Interval, bound: float) -> float:
+    """Two-sided p of a true ratio within `bound` (a share of 1; 0: of no change), by t."""
+    beyond = _beyond(interval, bound)
     if beyond <= ROUNDING:
         return 1.0
     if interval.se == 0:
@@ -214,27 +277,36 @@ def _alarm_p(interval: Interval, threshold: float) -> float:
 
 
 def _judged(
+    one: Hypothesis,
     interval: Interval,
-    better: Better,
-    bounds: tuple[float, float],
+    threshold: float,
     fewest: int,
-    level: _Level,
-    cells: int,
+    tested: tuple[float, float, bool],
+    figures: int,
 ) -> Judged:
-    """`bounds`: the threshold of "same", and that of an alarm."""
-    threshold, holds = bounds
-    levels = (holds, level.alpha, level.p, level.adjusted)
-    if level.alarm:
-        up = interval.center > 0
-        return Judged("improved" if up == (better == "higher") else "regressed", interval, *levels)
+    """`tested`: p, the share of alpha, whether the change is proven."""
+    p, share, proven = tested
+    holds = max(threshold, one.floor)
+    at_share = interval.at(1 - share)
+    level = at_share.level
+    levels = (holds, share, level, p, min(1.0, (1 - CONFIDENCE) * p / level))
+    if proven:
+        better = (interval.center > 0) == (one.better == "higher")
+        large = _beyond(interval, holds) >= -ROUNDING
+        word: Word = "improved" if better else "regressed"
+        if not large:
+            word = "faster" if better else "slower"
+        clear = (
+            _beyond(interval, CLEAR * threshold) > at_share.half
+            if large
+            else _inside(at_share, threshold)
+        )
+        return Judged(word, interval, *levels, settled=clear)
     if _inside(interval, threshold):
-        return Judged("same", interval, *levels)
-    floored = _beyond(interval, threshold) > 0 >= _beyond(interval, holds)
-    needed = None  # more rounds do not lift a ratio out of the floor
-    if not floored:
-        within = _beyond(interval, threshold) <= 0
-        needed = rounds_needed(interval, threshold if within else holds, level.alpha, fewest)
-    why = _why(interval, bounds, level, cells)
+        return Judged("same", interval, *levels, settled=True)
+    floored = p_beyond(interval, 0.0) <= level
+    needed = rounds_needed(interval, threshold, share, fewest, one.floor)
+    why = _why(interval, threshold, one.floor if floored else 0.0, level, figures)
     return Judged("inconclusive", interval, *levels, needed, why, weighed=floored)
 
 
@@ -263,45 +335,90 @@ def _too_few(interval: Interval | None, fewest: int) -> str:
     return f"{each}: a verdict takes {fewest}"
 
 
-def _why(interval: Interval, bounds: tuple[float, float], level: _Level, cells: int) -> str:
-    threshold, holds = bounds
-    floored = holds > threshold and (interval.high < 1 - threshold or interval.low > 1 + threshold)
-    low, high = (math.exp(one) for one in _bounds(holds))
-    if floored and low <= interval.high and interval.low <= high:
+def _why(interval: Interval, threshold: float, floor: float, level: float, figures: int) -> str:
+    if floor:
+        return f"a change is proven, and not one beyond the noise floor of {100 * floor:.3g} %"
+    if not interval.low <= 1 <= interval.high:
         return (
-            f"beyond the threshold of {100 * threshold:.3g} %, and not beyond the noise floor of "
-            f"{100 * holds:.3g} %"
+            f"a change is proven at 95 %, not at the {100 * (1 - level):.3g} % that Holm's "
+            f"correction asks over {figures} figures"
         )
-    low, high = (math.exp(one) for one in _bounds(holds if floored else threshold))
-    if interval.high < low or interval.low > high:
-        return (
-            f"beyond the threshold at 95 %, not at the {100 * (1 - level.alpha):.3g} % that Holm's "
-            f"correction asks over {cells} cells"
-        )
-    crossed = [one for one in (low, high) if interval.low <= one <= interval.high]
-    return f"the interval reaches across {' and '.join(f'{one:.4g}' for one in crossed)}"
+    low, high = (math.exp(one) for one in _bounds(threshold))
+    crossed = [one for one in (low, 1.0, high) if interval.low <= one <= interval.high]
+    texts = [f"{one:.4g}" for one in crossed]
+    return f"the interval reaches across {', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def rounds_needed(
-    interval: Interval, threshold: float, alpha: float = 1 - CONFIDENCE, fewest: int = FEWEST
+    interval: Interval,
+    threshold: float,
+    alpha: float = 1 - CONFIDENCE,
+    fewest: int = FEWEST,
+    floor: float = 0.0,
 ) -> int | None:
-    """Rounds (launches a side) in all at which an interval of this centre and spread would just lie
-    beyond the threshold, at `alpha`, or within it. None above MOST_ROUNDS.
+    """Rounds (launches a side) in all at which an interval of this centre and spread would just
+    exclude no change (all within the floor), at `alpha`, or lie within the threshold. None above
+    MOST_ROUNDS.
 
     An estimate: further rounds move the centre, so it suffices in about half of all cases.
     """
     low, high = _bounds(threshold)
-    within = low < interval.center < high
-    room = min(abs(interval.center - low), abs(high - interval.center))
-    level = CONFIDENCE if within else 1 - alpha
+    rooms = (
+        (_beyond(interval, floor), 1 - alpha),
+        (min(interval.center - low, high - interval.center), CONFIDENCE),
+    )
     # The number of launches a side with the same error, if the sides have unequal numbers.
     now = 2 / (1 / interval.n_a + 1 / interval.n_b)
     df_each = interval.df / (now - 1)
     for rounds in range(fewest, MOST_ROUNDS + 1):
         se = interval.se * math.sqrt(now / rounds)
-        if quantile(df_each * (rounds - 1), 0.5 + level / 2) * se < room:
+        if interval.between:
+            within = (interval.se**2 - interval.between) * now / rounds
+            se = math.sqrt(within + interval.between)
+        then = replace(
+            interval,
+            se=se,
+            df=interval.df if interval.between else df_each * (rounds - 1),
+            n_a=rounds,
+            n_b=rounds,
+        )
+        if any(then.at(confidence).half < room for room, confidence in rooms if room > 0):
             return rounds
     return None
+
+
+#: The chance with which a plan is said to see a change, and its normal quantiles: of one side, and
+#: of both for what is not there.
+CHANCE: Final = 0.8
+ONE_SIDE, _BOTH = 0.8416, 1.2816
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a plan sees with CHANCE. `proven`: the smallest true loss that it proves; `regressed`:
+    the smallest that it calls so; shares of 1. `same`: whether it can say so of no change."""
+
+    proven: float
+    regressed: float
+    same: bool
+
+
+def sight(
+    sd: float, rounds: int, threshold: float, planned: int | None = None, figures: int = 1
+) -> Sight:
+    """What so many rounds see where a round's log ratio has this standard deviation, at the last of
+    them. `planned`: see Interval; `figures`: judged together. ValueError below FEWEST rounds."""
+    if rounds < FEWEST:
+        raise ValueError(f"a verdict takes {FEWEST} rounds, not {rounds}")
+    se, df = sd / math.sqrt(rounds), rounds - 2 * trimmed(rounds) - 1
+    whole = Interval(0.0, se, df, rounds, rounds, planned=planned)
+    proven = whole.at(1 - (1 - CONFIDENCE) / figures).half + ONE_SIDE * se
+    large = max(proven, -math.log(1 - threshold) + ONE_SIDE * se)
+    return Sight(
+        1 - math.exp(-proven),
+        1 - math.exp(-large),
+        whole.half + _BOTH * se <= math.log(1 + threshold),
+    )
 
 
 def quantile(df: float, share: float) -> float:

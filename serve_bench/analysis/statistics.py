@@ -284,7 +284,7 @@ def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
 
 def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
     """The planned trials, then the measured ones, which may have no plan (a load of a URL)."""
-    yield from result.run.plan
+    yield from result.plan
     yield from result.trials
 
 

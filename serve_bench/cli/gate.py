@@ -26,9 +26,9 @@ LARGEST_THRESHOLD: Final = 0.9
 class GateOptions(Options):
     """The flags of a gate."""
 
-    threshold: str | None = flag(None, "A change up to here is the same: 5% or 0.05 [5%].")
+    threshold: str | None = flag(None, "From this size on a loss is regressed: 5% or 0.05 [5%].")
     gate: str | None = flag(None, "Beside throughput: p50, p99, cpu [versus: cpu].")
-    fail_on: str | None = flag(None, "Exit code 3 on: regressed, or inconclusive (which is both).")
+    fail_on: str | None = flag(None, "Exit code 3 on: regressed, slower (any loss), inconclusive.")
     noise: Path | None = flag(None, "Folder of an A/A run (versus --aa): its noise is the floor.")
 
 
@@ -48,7 +48,7 @@ class Gate:
         from serve_bench.analysis.ratios import FEWEST
         from serve_bench.core.errors import BadInput
 
-        if self.fail_on == "regressed" and rounds < FEWEST:
+        if self.fail_on in ("regressed", "slower") and rounds < FEWEST:
             raise BadInput(
                 f"--fail-on: {what}: no verdict is possible below {FEWEST} launches a side, so "
                 "this gate could never break"
@@ -88,7 +88,12 @@ def read_flags(options: GateOptions) -> Gate:
 
 
 def read_threshold(text: str) -> float:
-    """`5%` or `0.05` as a share of 1."""
+    """The value of --threshold as a share of 1."""
+    return read_share(text, "--threshold")
+
+
+def read_share(text: str, flag: str) -> float:
+    """`5%` or `0.05` as a share of 1. BadInput where it is none."""
     from serve_bench.core.errors import BadInput
 
     number = text.strip().removesuffix("%")
@@ -99,7 +104,7 @@ def read_threshold(text: str) -> float:
     if not 0 < share <= LARGEST_THRESHOLD:
         most = 100 * LARGEST_THRESHOLD
         raise BadInput(
-            f"--threshold: {text!r} is not allowed; it takes a share such as 5% or 0.05, above 0 "
+            f"{flag}: {text!r} is not allowed; it takes a share such as 5% or 0.05, above 0 "
             f"and up to {most:g}%"
         )
     return share
@@ -122,7 +127,7 @@ def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
     from serve_bench.core.errors import BadInput
 
     if word is not None and word not in allowed:
-        raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {' or '.join(allowed)}")
+        raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {', '.join(allowed)}")
 
 
 def read_noise(folder: Path) -> Comparing:

@@ -42,11 +42,11 @@ def test_two_variants_of_the_shipped_suite() -> None:
     assert [side.label for side in suite.sides] == ["default", "optimized"]
     assert suite.sides[1].variant.env["RAY_SERVE_THROUGHPUT_OPTIMIZED"] == "1"
     assert [side.app.name for side in suite.sides] == ["noop", "noop"]
-    assert (suite.rounds, suite.side_s, suite.steady_s) == (8, 24.0, 2.0)
+    assert (suite.rounds, suite.side_s, suite.steady_s) == (20, 16.0, 2.0)
     assert [row.label for row in suite.rows] == ["100 connections"]
     quick = planned(**BOTH, quick=True)
     assert (quick.rounds, quick.side_s, quick.steady_s) == (3, 4.0, 1.0)
-    assert planned(**BOTH, quick=True, rounds=9).rounds == 9
+    assert planned(**BOTH, quick=True, rounds="9").rounds == 9
 
 
 def test_rows_are_those_of_the_clients_named() -> None:
@@ -74,7 +74,7 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     assert second.variant.python == sys.executable
     (cell,) = suite.cells
     assert suite.label(cell) == {"max_batch_size": 1}
-    assert len(versus_plan(suite)) == 8
+    assert len(versus_plan(suite)) == 20
 
 
 def test_a_against_itself() -> None:
@@ -236,7 +236,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**BOTH, "b_python": "/bin/false"}, "--b-python /bin/false: has no Ray installed"),
     ({**BOTH, "app": "nosuch"}, "--app: unknown app 'nosuch'"),
     ({**BOTH, "clients": "wrk:8"}, "--clients: 'wrk:8' is not allowed"),
-    ({**BOTH, "rounds": 0}, "--rounds: 0 is not allowed; it takes 1 to 1000"),
+    ({**BOTH, "rounds": "0"}, "--rounds: 0 is not allowed; it takes 1 to 1000"),
+    ({**BOTH, "rounds": "1001"}, "--rounds: 1001 is not allowed; it takes 1 to 1000"),
+    ({**BOTH, "rounds": "+6"}, "--rounds: .\\+6. is not allowed; it takes 1 to 1,000; .N is for"),
+    ({**BOTH, "rounds": "many"}, "--rounds: 'many' is not allowed; it takes 1 to 1,000"),
     ({**BOTH, "rate": 0.0}, "--rate: 0.0 is not allowed"),
     ({**BOTH, "seed": -1}, "--seed: -1 is not allowed"),
     ({**BOTH, "slice": "3s"}, "--slice: 3s is not allowed; it takes 10ms to 2s"),

@@ -15,6 +15,7 @@ from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 from tests.integration.test_ci_example import HANDLER, SPIN
+from tests.places import environment
 from tests.test_ci_example import EXAMPLE, commands
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
@@ -54,6 +55,27 @@ def test_default_against_optimized_broken_off_and_gone_on_with(tmp_path: Path) -
     check_sliced(result)
     for format_ in ("json", "csv", "markdown"):
         assert render(result, format_).strip()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(480)  # eight launches
+def test_it_ends_once_it_is_settled_and_goes_on_with_more_rounds(tmp_path: Path) -> None:
+    line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--rounds", "6"]
+    done = run_to_end([*line, "--out", "run", "--fail-on", "slower"], tmp_path, 300)
+    assert done.returncode == 0, done.stderr
+    first = read(tmp_path / "run")
+    assert first.stop is not None and first.stop.why == "settled" and first.complete
+    rounds = first.stop.after_round
+    assert 3 <= rounds < 6 and {one.round for one in first.trials} == {*range(1, rounds + 1)}
+    assert f"settled after {rounds} of at most 6 rounds" in " ".join(done.stdout.split())
+
+    again = run_to_end(["versus", "--resume", "run"], tmp_path)
+    assert again.returncode == 0 and "--rounds +6 adds rounds" in again.stderr
+    more = run_to_end(["versus", "--resume", "run", "--rounds", "+1"], tmp_path, 150)
+    assert more.returncode == 0, more.stderr
+    result = read(tmp_path / "run")
+    assert {one.round for one in result.trials} == {*range(1, rounds + 2)}
+    assert result.complete and result.stop is None and wait_until_clean(1) == []
 
 
 def check_sliced(result: Result) -> None:
@@ -128,8 +150,10 @@ def test_a_pull_request_that_is_slower_breaks_the_gate(tmp_path: Path) -> None:
         shutil.copytree(EXAMPLE, tmp_path / place)
     app = tmp_path / "pr" / "app.py"
     app.write_text(app.read_text().replace(HANDLER, HANDLER + SPIN))
-    (line,) = [one for one in commands("versus") if one.startswith("serve-bench ")]
+    (line,) = [one for one in commands("versus") if "serve-bench versus" in one]
     words = shlex.split(line.partition(" >> ")[0])[1:]
+    for name in ("base-env", "pr-env"):
+        environment(tmp_path / name)
     plan = run_to_end([*words, "--dry-run"], tmp_path)
     assert plan.returncode == 0 and "6 rounds" in plan.stdout, plan.stderr
 

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.benchmarks.versus.duet import at_once
 from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
@@ -22,7 +25,7 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
-from serve_bench.core.result import Deploy, Launch, Trial
+from serve_bench.core.result import Deploy, Launch, RunStop, Trial
 from serve_bench.load import LoadError
 from serve_bench.runner.agenda import Listed
 from serve_bench.runner.runner import (
@@ -41,6 +44,7 @@ from serve_bench.runner.served_bench import launch_spec
 from serve_bench.runner.url_bench import Service
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
+from serve_bench.store import now_iso, read
 
 # --------------------------------------------------------------------------------------------------
 # Both sides of a round: started and deployed on at the same time.
@@ -123,7 +127,9 @@ def _end(ups: Sequence[Up]) -> None:
 @dataclass
 class Pairs:
     """How both sides are measured, round by round. `folder`: of the run. `services`: those of
-    `--url`, in place of launches. `chosen`: how rows are loaded, by an earlier sitting."""
+    `--url`, in place of launches. `chosen`: how rows are loaded, by an earlier sitting. `budget_s`:
+    no round begins that would probably end later; None: they take what they take. `settled`:
+    whether the rounds so far are enough."""
 
     suite: VersusSuite
     rounds: tuple[RoundPlan, ...]
@@ -131,8 +137,11 @@ class Pairs:
     run_id: str
     services: tuple[Service, Service] | None = None
     chosen: dict[str, Slicing] = field(default_factory=dict)
+    budget_s: float | None = None
+    settled: Callable[[Comparing], bool] = attrgetter("settled")
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _began_s: float | None = None
+    _begun: int = 0  # the place of the round that began last
 
     def __post_init__(self) -> None:
         self.rows = PairRows(self.suite, self.folder, self.run_id, chosen=self.chosen)
@@ -148,17 +157,32 @@ class Pairs:
             )
             for one in self.rounds
         ]
-        return Plan(launches, self._expected_s, about=False, width=2)
+        return Plan(launches, self._expected_s, about=self.suite.looks, width=2, over=self._over)
 
     def _expected_s(self, place: int, at: int | None) -> float | None:
         """At the pace of the rounds before."""
         if at is not None:
             return None
+        self._begun = place
+        return self._pace(place) * expected_s(self.suite, self.rounds[place:])
+
+    def _pace(self, place: int) -> float:
+        """Of the rounds before: 1 as reckoned, above it on a busy host."""
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
         planned_s = expected_s(self.suite, self.rounds[:place])
-        pace = max(1.0, (now_s - self._began_s) / planned_s) if planned_s else 1.0  # a busy host
-        return pace * expected_s(self.suite, self.rounds[place:])
+        return max(1.0, (now_s - self._began_s) / planned_s) if planned_s else 1.0
+
+    def _over(self) -> RunStop | None:
+        """Whether the rounds so far are enough, or the next one is not in the budget."""
+        measured, after, of = self._begun + 1, self.rounds[self._begun].round, self.suite.rounds
+        if self.suite.looks and self.settled(of_versus(read(self.folder))):
+            return RunStop(after, of, "settled", now_iso())
+        if self.budget_s is not None and self._began_s is not None:
+            next_s = self._pace(measured) * expected_s(self.suite, self.rounds[measured:][:1])
+            if time.monotonic() - self._began_s + next_s > self.budget_s:
+                return RunStop(after, of, "budget", now_iso())
+        return None
 
 
 class PairBench(Bench[Cell, Pairing]):
@@ -173,7 +197,7 @@ class PairBench(Bench[Cell, Pairing]):
             return
         for at, side in enumerate(launch.order):
             beside = self._ups[launch.order[0]] if at else None
-            self._ups[side] = self._up(launch, self._suite.sides[side], number + at, beside)
+            self._ups[side] = self._up(launch, launch.sides[side], number + at, beside)
         self._both = self._ups[0], self._ups[1]
         self.parts = [up.part for up in self._ups.values()]
 

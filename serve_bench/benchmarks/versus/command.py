@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.gate import GateOptions
@@ -31,9 +31,21 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
     """The options of `versus`."""
 
     command = "versus"
-    with_resume = WITH_RESUME - {"no_sample"}
-    order = (
-        *("a", "b", "rounds", "app", "clients", "rate", "url", "header", "route", "method"),
+    with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
+    order: ClassVar[tuple[str, ...]] = (
+        *(
+            "a",
+            "b",
+            "rounds",
+            "all_rounds",
+            "app",
+            "clients",
+            "rate",
+            "url",
+            "header",
+            "route",
+            "method",
+        ),
         *("body", "expect_status", "aa", "quick", "threshold", "gate", "fail_on", "noise"),
         *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
         *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "format"),
@@ -42,7 +54,10 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
     suite: str = flag("versus")
     a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
     b: str | None = flag(None, "Second side, compared with the first.")
-    rounds: int | None = flag(None, "Fresh launches of both sides [8].")
+    rounds: str | None = flag(
+        None, "The most fresh launches of both sides [20]; +N with --resume: so many more."
+    )
+    all_rounds: bool = flag(False, "Measure all rounds, also where fewer settle it.")
     app: str | None = flag(None, "A built-in app for both sides [noop].")
     clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [raw:100].")
     rate: float | None = flag(None, "Open loop: requests/s; not in slices, so noisier.")
@@ -56,7 +71,7 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
     expect_status: str | None = flag(None, "Of own apps: as 200,204 [any 2xx].")
     aa: bool = flag(False, "A against itself, or default: the noise floor.")
     quick: bool = flag(False, "3 rounds of 4 s a side.")
-    budget: str | None = flag(None, "Fit into so long (10m): fewer seconds, then fewer rounds.")
+    budget: str | None = flag(None, "At most so long (10m); a short one has shorter rounds.")
     a_env: list[str] | None = flag(None, "NAME=VALUE for A; repeatable.")
     b_env: list[str] | None = flag(None, "NAME=VALUE for B; repeatable.")
     a_python: str | None = flag(None, "Interpreter of A, with a Ray of its own.")
@@ -79,9 +94,12 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
         )
 
 
-@command(VersusOptions)
+@command(VersusOptions, "Compare")
 def versus(options: VersusOptions) -> int:
-    """Compare two sides: ratios with their 95 % interval over fresh launches, and a verdict.
+    """Compare two sides: their ratio, its interval, a verdict.
+
+    Each round launches both afresh and loads them in turn. It ends as soon as the verdict is
+    settled: after 3 rounds at the earliest.
 
     Example: serve-bench versus --a default --b optimized --quick
     """

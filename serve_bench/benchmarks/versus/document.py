@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
@@ -42,6 +43,7 @@ from serve_bench.benchmarks.versus.summary import (
     method,
     percent,
     row_findings,
+    side_changes,
     side_text,
     value_text,
 )
@@ -77,9 +79,11 @@ PAIRED_FORMULAS: Final = (
     ),
     (
         "ratio and interval",
-        "d_i = ln(B_i / A_i) of round i; B/A = exp(mean d); 95 % interval = "
-        "exp(mean d ± t(0.975, n - 1) * s / sqrt(n)), s of d with ddof 1",
-        f"{_AB}; Student 1908; on logarithms: Fleming and Wallace 1986",
+        "d_i = ln(B_i / A_i) of round i, m their mean without the g largest and smallest of n, g ="
+        " floor((n - 2) / 5); B/A = exp(m); 95 % interval = exp(m ± t(0.975, h - 1) * s * "
+        "sqrt(n) / h), h = n - 2g, s of the Winsorized d with ddof 1; with looks at the level of "
+        "the look in place of 0.05",
+        f"{_AB}; Student 1908, Yuen 1974; on logarithms: Fleming and Wallace 1986",
     ),
 )
 UNPAIRED_FORMULAS: Final = (
@@ -96,31 +100,44 @@ UNPAIRED_FORMULAS: Final = (
         "df = (v_A/n_A + v_B/n_B)^2 / ((v_A/n_A)^2 / (n_A - 1) + (v_B/n_B)^2 / (n_B - 1))",
         f"{_AB}; Welch 1947, Satterthwaite 1946",
     ),
+    (
+        "spread between runs",
+        "s_r: standard deviation of the values of runs of k launches, v: pooled variance of "
+        "launches; 2 * (s_r^2 - v/k), at least 0, is added below the root; df by Satterthwaite",
+        _AB,
+    ),
 )
 FORMULAS: Final = (
     (
         "verdict",
-        "regressed, improved: the whole interval lies beyond 1 - threshold or 1 + threshold; same: "
-        "the whole 95 % interval lies between them; otherwise inconclusive, and with fewer than "
-        "three launches a side",
+        "regressed, improved: the interval excludes 1, and the ratio is 1 - threshold or less, 1 + "
+        "threshold or more; slower, faster: it excludes 1, and the ratio is nearer to 1; same: the "
+        "whole 95 % interval lies between 1 - threshold and 1 + threshold; otherwise inconclusive, "
+        "and with fewer than three launches a side",
         f"{_AB}; Schuirmann 1987",
     ),
     (
-        "several rows",
-        "p = 2 * P(T > distance of ln(B/A) beyond the bound / standard error); in order of p: an "
-        "alarm if p <= 0.05/m, the next if <= 0.05/(m - 1), and so on until one is not",
+        "several figures",
+        "p = 2 * P(T > |ln(B/A)| / standard error); in order of p over all m gated figures: a "
+        "change is proven if p <= 0.05/m, the next if <= 0.05/(m - 1), and so on until one is not",
         f"{_AB}; Holm 1979",
     ),
     (
+        "looks",
+        "a run that is judged after each round n of N spends 0.8 * 0.05 * n/N of its error up to "
+        "there, behind N 0.05 * (1 - 0.2 * N/n); the level of a look follows from that",
+        f"{_AB}; Armitage, McPherson, Rowe 1969; Lan, DeMets 1983",
+    ),
+    (
         "noise floor",
-        "max(1 - low, high - 1) of A against itself, the farthest over its rows; the threshold of "
-        "a metric is the larger of the one asked for and its floor",
+        "max(1 - low, high - 1) of A against itself, the farthest over its rows; a change is "
+        "proven where the interval excludes all within the floor",
         _AB,
     ),
     (
         "rounds that would settle it",
-        "the least n at which t(., n - 1) * s / sqrt(n) is smaller than the distance of ln(B/A) "
-        "from the bound, with the centre and s as they are now",
+        "the least n at which the interval, with the centre and spread as they are now, excludes "
+        "1 or lies within the threshold",
         _AB,
     ),
 )
@@ -128,7 +145,9 @@ FORMULAS: Final = (
 
 TONES: Final[Mapping[str, Tone]] = {
     "regressed": "bad",
+    "slower": "bad",
     "improved": "good",
+    "faster": "good",
     "same": "plain",
     "inconclusive": "doubt",
 }
@@ -235,6 +254,8 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
         yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
     both = tuple(zip("AB", comparing.sides, strict=True))
     sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]
+    if changes := few(side_changes(comparing)):
+        sides.append(("differs", ", ".join(changes)))
     yield Section("sides", "Who is which", (Facts(tuple(sides)),), "table")
     proven = tuple(
         replace(proofs(side.launches), caption=f"{letter}: what its launches prove")

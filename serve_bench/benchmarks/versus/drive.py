@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.model import Comparing, stop_text
+from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.duet import halves
+from serve_bench.benchmarks.versus.flags import rounds_in_all
+from serve_bench.benchmarks.versus.foresight import foresight
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import (
     RoundPlan,
@@ -39,6 +45,7 @@ from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.store import RESULTS
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.command import VersusOptions
@@ -46,8 +53,8 @@ if TYPE_CHECKING:
 OVERRUN: Final = 1.1
 """A run notes it when it took more than so many times its budget, which is no limit."""
 
-#: What verdicts were held against, which may be another the next time.
-JUDGED: Final = ("threshold", "gate", "floors", "noise")
+#: What may be another the next time: what verdicts are held against, and how long it goes on.
+FREE: Final = ("threshold", "gate", "floors", "noise", "rounds", "budget_s", "gave_up")
 
 
 def request(
@@ -59,10 +66,7 @@ def request(
         options,
         from_flags=from_flags,
         from_record=VersusSuite.from_json,
-        content=lambda suite, earlier: {
-            **suite.to_json(),
-            **{name: earlier.run.suite[name] for name in JUDGED if name in earlier.run.suite},
-        },
+        content=content,
     )
     if earlier is None:
         return suite, None
@@ -70,7 +74,14 @@ def request(
         raise BadInput(f"--resume: {options.resume} is a duet of {suite.cores_each} cores a side")
     for side in suite.sides:
         check_interpreter(side.variant)
-    return suite, earlier
+    planned = VersusSuite.from_json(earlier.run.suite).rounds
+    return replace(suite, rounds=rounds_in_all(options.rounds, earlier, planned)), earlier
+
+
+def content(suite: VersusSuite, earlier: Result) -> dict[str, Any]:
+    """What is held against the suite of a stored run, to go on with it: all but what is FREE."""
+    free = {name: earlier.run.suite[name] for name in FREE if name in earlier.run.suite}
+    return {**suite.to_json(), **free}
 
 
 def _check_load(suite: VersusSuite, earlier: Result) -> None:
@@ -95,29 +106,27 @@ def run(
     """Measures what is planned, prints the report, and returns the exit code."""
     gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
     rounds = versus_plan(suite, done(earlier))
+    place = options.resume or options.out
+    folder = RESULTS if place is None else place.parent
+    sees = [] if services is not None else list(foresight(suite, folder, gate.fail_on))
     if earlier is not None and rounds:
         _check_load(suite, earlier)
     if options.dry_run:
-        return print_plan(plan_lines(suite, rounds))
-    for line in _notes(suite, services is not None):
+        return print_plan(plan_lines(suite, rounds, sees))
+    if earlier is not None and earlier.stop is not None and not rounds:
+        print(
+            f"note: nothing to measure: {stop_text(earlier.stop)}; --rounds +6 adds rounds",
+            file=sys.stderr,
+        )
+    for line in [*_notes(suite, services is not None), *(sees if rounds else ())]:
         print(f"note: {line}", file=sys.stderr)
-    every = [one for plan in versus_plan(suite) for one in plan.pairings]
-
-    def work(place: Place) -> Plan[Any, Any]:
-        chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
-        pairs = Pairs(suite, rounds, place.folder, place.run_id, services, chosen)
-        return pairs.plan()
-
-    sitting = Sitting(
-        "versus",
-        suite.to_json(),
-        [one for at in every for one in at.planned],
-        work,
+    sitting = sitting_of(
+        suite,
+        rounds,
         options.resume or options.out,
         earlier,
-        left=bool(rounds),
-        again=None if services is not None else "versus",
-        set_env=None if services is not None else "--a-env, --b-env set it",
+        services=services,
+        budget_s=suite.budget_s if earlier is None else None,
     )
     began_s = time.monotonic()
 
@@ -126,6 +135,45 @@ def run(
         return _show(result, folder, options.format, gate)
 
     return sit(sitting, show)
+
+
+def sitting_of(
+    suite: VersusSuite,
+    rounds: tuple[RoundPlan, ...],
+    out: Path | None,
+    earlier: Result | None = None,
+    *,
+    services: tuple[Service, Service] | None = None,
+    budget_s: float | None = None,
+    settled: Callable[[Comparing], bool] = attrgetter("settled"),
+    plan: tuple[RoundPlan, ...] | None = None,
+    command: str = "versus",
+    content: Mapping[str, Any] | None = None,
+) -> Sitting:
+    """What measures these rounds of the suite into `out`. `settled`: whether those so far are
+    enough; `plan`: all rounds, where they are not those of the suite; `command`, `content`: as the
+    run is recorded. The rest as in `Pairs`."""
+    every = [one for each in plan or versus_plan(suite) for one in each.pairings]
+
+    def work(place: Place) -> Plan[Any, Any]:
+        chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
+        pairs = Pairs(
+            suite, rounds, place.folder, place.run_id, services, chosen, budget_s, settled
+        )
+        return pairs.plan()
+
+    return Sitting(
+        command,
+        content or suite.to_json(),
+        [one for at in every for one in at.planned],
+        work,
+        out,
+        earlier,
+        left=bool(rounds),
+        rounds=None if earlier is None else suite.rounds,
+        again=None if services is not None else command,
+        set_env=None if services is not None else "--a-env, --b-env set it",
+    )
 
 
 def _notes(suite: VersusSuite, urls: bool) -> list[str]:
@@ -162,7 +210,9 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     return gate.close(comparing)
 
 
-def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[str]:
+def plan_lines(
+    suite: VersusSuite, rounds: tuple[RoundPlan, ...], sees: Sequence[str] = ()
+) -> Iterator[str]:
     """The plan of a dry run, and about how long it takes."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
@@ -193,10 +243,14 @@ def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[st
         yield f"note: {line}"
     for line in suite.gave_up:
         yield f"to fit into {duration_text(suite.budget_s or 0.0)}: {line}"
+    yield from (f"note: {line}" for line in sees)
     count = len(rounds)
     loads = f"in turn and {suite.steady_s:g} s alone"
     loads = loads if suite.pairing != "duet" else "at once, pinned"
-    yield (
-        f"{count} round{'' if count == 1 else 's'}, {suite.side_s:g} s a side and row {loads}; "
-        f"about {duration_text(expected_s(suite, rounds))} in all"
-    )
+    most = duration_text(expected_s(suite, rounds))
+    number, takes = f"{count} round{'' if count == 1 else 's'}", f"about {most} in all"
+    fewest = max(1, FEWEST - rounds[0].round + 1)
+    if suite.looks and count > fewest:
+        number = f"{fewest} to {count} rounds, until it is settled"
+        takes = f"about {duration_text(expected_s(suite, rounds[:fewest]))} to {most}"
+    yield f"{number}, {suite.side_s:g} s a side and row {loads}; {takes}"

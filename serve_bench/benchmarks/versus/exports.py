@@ -24,6 +24,7 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.versus.summary import side_changes
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result, cell_slug
@@ -56,9 +57,11 @@ def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
         "noise": {"run": comparing.noise, "floors": dict(comparing.floors)},
         "a": _side(comparing.sides[0]),
         "b": _side(comparing.sides[1]),
+        "differs": side_changes(comparing),
         "rows": [_row(row) for row in comparing.rows],
         "alone": [asdict(one) for one in comparing.alone],
         "failures": list(comparing.failures),
+        "stop": None if comparing.stop is None else asdict(comparing.stop),
         "unlike": list(comparing.unlike),
         "warnings": list(comparing.warnings),
         "notes": list(comparing.notes),
@@ -86,6 +89,8 @@ def _side(side: About) -> dict[str, Any]:
                 "env": dict(one.variant.env),
                 "versions": dict(one.proof.get("versions") or {}),
                 "port_owner": one.proof.get("port_owner"),
+                "app": one.proof.get("app"),
+                "packages": one.proof.get("packages"),
             }
             for one in side.launches
         ],
@@ -131,6 +136,8 @@ def _line(line: Compared) -> dict[str, Any]:
         "p": judged.p,
         "p_adjusted": judged.p_adjusted,
         "alpha": judged.alpha,
+        "level": judged.level,
+        "settled": judged.settled,
         "verdict": judged.word,
         "why": judged.why,
         "rounds_needed": judged.rounds_needed,
@@ -146,6 +153,8 @@ def interval_json(interval: Interval | None) -> dict[str, Any] | None:
         "low": interval.low,
         "high": interval.high if math.isfinite(interval.high) else None,
         "confidence": interval.confidence,
+        "planned_looks": interval.planned,
+        "between_runs": interval.between,
         "log_center": interval.center,
         "log_se": interval.se,
         "df": interval.df,

@@ -6,9 +6,11 @@ ask an interpreter which Ray it has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.benchmarks.own_app.facts import check_options
@@ -36,7 +38,7 @@ from serve_bench.benchmarks.versus.request import (
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
 from serve_bench.cli.flag_values import check_number, names, seconds_of
-from serve_bench.cli.gate import Gate
+from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.rows import known_device
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named
@@ -45,7 +47,7 @@ from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import kept_option
-from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.result import Result, Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.url_bench import Service
@@ -90,6 +92,33 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     return suite if options.budget is None else fit(suite, seconds_of(options.budget, "--budget"))
 
 
+#: What holds for both sides, where they are made of one.
+_OF_BOTH = (
+    *("app", "clients", "rate", "route", "method", "header", "body", "expect_status", "quick"),
+    *("threshold", "gate", "slice", "seed", "suite", "no_sample"),
+)
+
+
+def alike(
+    options: VersusOptions,
+    rounds: str | None,
+    of: str,
+    env: list[str] | None = None,
+    option: list[str] | None = None,
+    python: str | None = None,
+) -> VersusSuite:
+    """The suite of a side twice, for a command that makes both of it: the rest of the flags as of
+    versus. Raises BadInput, in the words of --of."""
+    common: dict[str, Any] = {name: getattr(options, name) for name in _OF_BOTH}
+    common |= {"a": of, "a_env": env, "a_option": option, "a_python": python}
+    flags = VersusOptions(**common, rounds=rounds, aa=True)
+    try:
+        return replace(planned(flags, read_flags(flags)), aa=False)
+    except BadInput as error:
+        text = re.sub(r"^--a(?=[:,-])", "-", str(error))
+        raise BadInput(re.sub(r"^-(?=[:,])", "--of", text)) from None
+
+
 def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
     """The suite of two services that are up already, and they. Raises BadInput."""
     from serve_bench.benchmarks.ladder.flags import services_of
@@ -131,7 +160,7 @@ def _common(options: VersusOptions) -> Suite:
 def _suite(
     options: VersusOptions, gate: Gate, common: Suite, sides: tuple[Side, Side]
 ) -> VersusSuite:
-    check_number("--rounds", options.rounds, 1, MOST_ROUNDS)
+    rounds = None if options.resume is not None else whole_rounds(options.rounds)
     check_number("--rate", options.rate, 0.1, MAX_RATE)
     check_number("--seed", options.seed, 0)
     slice_s = None if options.slice is None else seconds_of(options.slice, "--slice")
@@ -147,7 +176,7 @@ def _suite(
         sides,
         common.cells,
         tuple(_row(row, options.rate, cores_each) for row in common.rows),
-        rounds=options.rounds or (QUICK_ROUNDS if quick else ROUNDS),
+        rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
         side_s=QUICK_SIDE_S if quick else side_s,
         steady_s=QUICK_STEADY_S if quick else STEADY_S,
         slice_s=slice_s,
@@ -161,7 +190,35 @@ def _suite(
         timeout_s=common.timeout_s,
         pairing=options.pairing or PAIRINGS[0],
         cores_each=cores_each,
+        looks=not options.all_rounds,
     )
+
+
+def whole_rounds(text: str | None) -> int | None:
+    """The value of --rounds. BadInput where it is no number of rounds."""
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_ROUNDS)):
+        more = "; +N is for --resume" if text.startswith("+") else ""
+        raise BadInput(
+            f"--rounds: {text[:40]!r} is not allowed; it takes 1 to {MOST_ROUNDS:,}{more}"
+        )
+    check_number("--rounds", int(text), 1, MOST_ROUNDS)
+    return int(text)
+
+
+def rounds_in_all(text: str | None, earlier: Result, planned: int) -> int:
+    """Up to which round a stored run goes on: `planned` is what its record has. Raises BadInput."""
+    stop, last = earlier.stop, earlier.last or planned
+    if text is None:
+        return stop.of if stop is not None and stop.why == "budget" else last
+    measured = max((one.round for one in earlier.trials), default=0)
+    if not text.startswith("+"):
+        rounds = whole_rounds(text) or last
+        if rounds < measured:
+            raise BadInput(f"--rounds: {rounds}: {measured} are measured; +N adds rounds to them")
+        return rounds
+    return min(last + (whole_rounds(text[1:]) or 0), MOST_ROUNDS)
 
 
 def _cores_each(options: VersusOptions) -> int | None:

@@ -9,7 +9,7 @@ long a slice is to slicing.py, what follows from the figures to analysis/ratios.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -32,8 +32,8 @@ from serve_bench.core.redaction import kept_setting
 from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import built, built_with, plain, stored_suite
 
-ROUNDS: Final = 8
-SIDE_S: Final = 24.0
+ROUNDS: Final = 20
+SIDE_S: Final = 16.0
 STEADY_S: Final = 2.0
 QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 4.0, 1.0
 THRESHOLD: Final = 0.05
@@ -90,6 +90,7 @@ class VersusSuite:
     clusters are started. `pairing`: "slices" in turn on the whole machine, or a "duet" on
     `cores_each` cores a side.
     `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts are held against.
+    `looks`: it is judged after each round, and ends once it is settled; `rounds` are the most.
     """
 
     name: str
@@ -113,6 +114,7 @@ class VersusSuite:
     timeout_s: float = 30.0
     pairing: str = "slices"
     cores_each: int | None = None
+    looks: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -219,9 +221,10 @@ class Pairing:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round: the sides in the order in which they are launched, and what is measured on them."""
+    """A round: both sides, the order in which they are launched, and what is measured on them."""
 
     round: int
+    sides: tuple[Side, Side]
     order: tuple[int, int]
     pairings: tuple[Pairing, ...]
 
@@ -236,17 +239,22 @@ class RoundPlan:
         return tuple((cell, tuple(some)) for cell, some in grouped)
 
 
-def versus_plan(suite: VersusSuite, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
+def versus_plan(
+    suite: VersusSuite,
+    done: Iterable[str] = (),
+    sides: Callable[[int], tuple[Side, Side]] | None = None,
+) -> tuple[RoundPlan, ...]:
     """The rounds in order. A row of which both sides are `done` (their keys) is left out; one of
     which a side is missing is measured anew on both, since only what is measured beside each other
-    is compared."""
+    is compared. `sides`: of each round; None: those of the suite."""
     finished = set(done)
     rounds = []
     for round_ in range(1, suite.rounds + 1):
-        pairings = [one for one in _pairings(suite, round_) if not _both(one, finished)]
+        both = suite.sides if sides is None else sides(round_)
+        pairings = [one for one in _pairings(suite, round_, both) if not _both(one, finished)]
         if pairings:
             order = (0, 1) if round_ % 2 else (1, 0)
-            rounds.append(RoundPlan(round_, order, tuple(pairings)))
+            rounds.append(RoundPlan(round_, both, order, tuple(pairings)))
     return tuple(rounds)
 
 
@@ -254,7 +262,7 @@ def _both(pairing: Pairing, done: set[str]) -> bool:
     return all(planned.key in done for planned in pairing.planned)
 
 
-def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
+def _pairings(suite: VersusSuite, round_: int, sides: tuple[Side, Side]) -> list[Pairing]:
     """Every row of every cell; each second round turns the order of cells, later ones draw it."""
     cells = list(suite.cells)
     if round_ > 2:
@@ -269,7 +277,7 @@ def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
                 PlannedTrial(
                     trial_key(side.label, round_, label, row.label), round_, side.label, label, row
                 )
-                for side in suite.sides
+                for side in sides
             )
             draw = random.Random(f"{suite.seed}/{first.key}/{second.key}")
             order = (0, 1) if draw.random() < 0.5 else (1, 0)
@@ -281,8 +289,7 @@ def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
 # --------------------------------------------------------------------------------------------------
 # How long a run of versus takes, and what it gives up to fit into a budget. Pure.
 #
-# Rule: seconds of load are given up before rounds, since the interval is one over rounds; nothing
-# that was asked for is given up unsaid, and no cell or row ever is.
+# Rule: nothing that was asked for is given up unsaid, and no cell or row ever is.
 
 #: A round fewer, and an interval says nothing; a second less, and a round is noise.
 LEAST_ROUNDS: Final = 3
@@ -319,7 +326,7 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
 
 
 def expected_s(suite: VersusSuite, rounds: Iterable[RoundPlan]) -> float:
-    """About how long these rounds take."""
+    """About how long these rounds take, all of them."""
     every = list(rounds)
     looks = bool(every) and every[0].round == 1 and suite.pairing != "duet"
     first = LOOKS_S * len(every[0].pairings) if looks else 0.0
@@ -327,8 +334,16 @@ def expected_s(suite: VersusSuite, rounds: Iterable[RoundPlan]) -> float:
 
 
 def fit(suite: VersusSuite, budget_s: float) -> VersusSuite:
-    """The suite within a budget, with what it gave up: seconds of each side first, then rounds,
-    since the interval is one over rounds. Raises BadInput, naming the least time."""
+    """The suite within a budget, with what it gave up. One that ends once it is settled has fewer
+    rounds first, then fewer seconds of each side; one that measures all of its rounds fewer seconds
+    first, since the interval is one over rounds. Raises BadInput, naming the least time."""
+    if suite.looks:
+        for rounds in range(suite.rounds, min(LEAST_ROUNDS, suite.rounds) - 1, -1):
+            fewer = replace(suite, rounds=rounds, budget_s=budget_s)
+            if expected_s(fewer, versus_plan(fewer)) <= budget_s:
+                return replace(fewer, gave_up=_given_up(suite, fewer))
+        fewest = replace(suite, rounds=min(LEAST_ROUNDS, suite.rounds), looks=False)
+        return replace(fit(fewest, budget_s), looks=True)
     steady_s = min(suite.steady_s, QUICK_STEADY_S)
     least_rounds = min(LEAST_ROUNDS, suite.rounds)
     least_side_s = min(LEAST_SIDE_S, suite.side_s)

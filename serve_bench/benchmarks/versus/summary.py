@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.comparing import floors_of
+from serve_bench.analysis.comparing.match import software_changes, software_of, software_words
 from serve_bench.analysis.comparing.model import (
     About,
     Compared,
@@ -75,6 +76,12 @@ def span_text(values: Sequence[float], text: Callable[[float], str] = ratio_text
 # ------------------------------------------------------------------------------------- sides
 
 
+def side_changes(comparing: Comparing) -> list[str]:
+    """In what B's code and packages are not A's."""
+    before, after = (software_of(side.launches) for side in comparing.sides)
+    return software_changes(before, after)
+
+
 def side_text(side: About, kind: str) -> str:
     """`no flags; HTTP by ray::ProxyActor, ray 2.60.0`, as the launches of a side prove it."""
     url = (side.run.suite.get("urls") or {}).get(side.name)
@@ -98,6 +105,7 @@ def side_text(side: About, kind: str) -> str:
         "" if several else flags,
         f"with {options}" if options else "",
         engaged_of(list(side.launches)) or "no launch recorded",
+        software_words(side.launches),
         f"{side.run.command} of {side.run.started_at}" if kind == "compare" else "",
     )
     return "; ".join(filter(None, texts))
@@ -246,8 +254,14 @@ def method(comparing: Comparing) -> Iterator[str]:
             if suite.get("urls")
             else f"round: a fresh launch of both sides, both up at once and {loaded}; A and B "
             "are geometric means over rounds, B/A and its interval (t, on logarithms) "
-            "come from the ratio of each round"
+            "come from the ratio of each round, from 7 rounds on of a trimmed mean"
         )
+        if suite.get("looks"):
+            yield (
+                f"looks: judged after each round from the third on, at most {suite['rounds']} as "
+                "planned; intervals are wider for it, and hold the truth at all looks together in "
+                "95 %; it ends once each word of the gate is settled"
+            )
         yield from _slicings(comparing)
         yield from _effects(comparing)
         yield from (f"given up for the budget: {one}" for one in suite.get("gave_up") or ())
@@ -256,11 +270,11 @@ def method(comparing: Comparing) -> Iterator[str]:
     else:
         yield (
             "A and B are geometric means over launches; the interval of B/A is Welch's, on "
-            "logarithms; what changed on the host between the runs is in no interval, and "
-            "serve-bench versus is free of it"
+            "logarithms, with the spread between runs in it; serve-bench versus is free of that"
         )
-    rows = len(comparing.rows)
-    holm = f", Holm's correction over {rows} rows" if rows > 1 else ""
+        yield from _between(comparing)
+    figures = len(comparing.gated)
+    holm = f", Holm's correction over {figures} figures" if figures > 1 else ""
     others = [name for name in SCALES if name not in comparing.gate]
     shown = f"; {', '.join(others)}: shown, and in no exit code" if others else ""
     floor = "" if not comparing.floors else " (for an alarm the noise floor, where that is larger)"
@@ -270,6 +284,22 @@ def method(comparing: Comparing) -> Iterator[str]:
     )
     known = "; not judged: nothing is known of the processes of --url" if suite.get("urls") else ""
     yield f"CPU us: of proxies and replicas, for a request{known}; p50, p99: of each launch"
+
+
+def _between(comparing: Comparing) -> Iterator[str]:
+    """How much of each interval is of the runs, and not of their launches."""
+    for row in comparing.rows:
+        shares = [
+            f"{line.metric} {percent(interval.between / interval.se**2)}"
+            for line in row.lines
+            if (interval := line.judged.interval) is not None and interval.between
+        ]
+        if shares:
+            title = f"{row_title(comparing, row)}: " if len(comparing.rows) > 1 else ""
+            yield (
+                f"{title}of the squared error the spread between runs makes {', '.join(shares)}: "
+                "more launches do not lessen that"
+            )
 
 
 def _slicings(comparing: Comparing) -> Iterator[str]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
+from serve_bench.analysis.comparing.match import software_changes, software_of
 from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Failure, Result, result_of
+from serve_bench.core.record_lines import from_json, to_line
+from serve_bench.core.result import Failure, Launch, Result, result_of
 from serve_bench.report import COMPARED, FORMATS
 from tests.places import GOLDEN
 from tests.records import AT, ROWS, cell
@@ -210,6 +214,45 @@ def test_apps_and_options_that_differ_are_named() -> None:
     assert "A: default: app base/app.py:app; no flags; HTTP by" in text
     assert "B: optimized: app pr/app.py:app; RAY_SERVE_ENABLE_HA_PROXY=1" in text
     assert "with num_replicas=2; HTTP by haproxy" in text
+
+
+def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() -> None:
+    result = versus_result()
+    code = {
+        "default": ({"commit": "abc1234" + "0" * 33, "changes": 0, "sources": "9" * 64}, "6.33"),
+        "optimized": ({"commit": "def5678" + "0" * 33, "changes": 2, "sources": "7" * 64}, "7.1"),
+    }
+
+    def proof(launch: Launch) -> dict[str, Any]:
+        app, protobuf = code[launch.variant.name]
+        packages = ["click==8.3", "keyring==1.0", f"protobuf=={protobuf}"]
+        return {**launch.proof, "app": app, "packages": packages}
+
+    launches = tuple(replace(one, proof=proof(one)) for one in result.launches)
+    result = replace(result, launches=launches)
+    text = " ".join(render(result).split())
+    assert "app commit abc1234, sources 99999999, 3 packages" in text
+    assert "app commit def5678 (2 uncommitted changes), sources 77777777, 3 packages" in text
+    differs = [
+        "app commit abc1234 -> def5678 (2 uncommitted changes)",
+        "app sources 99999999 -> 77777777",
+        "protobuf 6.33 -> 7.1",
+    ]
+    assert f"differs: {', '.join(differs)}" in text
+    told = json.loads(render(result, "json"))
+    assert told["differs"] == differs
+    assert told["b"]["launches"][0]["packages"][1] == "keyring==1.0"  # no secret, despite its name
+    assert told["b"]["launches"][0]["app"]["changes"] == 2
+    kept = from_json(json.loads(to_line(launches[0])))
+    assert isinstance(kept, Launch) and kept.proof["packages"] == launches[0].proof["packages"]
+
+
+def test_what_records_of_an_earlier_release_do_not_tell_is_no_difference() -> None:
+    found = software_of(versus_result().launches)
+    assert found == {}
+    later = {"app commit": "abc1234", "app sources": "99999999", "protobuf": "7.1"}
+    assert software_changes(found, later) == []
+    assert software_changes({**later, "click": "8.3"}, later) == ["click 8.3 -> none"]
 
 
 def test_why_it_was_not_sliced_as_asked_is_said_once() -> None:

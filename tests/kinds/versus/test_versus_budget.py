@@ -42,7 +42,7 @@ def test_what_fits_is_within_the_budget_and_says_what_it_gave_up(
     assert expected_s(found, versus_plan(found)) <= budget_s
     assert LEAST_ROUNDS <= found.rounds <= asked.rounds
     assert LEAST_SIDE_S <= found.side_s <= asked.side_s
-    changed = (found.rounds, found.side_s, found.steady_s) != (8, 24.0, 2.0)
+    changed = (found.rounds, found.side_s, found.steady_s) != (20, 16.0, 2.0)
     assert bool(found.gave_up) is changed and found.budget_s == budget_s
     if found.rounds < asked.rounds:  # rounds are given up last
         one_more = replace(found, rounds=found.rounds + 1, side_s=LEAST_SIDE_S, steady_s=1.0)
@@ -53,8 +53,24 @@ def test_seconds_are_given_up_before_rounds() -> None:
     whole = suite()
     short = expected_s(whole, versus_plan(whole)) - 30
     found = fit(whole, short)
-    assert found.rounds == 8 and found.side_s < 24.0
-    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 24 s",)
+    assert found.rounds == 20 and found.side_s < 16.0
+    assert found.gave_up == (f"{found.side_s:g} s a side and row instead of 16 s",)
+
+
+@pytest.mark.parametrize("budget_s", [150.0, 400.0, 1100.0])
+def test_a_run_that_ends_once_settled_has_fewer_rounds_and_whole_ones(
+    budget_s: float,
+) -> None:
+    asked = suite(looks=True)
+    fewer = fit(asked, budget_s)
+    assert fewer.looks and expected_s(fewer, versus_plan(fewer)) <= budget_s
+    if expected_s(replace(asked, rounds=3), versus_plan(replace(asked, rounds=3))) <= budget_s:
+        assert (fewer.side_s, fewer.steady_s) == (asked.side_s, asked.steady_s)
+        one_more = replace(fewer, rounds=fewer.rounds + 1)
+        assert expected_s(one_more, versus_plan(one_more)) > budget_s
+        assert fewer.gave_up == (f"{fewer.rounds} rounds instead of 20",)
+    else:
+        assert fewer.rounds == 3 and fewer.side_s < asked.side_s
 
 
 def test_a_budget_that_is_too_short_names_the_least_time() -> None:

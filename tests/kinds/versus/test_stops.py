@@ -1,0 +1,179 @@
+"""A run of versus that ends once it is settled, and one that goes on after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing.model import headline
+from serve_bench.benchmarks.versus.bench import Pairs
+from serve_bench.benchmarks.versus.flags import rounds_in_all
+from serve_bench.benchmarks.versus.foresight import foresight, spreads_of
+from serve_bench.benchmarks.versus.request import VersusSuite, expected_s, versus_plan
+from serve_bench.cli.program import run
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
+from serve_bench.observing.host import fingerprint
+from serve_bench.store import RunFolder
+from tests.records import AT, ROWS
+from tests.versus_records import planned, rates, versus_result
+
+ROW = ROWS[2]
+SETTLED = RunStop(4, 6, "settled", AT)
+
+
+def written(folder: Path, result: Result) -> Path:
+    with RunFolder.create(folder, now=datetime.now(UTC)) as out:
+        records: list[Record] = [result.run, *result.launches, *result.trials]
+        for record in records:
+            out.append(record)
+    return folder
+
+
+def over(
+    result: Result, folder: Path, budget_s: float | None = None
+) -> Callable[[int], RunStop | None]:
+    """Why a run with these records ends after the round at a place."""
+    suite = VersusSuite.from_json({**result.run.suite, "rounds": 6})
+    pairs = Pairs(suite, versus_plan(suite), written(folder, result), "x", budget_s=budget_s)
+    plan = pairs.plan()
+
+    def ask(place: int) -> RunStop | None:
+        plan.expected_s(place, None)
+        return plan.over()
+
+    return ask
+
+
+def short(result: Result, rounds: int) -> Result:
+    return replace(result, trials=tuple(one for one in result.trials if one.round <= rounds))
+
+
+def test_it_ends_after_the_round_that_settles_it(tmp_path: Path) -> None:
+    clear = short(versus_result({ROW: rates(580.0, 6850.0)}, looks=True), 3)
+    stop = over(clear, tmp_path / "clear")(2)
+    assert stop is not None and (stop.after_round, stop.of, stop.why) == (3, 6, "settled")
+    noisy = short(versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True), 3)
+    assert over(noisy, tmp_path / "noisy")(2) is None
+
+
+def test_without_looks_it_measures_all_rounds(tmp_path: Path) -> None:
+    clear = short(versus_result({ROW: rates(580.0, 6850.0)}), 3)
+    assert over(clear, tmp_path)(2) is None
+
+
+def test_no_round_begins_that_would_end_after_the_budget(tmp_path: Path) -> None:
+    noisy = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
+    suite = VersusSuite.from_json({**noisy.run.suite, "rounds": 6})
+    next_s = expected_s(suite, versus_plan(suite)[1:2])
+    stop = over(short(noisy, 1), tmp_path / "short", next_s - 1)(0)
+    assert stop is not None and (stop.after_round, stop.why) == (1, "budget")
+    assert over(short(noisy, 1), tmp_path / "long", next_s + 1)(0) is None
+
+
+def test_what_is_planned_behind_a_stop_is_not_missing() -> None:
+    whole = versus_result({ROW: rates(580.0, 6850.0)}, looks=True)
+    records: list[Record] = [whole.run]
+    records += [one for one in whole.trials if one.round <= 4]
+    assert len(result_of(records).missing) == 4
+    stopped = result_of([*records, SETTLED])
+    assert (stopped.missing, stopped.stop, stopped.last) == ((), SETTLED, 4)
+    assert "4 rounds (settled after 4 of at most 6 rounds)" in headline(of_versus(stopped))
+    added = tuple(
+        planned(side, 7, ROW, whole.run.plan[0].cell) for side in ("default", "optimized")
+    )
+    resumed = result_of([*records, SETTLED, Resume((), AT, rounds=7, plan=added)])
+    assert resumed.stop is None and resumed.missing[-2:] == added
+    assert len(resumed.missing) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "last"),
+    [
+        (None, None, 6),
+        (None, "settled", 4),
+        (None, "budget", 6),  # what the budget left is measured
+        ("+6", "settled", 10),
+        ("+2", None, 8),
+        ("5", "settled", 5),
+        ("9", None, 9),
+    ],
+)
+def test_a_run_goes_on_up_to(
+    text: str | None, why: Literal["settled", "budget"] | None, last: int
+) -> None:
+    whole = versus_result({ROW: rates(580.0, 6850.0)}, looks=True)
+    earlier = short(whole, 4)
+    if why is not None:
+        earlier = replace(earlier, stop=RunStop(4, 6, why, AT), last=4)
+    assert rounds_in_all(text, earlier, 6) == last
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3", "--rounds: 3: 6 are measured; .N adds rounds to them"),
+        ("+0", "--rounds: 0 is not allowed"),
+        ("+", "--rounds: '' is not allowed; it takes 1 to 1,000"),
+        ("+9999999", "--rounds: '9999999' is not allowed; it takes 1 to 1,000"),
+    ],
+)
+def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        rounds_in_all(text, versus_result({ROW: rates(580.0, 6850.0)}), 6)
+
+
+# --------------------------------------------------------------------- what a plan will see
+
+
+def test_earlier_runs_of_the_same_rows_say_what_the_rounds_will_see(tmp_path: Path) -> None:
+    wide = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
+    wide = replace(wide, run=replace(wide.run, host=fingerprint()))
+    suite = VersusSuite.from_json(wide.run.suite)
+    (unknown,) = foresight(suite, tmp_path, None)
+    assert unknown.startswith("what the rounds will see is not known yet")
+    written(tmp_path / "one", wide)
+    written(tmp_path / "another", versus_result({ROWS[0]: rates(580.0, 575.0)}))
+    spreads, runs = spreads_of(suite, tmp_path)
+    interval = of_versus(wide).rows[0].line("throughput").judged.interval
+    assert interval is not None and runs == 1
+    assert spreads == {"throughput": pytest.approx(interval.se * 6**0.5)}
+    sees, blind = foresight(suite, tmp_path, "inconclusive")
+    assert "throughput: in 6 rounds a loss of " in sees and "of 1 run here)" in sees
+    assert "cannot show that throughput is the same within 5 %" in blind
+    assert len(list(foresight(suite, tmp_path, "regressed"))) == 1
+
+
+# ------------------------------------------------------------------- a stored run judged anew
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "text"),
+    [
+        ("", 0, "slower"),
+        ("--fail-on slower", 3, "slower"),
+        ("--fail-on regressed", 0, "slower"),
+        ("--fail-on regressed --threshold 2%", 3, "regressed"),
+        ("--threshold 2% --format json", 0, '"threshold": 0.02'),
+        ("--gate p99 --format json", 0, '"p99"\n  ]'),
+    ],
+)
+def test_a_stored_run_is_judged_by_another_gate(
+    flags: str, code: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
+    assert run(["report", str(folder), *flags.split()]) == code
+    assert text in capsys.readouterr().out
+
+
+def test_a_gate_is_for_one_run_of_versus(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ["tests/formats/1-micro.jsonl", "tests/formats/1-versus.jsonl"]
+    for folders in (runs[:1], runs[1:] * 2):
+        assert run(["report", *folders, "--threshold", "2%"]) == 2
+        assert "--threshold: for the report of one run of versus" in capsys.readouterr().err
