@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import GateOptions, read_flags
+
+if TYPE_CHECKING:
+    from serve_bench.analysis.comparing import Spreads
+    from serve_bench.analysis.ratios import RunSpread
+    from serve_bench.core.result import Result
 
 
 class CompareOptions(GateOptions):
@@ -13,13 +19,17 @@ class CompareOptions(GateOptions):
 
     order = (
         *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
-        *("force", "format", "output"),
+        *("history", "session_sd", "force", "format", "output"),
     )
 
     run_a: Path = argument("Folder of a run: the base.", metavar="RUN_A")
     run_b: Path = argument("Folder of the run that is held against it.", metavar="RUN_B")
     variant_a: str | None = flag(None, "Of RUN_A this variant [those of the same name].")
     variant_b: str | None = flag(None, "Of RUN_B this variant [those of the same name].")
+    history: list[Path] | None = flag(
+        None, "Folder of runs that tell how far runs differ [those that hold both]; repeatable."
+    )
+    session_sd: str | None = flag(None, "How far runs of the suite differ, as you know it: 3%.")
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
     format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
     output: str | None = flag(
@@ -27,12 +37,14 @@ class CompareOptions(GateOptions):
     )
 
 
-@command(CompareOptions)
+@command(CompareOptions, "Compare")
 def compare(options: CompareOptions) -> int:
-    """Compare two stored runs: regressed, improved, same or inconclusive, row by row.
+    """Compare two stored runs, with a verdict for each row.
 
-    Launches are what is compared, at least three a side: micro --launches 3. On one machine
-    serve-bench versus is far less noisy.
+    A verdict is regressed, improved, same or inconclusive.
+
+    At least three launches a side: micro --launches 3. How far runs differ from one night to the
+    next is in the interval; serve-bench versus is free of that.
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
@@ -55,8 +67,10 @@ def compare(options: CompareOptions) -> int:
         raise BadInput("--output: goes with --format html; other forms are printed")
     asked = read_flags(options)
     to = place_of_page(output, Path("compare.html")) if html else None
+    given = _given(options)
     where = (str(options.run_a), str(options.run_b))
     results = (read(options.run_a), read(options.run_b))
+    spreads = _spreads(options, given, *results)
     comparing = of_runs(
         *results,
         THRESHOLD if asked.threshold is None else asked.threshold,
@@ -65,6 +79,7 @@ def compare(options: CompareOptions) -> int:
         force=options.force,
         chosen=(options.variant_a, options.variant_b),
         where=where,
+        spreads=spreads,
     )
     most = max(min(row.planned) for row in comparing.rows)
     launches = f"{most} launch{'' if most == 1 else 'es'} a side"
@@ -83,3 +98,44 @@ def compare(options: CompareOptions) -> int:
     text = render_comparing(comparing, format, where, width, color)
     print(text, end="", flush=True)
     return asked.close(comparing)
+
+
+NEWEST: Final = 60
+"""Runs of a folder that are read at most to tell how far runs differ."""
+
+
+def _given(options: CompareOptions) -> RunSpread | None:
+    """The spread between runs that is given. BadInput for flags that are wrong."""
+    from serve_bench.analysis.ratios import RunSpread
+    from serve_bench.cli.gate import read_share
+    from serve_bench.core.errors import BadInput
+
+    for folder in options.history or ():
+        if not folder.is_dir():
+            raise BadInput(f"--history: {folder}: no such folder")
+    if options.session_sd is None:
+        return None
+    if options.history:
+        raise BadInput("--session-sd and --history: give one of them")
+    return RunSpread(read_share(options.session_sd, "--session-sd"))
+
+
+def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Result) -> Spreads:
+    """How far runs of the suite differ: as given, or from the runs beside both."""
+    from serve_bench.analysis.comparing.values import NAMES, rows_of
+    from serve_bench.analysis.history import spreads_beside
+    from serve_bench.analysis.history.model import Stored
+    from serve_bench.analysis.statistics import variants
+    from serve_bench.store.search import beside
+
+    if given is not None:
+        each = dict.fromkeys(NAMES, given)
+        return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
+    runs = (options.run_a, options.run_b)
+    homes = [(one if one.is_dir() else one.parent).resolve().parent for one in runs]
+    stored = {
+        place: result
+        for folder in dict.fromkeys(options.history or homes)
+        for place, result in beside(folder, NEWEST).items()
+    }
+    return spreads_beside(a, b, [Stored(str(place), one) for place, one in stored.items()])

@@ -47,8 +47,8 @@ class HistoryOptions(GateOptions):
     last: int | None = flag(None, "The newest N runs of each suite alone.")
     fail_on: str | None = flag(
         None,
-        "Exit code 3 where the last run brought a step, is an outlier, or cannot be judged: step, "
-        "or regressed (for the worse alone).",
+        "Exit code 3 where the last run brought a step or a drift of the size of the threshold, is "
+        "an outlier, or cannot be judged: step, or regressed (for the worse alone).",
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
     format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
@@ -61,9 +61,9 @@ class HistoryOptions(GateOptions):
     plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
 
 
-@command(HistoryOptions)
+@command(HistoryOptions, "Compare")
 def history(options: HistoryOptions) -> int:
-    """Show runs of one suite over time: every row, its levels, and where it steps.
+    """Show the runs of a suite over time, and where a row steps.
 
     Runs of another suite or host make a history of their own. A step takes four runs; what one bad
     night does is told as an outlier.
@@ -211,6 +211,6 @@ def _close(history: History, fail_on: str | None) -> int:
         line
         for group in history.groups
         for word, line in news_lines(group)
-        if fail_on == "step" or word == "regressed"
+        if word in (("regressed",) if fail_on == "regressed" else ("regressed", "improved"))
     ]
     return close_gate([*lines, *(f"not judged: {text}" for text in gap_lines(history))])

@@ -189,7 +189,7 @@ def test_a_suite_without_sides_is_refused(suite: dict[str, Any]) -> None:
 def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> None:
     result = versus_result({ROW: rates(500.0, 450.0)}, threshold=0.2, gate=["throughput", "cpu"])
     stored, given = of_versus(result), of_versus(result, 0.05, ("throughput",))
-    assert (stored.threshold, stored.gate, stored.word) == (0.2, ("throughput", "cpu"), "same")
+    assert (stored.threshold, stored.gate, stored.word) == (0.2, ("throughput", "cpu"), "slower")
     assert (given.threshold, given.gate, given.word) == (0.05, ("throughput",), "regressed")
 
 
@@ -277,6 +277,56 @@ def test_slices_are_not_judged_as_windows() -> None:
     assert "unsteady-windows" in codes
 
 
+# --------------------------------------------------------------------------------- looks
+
+
+def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:
+    plain = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)})
+    looks = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)}, looks=True)
+    (once,), (again,) = (
+        [row.line("throughput") for row in of_versus(one).rows] for one in (plain, looks)
+    )
+    assert once.judged.interval is not None and again.judged.interval is not None
+    assert (once.judged.interval.planned, again.judged.interval.planned) == (None, 6)
+    assert again.judged.interval.half > 1.1 * once.judged.interval.half
+
+
+@pytest.mark.parametrize(
+    ("b", "wobble", "settled"), [(500.0, 0.1, True), (440.0, 1.0, True), (497.0, 9.0, False)]
+)
+def test_a_run_is_settled_once_every_gated_figure_is(
+    b: float, wobble: float, settled: bool
+) -> None:
+    rows = {ROWS[0]: rates(500.0, 500.0, wobble=0.1), ROWS[1]: rates(500.0, b, wobble=wobble)}
+    result = versus_result(rows, looks=True, gate=["throughput"])
+    assert of_versus(result, 0.05).settled is settled
+    assert not of_versus(versus_result({ROW: rates(500.0, 500.0, rounds=2)}, looks=True)).settled
+
+
+def test_a_metric_that_is_never_measured_does_not_keep_a_run_going() -> None:
+    """As CPU a request, where replicas come and go."""
+    gated: dict[str, Any] = {"looks": True, "gate": ["throughput", "cpu"]}
+    blind: dict[str, Any] = {"cpu_us": None}
+    result = versus_result({ROW: rates(500.0, 440.0)}, a=blind, b=blind, **gated)
+    assert of_versus(result).settled and of_versus(result).word == "regressed"
+    few = versus_result({ROW: rates(500.0, 440.0, rounds=2)}, a=blind, b=blind, **gated)
+    assert not of_versus(few).settled
+
+
+# ----------------------------------------------------------------------------- odd launches
+
+
+def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
+    values = [(500.0 + at, 501.0 - at) for at in range(7)]
+    values[3] = (503.0, 352.0)
+    (row,) = of_versus(versus_result({ROW: values})).rows
+    (odd,) = (one for one in row.doubts if one.code == "odd-launch")
+    assert (odd.side, odd.launches, odd.of) == ("B", 1, 7)
+    assert odd.message == "round 4: throughput 0.708 x the median of its launches"
+    steady = of_versus(versus_result({ROW: [one for one in values if one[1] > 400]}))
+    assert all(one.code != "odd-launch" for one in steady.rows[0].doubts)
+
+
 # --------------------------------------------------------------------------------- floors
 
 
@@ -289,7 +339,7 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)})
     plain, floored = of_versus(result, 0.015), of_versus(result, 0.015, noise=noise)
     assert (plain.word, floored.word) == ("regressed", "inconclusive")  # never the same
-    assert "not beyond the noise floor of" in floored.gated[0].judged.why
+    assert "not one beyond the noise floor of" in floored.gated[0].judged.why
     assert "; alarms from " in headline(floored) and "would settle" not in headline(floored)
     alike = of_versus(versus_result({ROW: rates(500.0, 500.0, wobble=0.1)}), 0.015, noise=noise)
     assert alike.word == "same"

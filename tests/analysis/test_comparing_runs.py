@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Comparing, headline
-from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history import history_of, spreads_beside
 from serve_bench.analysis.history.model import Stored
-from serve_bench.analysis.ratios import unpaired
+from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
@@ -29,7 +30,7 @@ from tests.records import (
     rpc_world,
 )
 from tests.scale_records import graph_trials, scale_result, scale_suite
-from tests.versus_records import HOST, micro_result, micro_run, versus_result
+from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
 
 BEFORE = (500.0, 510.0, 490.0)
 SLOWER = (400.0, 404.0, 398.0)
@@ -42,7 +43,7 @@ def runs(b: Sequence[float] = SLOWER, a: Sequence[float] = BEFORE) -> tuple[Resu
 
 def refusal(a: Result, b: Result, **given: Any) -> str:
     with pytest.raises(BadInput) as refused:
-        of_runs(a, b, **given)
+        alike_runs(a, b, **given)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -55,7 +56,7 @@ def with_host(result: Result, **facts: Any) -> Result:
 
 
 def test_two_stored_runs_are_compared_launch_by_launch() -> None:
-    found = of_runs(*runs())
+    found = alike_runs(*runs())
     (line,) = found.gated
     known = unpaired(BEFORE, SLOWER)
     assert line.judged.word == "regressed"
@@ -68,7 +69,7 @@ def test_two_stored_runs_are_compared_launch_by_launch() -> None:
 
 @pytest.mark.parametrize("few", [1, 2])
 def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
-    found = of_runs(*runs(b=SLOWER[:few]))
+    found = alike_runs(*runs(b=SLOWER[:few]))
     assert found.word == "inconclusive"
     assert found.gated[0].judged.why == f"3 and {few} launches: a verdict takes 3"
     assert found.gated[0].judged.rounds_needed == 3
@@ -79,7 +80,7 @@ def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
 def test_what_one_run_alone_has_is_listed() -> None:
     a = micro_result({ROWS[0]: BEFORE, ROW: BEFORE})
     b = micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after")
-    found = of_runs(a, b)
+    found = alike_runs(a, b)
     assert [(one.side, one.row) for one in found.alone] == [
         ("A", "single client"),
         ("B", "8 clients"),
@@ -100,7 +101,7 @@ def test_nothing_in_common_is_refused() -> None:
 def test_a_cell_is_matched_whatever_the_order_of_its_axes() -> None:
     of = {**cell(1, 10000, 8), "log_level": "ERROR", "body_type": "str"}
     turned = dict(reversed(of.items()))
-    found = of_runs(
+    found = alike_runs(
         micro_result({ROW: BEFORE}, of=of), micro_result({ROW: BEFORE}, "after", of=turned)
     )
     assert len(found.rows) == 1
@@ -110,7 +111,7 @@ def test_doubts_of_each_run_stand_with_its_side() -> None:
     left = Teardown("default-1", 1.0, 3, False, ("raylet",))
     a = micro_result({ROW: BEFORE}, failed=4)
     b = micro_result({ROW: BEFORE}, "after", steal=90.0, others=[left])
-    found = of_runs(a, b)
+    found = alike_runs(a, b)
     assert {(one.side, one.code) for one in found.rows[0].doubts} == {
         ("A", "errors"),
         ("B", "steal"),
@@ -124,7 +125,7 @@ def test_doubts_of_each_run_stand_with_its_side() -> None:
 def test_variants_are_matched_by_name() -> None:
     a = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
     b = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default", "haproxy"))
-    found = of_runs(a, b)
+    found = alike_runs(a, b)
     assert [row.variants for row in found.rows] == [
         ("default", "default"),
         ("optimized", "optimized"),
@@ -136,7 +137,7 @@ def test_variants_are_matched_by_name() -> None:
 
 def test_one_variant_a_run_is_matched_though_the_names_differ() -> None:
     a, b = micro_result({ROW: BEFORE}), micro_result({ROW: SLOWER}, "x", variants=("optimized",))
-    found = of_runs(a, b)
+    found = alike_runs(a, b)
     assert found.names == ("default", "optimized")
     assert found.notes == ("one variant a run, matched though named default and optimized",)
 
@@ -148,7 +149,7 @@ def test_a_person_chooses_among_several() -> None:
         "no variant is in both runs: RUN_A has default, optimized, RUN_B has haproxy, mine; "
         "--variant-a and --variant-b choose"
     )
-    assert of_runs(a, b, chosen=("optimized", "mine")).names == ("optimized", "mine")
+    assert alike_runs(a, b, chosen=("optimized", "mine")).names == ("optimized", "mine")
     assert refusal(a, b, chosen=("optimized", None)) == "--variant-b: choose one of haproxy, mine"
     assert refusal(a, b, chosen=("optimised", "mine")) == (
         "--variant-a: no variant 'optimised' in that run; did you mean 'optimized'?; it has "
@@ -156,9 +157,9 @@ def test_a_person_chooses_among_several() -> None:
     )
     # Of the same name, or the only one there is.
     twice = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default"))
-    assert of_runs(a, twice, chosen=("default", None)).sides[1].variant == "default"
+    assert alike_runs(a, twice, chosen=("default", None)).sides[1].variant == "default"
     one = micro_result({ROW: SLOWER}, "after", variants=("mine",))
-    assert of_runs(a, one, chosen=("default", None)).sides[1].variant == "mine"
+    assert alike_runs(a, one, chosen=("default", None)).sides[1].variant == "mine"
 
 
 def test_a_run_against_itself_needs_two_variants_and_is_paired_by_round() -> None:
@@ -173,7 +174,7 @@ def test_a_run_against_itself_needs_two_variants_and_is_paired_by_round() -> Non
         for at in both.trials
     )
     both = replace(both, trials=trials)
-    found = of_runs(both, both, chosen=("default", "optimized"))
+    found = alike_runs(both, both, chosen=("default", "optimized"))
     assert found.paired
     assert found.word == "regressed"  # by round it is always 0.8, whatever the machine does
     assert headline(found).endswith("3 rounds")
@@ -215,7 +216,7 @@ def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: s
     told = refusal(a, with_host(b, **facts))
     assert told.startswith(f"RUN_A and RUN_B are unlike: {message}")
     assert told.endswith("(--force compares them)")
-    forced = of_runs(a, with_host(b, **facts), force=True)
+    forced = alike_runs(a, with_host(b, **facts), force=True)
     assert len(forced.unlike) == 1 and forced.unlike[0].startswith(message)
     assert "unlike runs, compared by force" in headline(forced)
 
@@ -233,21 +234,21 @@ def test_what_may_make_hosts_unlike_is_a_warning(
     facts: Mapping[str, Any], warned: str | None
 ) -> None:
     a, b = runs()
-    found = of_runs(a, with_host(b, **facts))
+    found = alike_runs(a, with_host(b, **facts))
     assert found.unlike == ()
     assert (found.warnings == ()) if warned is None else found.warnings[0].startswith(warned)
 
 
 def test_a_fact_that_one_host_does_not_tell_is_passed_over() -> None:
     a, b = runs()
-    assert of_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
+    assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
 
 
 def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
     a = micro_result({ROW: BEFORE}, versions={"ray": "2.60.0", "python": "3.11.9"})
     b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})
     assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
-    assert "not the same: Python 3.11.9 against 3.12.1" in of_runs(a, b, force=True).warnings
+    assert "not the same: Python 3.11.9 against 3.12.1" in alike_runs(a, b, force=True).warnings
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> No
 def test_what_is_no_setting_of_the_load_may_differ(suite: Mapping[str, Any]) -> None:
     a = micro_result({ROW: BEFORE})
     b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
-    assert of_runs(a, b).unlike == ()
+    assert alike_runs(a, b).unlike == ()
 
 
 def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> None:
@@ -277,7 +278,7 @@ def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> No
         app = {"target": f"{folder}/app.py:app", "folder": folder, "asked": {"body": body}}
         return micro_result({ROW: BEFORE}, run=micro_run(id, app=app))
 
-    assert of_runs(own("a", "base", "x"), own("b", "pr", "x")).unlike == ()
+    assert alike_runs(own("a", "base", "x"), own("b", "pr", "x")).unlike == ()
     told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
     assert "unlike: request {'body': 'hash-" in told
 
@@ -305,14 +306,14 @@ def shifted(result: Result) -> Result:
 def test_runs_of_press_are_compared_step_by_step() -> None:
     trials = [press_trial(n, 900.0 + at, round_=at) for at in (1, 2, 3) for n in (10, 50)]
     result = press_result(*trials)
-    found = of_runs(result, shifted(result))
+    found = alike_runs(result, shifted(result))
     assert [row.row for row in found.rows] == ["10 clients", "50 clients"]
     assert found.word == "same"
 
 
 def test_runs_of_rpc_are_compared() -> None:
     trials = [rpc_trial(rpc_world(), round_=at) for at in (1, 2, 3)]
-    found = of_runs(rpc_result_of(trials), shifted(rpc_result_of(trials)))
+    found = alike_runs(rpc_result_of(trials), shifted(rpc_result_of(trials)))
     by_metric = {line.metric: line.judged.word for line in found.lines}
     assert by_metric == {"throughput": "same", "p50": "same", "p99": "same", "cpu": "inconclusive"}
 
@@ -324,7 +325,7 @@ def rpc_result_of(trials: Any) -> Result:
 def test_runs_of_scale_are_compared() -> None:
     suite = scale_suite("ensemble", launches=3)
     result = scale_result(suite, *graph_trials(suite))
-    found: Comparing = of_runs(result, shifted(result))
+    found: Comparing = alike_runs(result, shifted(result))
     assert found.rows and {line.judged.word for line in found.gated} <= {"same", "inconclusive"}
 
 
@@ -340,7 +341,7 @@ def test_a_metric_that_is_not_there_is_not_measured() -> None:
         )
         for result in (a, b)
     )
-    found = of_runs(first, second)
+    found = alike_runs(first, second)
     assert {line.judged.why for line in found.lines} == {"not measured"}
     assert of_versus(versus_result()).word == "improved"
 
@@ -354,14 +355,14 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
     fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
     lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))
     short = [replace(one, flags={"interrupted": True}) for one in fell.trials]
-    assert [broken(of_runs(a, fell), "regressed") != []] == [True]
+    assert [broken(alike_runs(a, fell), "regressed") != []] == [True]
     for one in (lost, replace(fell, trials=tuple(short))):
-        (row,) = of_runs(a, one).rows
+        (row,) = alike_runs(a, one).rows
         assert {line.b for line in row.lines} == {None} and row.measured == (3, 0)
         with pytest.raises(BadInput, match="every row of it broke"):
             history_of([Stored("x", one), Stored("y", replace(one, run=replace(one.run, id="y")))])
     # One launch of several broke: the others stand.
-    (row,) = of_runs(a, replace(fell, failures=lost.failures[:1])).rows
+    (row,) = alike_runs(a, replace(fell, failures=lost.failures[:1])).rows
     assert row.line("throughput").b == pytest.approx((29.0 * 27.0) ** 0.5)
     # No gate breaks on launches that broke, as it does on missing ones: they tell nothing of B.
     again = micro_result({ROW: BEFORE}, "after")
@@ -372,7 +373,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
         replace(again, failures=struck),
         replace(again, trials=(cut, *again.trials[1:])),
     ):
-        found = of_runs(a, one)
+        found = alike_runs(a, one)
         assert found.word == "inconclusive" and broken(found, "regressed") == []
 
 
@@ -388,3 +389,60 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
     text = render(made)
     # Both are shown, that of the sound row in the headline too, with what broke the other.
     assert text.count("500.0") == 3 and "replica 7 ended" in text
+
+
+# ------------------------------------------------------------------- the spread between runs
+
+
+def nights(values: Sequence[float]) -> list[Stored]:
+    """Runs of three launches about these values."""
+    runs = []
+    for at, value in enumerate(values):
+        run = micro_result({ROW: (value, 1.01 * value, 0.99 * value)}, f"night-{at}")
+        begun = f"2026-01-{at + 1:02}T03:00:00+00:00"
+        runs.append(Stored(run.run.id, replace(run, run=replace(run.run, started_at=begun))))
+    return runs
+
+
+def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> None:
+    compared = of_runs(*runs())
+    line = compared.rows[0].line("throughput")
+    assert line.judged.interval is not None
+    assert line.judged.interval.between > 1.9 * ASSUMED.sd**2
+    assert (
+        compared.word == "regressed" and of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
+    )
+    assert any("the spread between runs is assumed, 6 %" in one for one in compared.warnings)
+    assert not [one for one in alike_runs(*runs()).warnings if "assumed" in one]
+
+
+@pytest.mark.parametrize("values", [(500, 520, 480, 510), (500, 520, 480, 510, 700, 720, 690, 710)])
+def test_other_runs_tell_how_far_runs_differ_and_a_step_among_them_is_no_spread(
+    values: Sequence[float],
+) -> None:
+    a, b = runs((470.0, 475.0, 465.0))
+    ((_, own),) = spreads_beside(a, b, nights(values)).items()
+    spread = own["throughput"]
+    assert (spread.runs, spread.launches) == (len(values), 3)
+    assert 0.015 < spread.sd < 0.05 and spread.df >= 3
+    compared = of_runs(a, b, spreads=spreads_beside(a, b, nights(values)))
+    assert compared.word == "inconclusive" and alike_runs(a, b).word != "inconclusive"
+    assert not [one for one in compared.warnings if "assumed" in one]
+
+
+def test_a_and_b_themselves_and_unlike_runs_tell_nothing() -> None:
+    a, b = runs()
+    four = nights((500, 520, 480, 510))
+    assert spreads_beside(a, b, [*four[:3], Stored("a", a), Stored("b", b)]) == {}
+    other = replace(four[3].result, run=replace(four[3].result.run, host={**HOST, "cpu": "Other"}))
+    assert spreads_beside(a, b, [*four[:3], Stored("other", other)]) == {}
+
+
+def test_the_spread_of_runs_holds_that_of_their_launches() -> None:
+    """With as many launches as the runs had, the error is that of two runs."""
+    a, b, known = (500.0, 510.0, 490.0), (470.0, 480.0, 465.0), RunSpread(0.03, 5, 3, 6)
+    interval = unpaired(a, b, known)
+    assert interval.se == pytest.approx(math.sqrt(2) * 0.03, rel=0.001)
+    assert interval.df == pytest.approx(5, rel=0.01)
+    assert unpaired(a, b, RunSpread(0.0, 5, 3, 6)) == unpaired(a, b)
+    assert unpaired(a, b, RunSpread(0.03)).se > interval.se

@@ -51,10 +51,10 @@ def refusal(results: Sequence[Result], **given: Any) -> str:
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])
-def test_of_five_runs_the_planted_step_is_marked_and_no_other(row: int) -> None:
-    quiet = [one[:5] for one in (QUIET, QUIET[2:], QUIET[3:])]
+def test_of_six_runs_the_planted_step_is_marked_and_no_other(row: int) -> None:
+    quiet = [one[:6] for one in (QUIET, QUIET[2:], QUIET[3:])]
     every = {at: list(told) for at, told in zip(ROWS, quiet, strict=True)}
-    every[ROWS[row]][3:] = [0.6 * rate for rate in every[ROWS[row]][3:]]
+    every[ROWS[row]][3:] = [0.5 * rate for rate in every[ROWS[row]][3:]]
     group = group_of(nights(every))
     marked = [(one.row, mark.at, one.word(mark)) for one in group.series for mark in one.marks]
     assert marked == [(ROWS[row].label, 3, "regressed")]
@@ -162,6 +162,23 @@ def test_every_kind_of_run_has_a_history(kind: str) -> None:
 
 
 # ---------------------------------------------------------------------------- what has changed
+
+
+def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
+    def with_code(result: Result, commit: str, *packages: str) -> Result:
+        code = {"app": {"commit": commit}, "packages": packages}
+        launches = tuple(replace(one, proof={**one.proof, **code}) for one in result.launches)
+        return replace(result, launches=launches)
+
+    runs = nine()
+    for at, one in enumerate(runs):
+        commit = "a" * 40 if at < 2 else "b" * 40
+        protobuf = "protobuf==6.33" if at < 4 else "protobuf==7.1"
+        runs[at] = with_code(one, commit, protobuf, f"ray=={'2.60.0' if at < 5 else '2.61.0'}")
+    told = {at: one.changed for at, one in enumerate(group_of(runs).nights) if one.changed}
+    assert told[2] == ("app commit aaaaaaa -> bbbbbbb",)
+    assert told[4] == ("protobuf 6.33 -> 7.1",)
+    assert told[5] == ("ray 2.60.0 -> 2.61.0",)  # once, though it is a package too
 
 
 def test_what_changed_is_told_at_the_run_where_it_did() -> None:

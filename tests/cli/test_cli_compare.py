@@ -176,7 +176,13 @@ BAD = [
     ("compare nosuch other", "nosuch: no such folder"),
     ("compare a b --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
     ("compare a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
-    ("compare a b --fail-on worse", "--fail-on: 'worse' is not allowed; it takes regressed or"),
+    (
+        "compare a b --fail-on worse",
+        "--fail-on: 'worse' is not allowed; it takes regressed, slower,",
+    ),
+    ("compare a b --session-sd much", "--session-sd: 'much' is not allowed; it takes a share"),
+    ("compare a b --session-sd 3% --history /", "--session-sd and --history: give one of them"),
+    ("compare a b --history nosuch", "--history: nosuch: no such folder"),
     ("compare a b --noise nosuch", "--noise: nosuch: no such folder"),
     ("compare a b --format classic", "--format: 'classic' is not allowed; it takes table, json"),
 ]

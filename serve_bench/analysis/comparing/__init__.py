@@ -41,16 +41,20 @@ from serve_bench.analysis.comparing.values import (
     SideRow,
     by_key,
     doubts_of,
+    odd_launches,
     rows_of,
     unlike_ways,
     weighed,
     worse,
 )
 from serve_bench.analysis.ratios import (
+    ASSUMED,
     FEWEST,
     THRESHOLD,
+    Hypothesis,
     Interval,
     Judged,
+    RunSpread,
     judge,
     paired,
     unpaired,
@@ -66,6 +70,9 @@ from serve_bench.core.result import JsonObject, Result, Trial
 # together; doubts have the last word. Pairs of rounds make ratios within each round; launches that
 # do not belong together are compared side by side (Welch).
 
+RUNS_KNOWN: Final = 4
+"""Runs that tell how far runs differ."""
+
 Known = Mapping[str, Sequence[Warning]]
 """The doubts about each trial of a run, by its key."""
 
@@ -79,6 +86,8 @@ class Match:
     known: tuple[Known, Known]
     pairs: bool
     variants: tuple[str, str] | None = None
+    planned: int | None = None  # the rounds of a run that is judged after each
+    spreads: Mapping[str, RunSpread] | None = None  # between runs, by metric; None: one run
 
     def values(self, metric: str) -> tuple[Mapping[int, float], Mapping[int, float]]:
         """Of both sides by round; of pairs the rounds that both have."""
@@ -94,30 +103,31 @@ class Match:
         if min(len(a), len(b)) < 2:
             return None
         if self.pairs:
-            return paired([math.log(b[at] / a[at]) for at in a])
-        return unpaired(list(a.values()), list(b.values()))
+            return paired([math.log(b[at] / a[at]) for at in a], self.planned)
+        spread = None if self.spreads is None else self.spreads.get(metric, ASSUMED)
+        return unpaired(list(a.values()), list(b.values()), spread)
 
 
 def judged_rows(
     matches: Sequence[Match], threshold: float, gate: Sequence[str], floors: Mapping[str, float]
 ) -> tuple[ComparedRow, ...]:
-    """All rows with their verdicts."""
+    """All rows with their verdicts. What is gated is judged together, what is not likewise."""
     doubts = [_doubts(match) for match in matches]
-    by_metric = {
-        of.name: judge(
-            [match.interval(of.name) for match in matches],
-            of.better,
-            threshold,
-            floors.get(of.name, 0.0),
-        )
-        for of in MEASURES
-    }
+    judged: dict[tuple[int, str], Judged] = {}
+    for gated in (True, False):
+        family = {
+            (at, of.name): Hypothesis(match.interval(of.name), of.better, floors.get(of.name, 0.0))
+            for at, match in enumerate(matches)
+            for of in MEASURES
+            if (of.name in gate) is gated
+        }
+        judged |= zip(family, judge(list(family.values()), threshold), strict=True)
     return tuple(
         _row(
             match,
             doubts[at],
             tuple(
-                _line(match, doubts[at], of, by_metric[of.name][at], of.name in gate)
+                _line(match, doubts[at], of, judged[at, of.name], of.name in gate)
                 for of in MEASURES
             ),
         )
@@ -130,7 +140,14 @@ def _doubts(match: Match) -> tuple[Doubt, ...]:
         *doubts_of("A", match.a, match.known[0]),
         *doubts_of("B", match.b, match.known[1]),
         *unlike_ways(match.a, match.b),
+        *(_odd(match) if match.pairs else ()),
     )
+
+
+def _odd(match: Match) -> Iterator[Doubt]:
+    """Odd launches, each once: by the first metric that shows it."""
+    every = [one for of in MEASURES for one in odd_launches(of.name, *match.values(of.name))]
+    yield from {(one.side, one.message.partition(":")[0]): one for one in reversed(every)}.values()
 
 
 def _line(
@@ -249,7 +266,13 @@ def of_versus(
     known = by_key(result, doubts)
     first, second = (rows_of(result, label) for label in labels)
     matches = [
-        Match(_or_none(first, place, at), _or_none(second, place, at), (known, known), pairs=True)
+        Match(
+            _or_none(first, place, at),
+            _or_none(second, place, at),
+            (known, known),
+            pairs=True,
+            planned=_looks(suite),
+        )
         for place, at in {**first, **second}.items()
     ]
     floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
@@ -269,7 +292,14 @@ def of_versus(
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
         failures=_failures(result, labels),
         warnings=(*_of_noise(result, noise), *_about_run(doubts)),
+        stop=result.stop,
     )
+
+
+def _looks(suite: JsonObject) -> int | None:
+    """The rounds that were planned first, where the run is judged after each; else None."""
+    rounds = suite.get("rounds")
+    return rounds if suite.get("looks") is True and isinstance(rounds, int) else None
 
 
 def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
@@ -302,8 +332,11 @@ def of_runs(
     force: bool = False,
     chosen: tuple[str | None, str | None] = (None, None),
     where: tuple[str, str] = ("RUN_A", "RUN_B"),
+    spreads: Spreads | None = None,
 ) -> Comparing:
     """Two stored runs held against each other, `chosen` variants of them if given.
+
+    `spreads`: how far runs of their suite differ, where that is known; else it is assumed.
 
     `where` names the runs in errors. Raises BadInput: for runs of versus, without a variant to
     match, and for unlike runs unless `force`; FormatError where the records cannot be read.
@@ -323,7 +356,14 @@ def of_runs(
     known = by_key(a, doubts_a), by_key(b, doubts_b)
     several = len(pairs) > 1
     matches = [
-        Match(mine[place], theirs[place], known, alike, pair if several else None)
+        Match(
+            mine[place],
+            theirs[place],
+            known,
+            alike,
+            pair if several else None,
+            spreads=None if alike else (spreads or {}).get((pair[0], place), {}),
+        )
         for pair, (mine, theirs) in zip(pairs, rows, strict=True)
         for place in mine
         if place in theirs
@@ -349,11 +389,27 @@ def of_runs(
         unlike=differences,
         warnings=(
             *_of_noise(b, noise),
+            *([] if alike or not _assumed(matches) else [ASSUMED_TEXT]),
             *doubts,
             *_told_twice(_about_run(doubts_a), _about_run(doubts_b)),
         ),
         notes=tuple(notes),
     )
+
+
+Spreads = Mapping[tuple[str, RowPlace], Mapping[str, RunSpread]]
+"""How far runs of a suite differ, by variant and row, then metric."""
+
+ASSUMED_TEXT: Final = (
+    f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN} "
+    "other runs of this suite lie beside these two (--history DIR names others, --session-sd 3% "
+    "what you know)"
+)
+
+
+def _assumed(matches: Sequence[Match]) -> bool:
+    """Whether the main metric of a row has no spread between runs that is known."""
+    return any(MAIN not in (match.spreads or {}) for match in matches)
 
 
 def _checked(
@@ -440,7 +496,8 @@ def _told_twice(mine: Any, theirs: Any) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------------------- the gate
 
-FAIL_ON: Final = ("regressed", "inconclusive")
+FAIL_ON: Final = ("regressed", "slower", "inconclusive")
+"""Each breaks on the words before it too."""
 
 
 def floors_of(noise: Comparing) -> dict[str, float]:
@@ -463,9 +520,10 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
     """What breaks the gate, one line each: rows and metrics with such a verdict; rows on which B is
     worse by what no figure shows: requests that failed, launches that could not be measured.
 
-    `regressed` or `inconclusive`, which fails on all that is not shown to be the same or better.
+    `regressed`, `slower` (any proven loss), or `inconclusive`, which fails on all that is not shown
+    to be the same or better.
     """
-    words = ("regressed",) if fail_on == "regressed" else FAIL_ON
+    words = FAIL_ON[: FAIL_ON.index(fail_on) + 1]
     reasons: list[str] = []
     for row in comparing.rows:
         blamed = [line for line in row.lines if line.gated and line.judged.word in words]

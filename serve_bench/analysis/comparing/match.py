@@ -8,7 +8,7 @@ compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.redaction import kept_suite
-from serve_bench.core.result import JsonObject, Result
+from serve_bench.core.result import JsonObject, Launch, Result
 
 
 def matched(
@@ -163,6 +163,56 @@ def versions_of(result: Result, variant: str) -> dict[str, str]:
                 if value:
                     versions.setdefault(name, {})[str(value)] = None
     return {name: " and ".join(values) for name, values in versions.items()}
+
+
+# --------------------------------------------------------------------------------------------------
+# What was measured, as launches prove it: the app's commit and sources, the packages beside it.
+
+MOST_CHANGES: Final = 8
+"""Packages that are named in a text; the JSON forms name all."""
+
+
+def software_of(launches: Iterable[Launch]) -> dict[str, str]:
+    """By `app commit`, `app sources` and the name of each package what launches prove, joined where
+    they differ; empty of an earlier release, which did not record it."""
+    found: dict[str, dict[str, None]] = {}
+    for one in launches:
+        app: Mapping[str, Any] = one.proof.get("app") or {}
+        if commit := app.get("commit"):
+            count = app.get("changes") or 0
+            changes = f" ({count} uncommitted change{'' if count == 1 else 's'})" if count else ""
+            found.setdefault("app commit", {})[f"{commit[:7]}{changes}"] = None
+        if sources := app.get("sources"):
+            found.setdefault("app sources", {})[sources[:8]] = None
+        for package in one.proof.get("packages") or ():
+            name, _, version = package.partition("==")
+            found.setdefault(name, {})[version] = None
+    return {name: " and ".join(values) for name, values in found.items()}
+
+
+def software_words(launches: Iterable[Launch]) -> str:
+    """`app commit abc1234 (2 uncommitted changes), sources 9f3a41d2, 131 packages`."""
+    found = software_of(launches)
+    app = [f"{name} {found.pop(name)}" for name in ("app commit", "app sources") if name in found]
+    words = [*app, *([f"{len(found)} packages"] if found else [])]
+    return ", ".join(words).replace(", app sources ", ", sources ")
+
+
+def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """In what two of `software_of` differ: `protobuf 6.33 -> 7.1`, `click none -> 8.3`. What one of
+    them does not tell at all is passed over."""
+    app = ("app commit", "app sources")
+    names = [name for name in app if name in before and name in after]
+    if any(one not in app for one in before) and any(one not in app for one in after):
+        names += sorted({*before, *after} - {*app})
+    pairs = ((name, before.get(name, "none"), after.get(name, "none")) for name in names)
+    return [f"{name} {one} -> {other}" for name, one, other in pairs if one != other]
+
+
+def few(changes: Sequence[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = len(changes) - MOST_CHANGES
+    return [*changes[:MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
 
 
 # ------------------------------------------------------------------------------- the parts

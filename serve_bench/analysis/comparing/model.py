@@ -18,7 +18,7 @@ from serve_bench.analysis.comparing.values import Doubt, Letter
 from serve_bench.analysis.ratios import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.figures import ratio_text as ratio_text
-from serve_bench.core.result import Better, JsonObject, Launch, Run, cell_slug
+from serve_bench.core.result import Better, JsonObject, Launch, Run, RunStop, cell_slug
 
 GATE: Final = (MAIN,)
 """What enters the exit code unless more is asked for."""
@@ -33,7 +33,9 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 def worst(words: Iterable[Word]) -> Word:
     """The word that stands for several; of none, inconclusive."""
     distinct = set(words)
-    order: tuple[Word, ...] = ("regressed", "inconclusive", "improved", "same")
+    order: tuple[Word, ...] = (
+        *("regressed", "slower", "inconclusive", "improved", "faster", "same"),
+    )
     return next((word for word in order if word in distinct), "inconclusive")
 
 
@@ -62,7 +64,9 @@ class Compared:
 
     @property
     def ratio(self) -> float | None:
-        """B/A; known without an interval too."""
+        """B/A: that of the interval, which odd rounds move little; known without one too."""
+        if self.judged.interval is not None:
+            return self.judged.interval.ratio
         return self.b / self.a if self.a and self.b else None
 
 
@@ -167,6 +171,7 @@ class Comparing:
     unlike: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    stop: RunStop | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -192,6 +197,23 @@ class Comparing:
     def aa(self) -> bool:
         """Whether A was set against itself."""
         return self.paired and bool(self.sides[0].run.suite.get("aa"))
+
+    @property
+    def settled(self) -> bool:
+        """Whether more rounds would hardly change a word of the gate. With rounds enough a row on
+        which B is worse whatever its figures say is settled too, and a metric without any value."""
+        return bool(self.rows) and all(
+            min(row.measured) >= FEWEST
+            and (
+                bool(row.worse)
+                or all(
+                    one.judged.settled or not (one.a_values or one.b_values)
+                    for one in row.lines
+                    if one.gated
+                )
+            )
+            for row in self.rows
+        )
 
     @property
     def word(self) -> Word:
@@ -235,6 +257,8 @@ def settles(line: Compared, paired: bool) -> str:
         return f"about {judged.rounds_needed} {things} would settle it"
     if judged.weighed:
         return ""
+    if judged.interval.between:
+        return "the spread between runs hides it: serve-bench versus is free of that"
     return f"more than {MOST_ROUNDS} {'rounds' if paired else 'launches a side'} would be needed"
 
 
@@ -271,11 +295,18 @@ def rounds_words(comparing: Comparing) -> str:
     if comparing.paired:
         planned = max(max(row.planned) for row in comparing.rows)
         of = "" if a == str(planned) else f" of {planned}"
-        return f"{a}{of} round{'' if planned == 1 else 's'}"
+        words = f"{a}{of} round{'' if planned == 1 else 's'}"
+        return words if comparing.stop is None else f"{words} ({stop_text(comparing.stop)})"
     b = _range(row.measured[1] for row in comparing.rows)
     if a == b:
         return f"{a} launch{'' if a == '1' else 'es'} a side"
     return f"{a} and {b} launches"
+
+
+def stop_text(stop: RunStop) -> str:
+    """`settled after 4 of at most 20 rounds`."""
+    why = {"settled": "settled", "budget": "the budget was used up"}[stop.why]
+    return f"{why} after {stop.after_round} of at most {stop.of} rounds"
 
 
 def _range(counts: Iterable[int]) -> str:
@@ -314,7 +345,7 @@ def headline(comparing: Comparing) -> str:
         sentence += f"; {more}"
     if leading and all(line.judged.p is None for _, line in leading):
         sentence += f"; a verdict takes {FEWEST}"
-    if comparing.aa and word in ("regressed", "improved"):
+    if comparing.aa and word not in ("same", "inconclusive"):
         sentence += "; a false alarm, or the sides were not alike"
     return sentence + _raised(comparing) + _doubted(rows) + _others(comparing)
 

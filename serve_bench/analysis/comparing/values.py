@@ -18,7 +18,7 @@ from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
 from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures
 from serve_bench.core.errors import FormatError
-from serve_bench.core.failed_requests import failures_of
+from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import (
     Better,
     JsonObject,
@@ -99,7 +99,7 @@ def rows_of(result: Result, variant: str) -> dict[RowPlace, SideRow]:
     planned: dict[RowPlace, list[PlannedTrial | Trial]] = {}
     measured: dict[RowPlace, list[Trial]] = {}
     dropped: dict[RowPlace, list[Trial]] = {}
-    every: list[PlannedTrial | Trial] = [*result.run.plan, *result.trials]
+    every: list[PlannedTrial | Trial] = [*result.plan, *result.trials]
     broken = result.broken
     for at in every:
         if at.variant == variant:
@@ -207,10 +207,6 @@ def measured_seconds(trial: Trial) -> float:
 # the same.
 
 Letter: TypeAlias = Literal["A", "B"]
-
-INVALID_SHARE: Final = 0.01
-"""Above 1 % of failed requests a figure is one of the requests that were left: invalid, as in
-`scale`."""
 
 TWICE: Final = 2.0
 """Where A's share of failed requests is above INVALID_SHARE too, B is worse from twice of it on."""
@@ -338,6 +334,32 @@ def unlike_ways(a: SideRow, b: SideRow) -> Iterator[Doubt]:
             return
 
 
+ODD_MADS: Final = 5.0
+ODD_SHARE: Final = 0.1
+ODD_OF: Final = 5
+
+
+def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -> Iterator[Doubt]:
+    """Launches unlike their others, of rounds that both sides have: the log ratio of the round is
+    farther from the median than ODD_MADS normal deviations (1.4826 MAD) and ODD_SHARE; the side is
+    the one that is farther from its own median. Below ODD_OF rounds none is."""
+    if len(a) < ODD_OF:
+        return
+    logs = {at: math.log(b[at] / a[at]) for at in a}
+    middle = statistics.median(logs.values())
+    far = ODD_MADS * 1.4826 * statistics.median(abs(one - middle) for one in logs.values())
+    for at, one in logs.items():
+        if abs(one - middle) > max(far, math.log(1 + ODD_SHARE)):
+            own: dict[Letter, float] = {
+                "A": a[at] / statistics.median(a.values()),
+                "B": b[at] / statistics.median(b.values()),
+            }
+            side = max(own, key=lambda letter: abs(math.log(own[letter])))
+            message = f"round {at}: {measure} {own[side]:.3g} x the median of its launches"
+            hint = "an odd launch moves the ratio little from 7 rounds on"
+            yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
+
+
 def client_bound(doubts: Iterable[Doubt], side: Letter) -> bool:
     """Whether the client was the limit of this side, in half of its launches or more."""
     bound = (one for one in doubts if one.code == CLIENT and one.side == side)
@@ -352,7 +374,9 @@ def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequenc
         return replace(judged, word="inconclusive", why=why, weighed=True)
     for letter, row in (("A", a), ("B", b)):
         invalid = row.failed_share > INVALID_SHARE
-        loses = judged.word == ("improved" if letter == "A" else "regressed")
+        loses = judged.word in (
+            ("improved", "faster") if letter == "A" else ("regressed", "slower")
+        )
         if invalid and not loses and judged.word != "inconclusive":
             why = f"{share_text(row.failed_share)} of {letter}'s requests failed: figures invalid"
             return replace(judged, word="inconclusive", why=why, weighed=True)

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.comparing.match import unlike_hosts, versions_of
+from serve_bench.analysis.comparing import RUNS_KNOWN, Spreads
+from serve_bench.analysis.comparing.match import (
+    software_changes,
+    software_of,
+    unlike,
+    unlike_hosts,
+    versions_of,
+)
 from serve_bench.analysis.comparing.model import geometric_mean
 from serve_bench.analysis.comparing.values import (
-    INVALID_SHARE,
     MEASURES,
+    NAMES,
     Measure,
     RowPlace,
     SideRow,
@@ -43,10 +51,11 @@ from serve_bench.analysis.history.model import (
     shares,
     why_alone,
 )
-from serve_bench.analysis.ratios import FEWEST, THRESHOLD, paired
+from serve_bench.analysis.ratios import FEWEST, THRESHOLD, RunSpread, paired
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import JsonObject, cell_slug
+from serve_bench.core.failed_requests import INVALID_SHARE
+from serve_bench.core.result import JsonObject, Result, cell_slug
 
 FAIL_ON: Final = ("step", "regressed")
 
@@ -91,6 +100,30 @@ def history_of(
         metrics=tuple(metrics),
         forced=force,
     )
+
+
+def spreads_beside(a: Result, b: Result, stored: Sequence[Stored]) -> Spreads:
+    """How far runs of the suite of A and B differ from one to the next, from other runs of it that
+    are alike: within levels, so that a step among them is no spread. Empty with too few."""
+    others = [
+        one
+        for one in stored
+        if one.result.run.id not in (a.run.id, b.run.id) and not [*unlike(a, one.result, ({}, {}))]
+    ]
+    if len(others) < RUNS_KNOWN:
+        return {}
+    try:
+        groups = history_of(others, metrics=NAMES).groups
+    except BadInput:  # no two are alike, or nothing of them was measured
+        return {}
+    spreads: dict[tuple[str, RowPlace], dict[str, RunSpread]] = {}
+    for one in (series for group in reversed(groups) for series in group.series):
+        counts = [len(point.by_launch) for point in one.points if point.judged is not None]
+        if len(counts) >= RUNS_KNOWN and one.fit.spread is not None:
+            spread = RunSpread(one.fit.spread, one.fit.df, fmean(counts), len(counts))
+            place = RowPlace(cell_slug(one.cell), one.row, one.client)
+            spreads.setdefault((one.variant, place), {})[one.metric] = spread
+    return spreads
 
 
 def news_of(group: Group) -> list[tuple[Series, LevelMark]]:
@@ -151,13 +184,15 @@ def _series(
             points[variant, place] = own
             cells[variant, place] = next(row.cell for row in rows if row is not None)
     values = [[point.judged for point in own] for own in points.values()]
-    fits = levels_of(values, threshold)
-    before = levels_of([own[:-1] for own in values], threshold)
+    fits = levels_of(values)
+    before = levels_of([own[:-1] for own in values])
     return [
         Series(
             *(variant, cells[variant, place], place.row, place.client, of, points[variant, place]),
             fit=levels,
+            threshold=threshold,
             news=_news(levels, former, len(runs) - 1),
+            drifts=levels.drift is not None and former.drift is None,
             gap=_gap(points[variant, place]),
         )
         for (variant, place), levels, former in zip(points, fits, before, strict=True)
@@ -231,9 +266,13 @@ def _versions(one: MeasuredRun) -> dict[str, str]:
 def _changes(before: MeasuredRun, one: MeasuredRun) -> Iterator[str]:
     """What is not as in the run before; what one of them does not tell is passed over."""
     mine, theirs = _versions(before), _versions(one)
+    known = [f"{name} " for name in theirs]  # Ray is among the packages too
+    measured = [software_of(run.result.launches) for run in (before, one)]
+    changes = [text for text in software_changes(*measured) if not text.startswith(tuple(known))]
     for name, value in theirs.items():
         if name in mine and mine[name] != value:
             yield f"{name} {mine[name]} -> {value}"
+    yield from changes
     for other in unlike_hosts(before.result.run.host, one.result.run.host):
         if other.what != "kernel":  # told above
             yield f"{other.what} {other.a} -> {other.b}"

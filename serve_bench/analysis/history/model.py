@@ -7,6 +7,7 @@ itself, levels in levels.py; the reports draw it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -14,8 +15,8 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.comparing.match import Difference, unlike, unlike_hosts, unlike_rows
 from serve_bench.analysis.comparing.values import Doubt, Measure, RowPlace, SideRow, rows_of
-from serve_bench.analysis.history.levels import LevelMark, Levels
-from serve_bench.analysis.ratios import Interval
+from serve_bench.analysis.history.levels import Drift, LevelMark, Levels
+from serve_bench.analysis.ratios import THRESHOLD, Interval
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.result import JsonObject, Result, Run
@@ -231,7 +232,7 @@ def _words(group: Sequence[MeasuredRun], one: MeasuredRun) -> str:
 FEWEST_ALIKE: Final = 2
 """Runs that make a history; how many a step takes, levels.py says."""
 
-Word: TypeAlias = Literal["regressed", "improved"]
+Word: TypeAlias = Literal["regressed", "slower", "improved", "faster"]
 
 
 @dataclass(frozen=True)
@@ -301,8 +302,9 @@ class SeriesPoint:
 @dataclass(frozen=True)
 class Series:
     """A metric of a row over the runs of its history; `points` has one for each run. `news`: the
-    marks that are there with the newest run and were not without it; `gap`: why the newest run
-    cannot be judged, where the one before could or requests failed; else empty."""
+    marks that are there with the newest run and were not without it; `drifts`: a drift is;
+    `gap`: why the newest run cannot be judged, where the one before could or requests failed; else
+    empty. `threshold`: the size from which on a change matters."""
 
     variant: str
     cell: JsonObject
@@ -311,7 +313,9 @@ class Series:
     measure: Measure
     points: tuple[SeriesPoint, ...]
     fit: Levels
+    threshold: float = THRESHOLD
     news: tuple[LevelMark, ...] = ()
+    drifts: bool = False
     gap: str = ""
 
     @property
@@ -324,10 +328,24 @@ class Series:
         """Steps and outliers in order of time."""
         return tuple(sorted((*self.fit.steps, *self.fit.outliers), key=lambda one: one.at))
 
-    def word(self, mark: LevelMark) -> Word:
-        """Whether a mark is for the worse or the better."""
-        up = mark.interval.center > 0
-        return "improved" if up == (self.measure.better == "higher") else "regressed"
+    def word(self, mark: LevelMark | Drift) -> Word:
+        """Whether a change is for the worse or the better, and whether its size matters."""
+        better = (mark.interval.center > 0) == (self.measure.better == "higher")
+        if isinstance(mark, LevelMark) and self.small(mark):
+            return "faster" if better else "slower"
+        return "improved" if better else "regressed"
+
+    def small(self, mark: LevelMark) -> bool:
+        """Whether a change is proven, and its estimate below the threshold."""
+        ratio = mark.interval.ratio
+        return 1 - self.threshold < ratio < 1 + self.threshold
+
+    @property
+    def drifted(self) -> float:
+        """What a drift makes of a value from the first run of the series to the last: a ratio."""
+        drift = self.fit.drift
+        runs = [at for at, point in enumerate(self.points) if point.judged is not None]
+        return 1.0 if drift is None else math.exp(drift.slope * (runs[-1] - runs[0]))
 
     def is_step(self, mark: LevelMark) -> bool:
         """A step, not an outlier."""

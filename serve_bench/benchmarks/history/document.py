@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.analysis.history.levels import LevelMark
 from serve_bench.analysis.history.model import Group, History, Series
@@ -80,10 +81,16 @@ FORMULAS: Final = (
     ),
     (
         "p of a place",
-        "p = 2 * P(T > (distance of c beyond ln(1 ± threshold)) / se), T with df; times the places "
-        "of its kind, over the share of that kind (lasting steps 1/2, the last run 1/4, runs and "
-        "stretches that stand apart 1/4)",
-        "docs/ab.md, docs/history.md; Bonferroni",
+        "p = 2 * P(T > |c| / (se * f)), T with df, f^2 = (1 + r) / (1 - r) with the "
+        "correlation r from one run to the next where it is more than chance; a mark where p is at "
+        "most 0.0022 / n^1.25 in a history of n runs",
+        "docs/history.md",
+    ),
+    (
+        "drift",
+        "ln v = a + b * run by least squares, tested as a place is; in the place of steps where "
+        "n * ln(squares / n) + k * ln(n) is smaller (k: 2, of L levels 2L - 1)",
+        "docs/history.md; Schwarz 1978",
     ),
     (
         "over rows",
@@ -146,7 +153,9 @@ def _sections(group: Group, draw: partial[Iterator[Chart]]) -> Iterator[Section]
     yield Section("runs-over-time", "Runs over time", (Charts(draw),))
     times = zip(moments(group.nights), group.nights, strict=True)
     changes = [
-        f"changed at {when}: {', '.join(night.changed)}" for when, night in times if night.changed
+        f"changed at {when}: {', '.join(few(night.changed))}"
+        for when, night in times
+        if night.changed
     ]
     changed = (Prose(tuple(changes), listed=True),) if changes else ()
     yield Section("runs", "The runs", (*changed, _values(group), _nights(group)), "table")
@@ -222,6 +231,13 @@ def _verdict(group: Group, series: Series) -> Text:
     """The last mark; the table of steps has all."""
     if series.fit.p is None:
         return Text("too few runs", "quiet")
+    if (drift := series.fit.drift) is not None:
+        ratio = drift.interval.ratio
+        return Text(
+            f"drift {100 * (ratio - 1):+.2g} % a run, {series.word(drift)}",
+            TONES[series.word(drift)],
+            (f"{ratio_text(series.drifted)} x in all",),
+        )
     if not series.marks:
         return Text("no step")
     last = series.marks[-1]
@@ -356,7 +372,12 @@ the least noise would look like much."""
 def strips(series: Series) -> list[str]:
     """A strip for each run: `o` where it lies on a log scale, `|` its level, low is left."""
     logs = [None if one.value is None else math.log(one.value) for one in series.points]
-    levels = {at: level.center for level in series.fit.levels for at in level.runs}
+    drift = series.fit.drift
+    levels = {
+        at: level.center if drift is None else drift.at(at)
+        for level in series.fit.levels
+        for at in level.runs
+    }
     every = [*(log for log in logs if log is not None), *levels.values()]
     low, high = min(every), max(every)
     room = max(0.0, math.log(NARROW) - (high - low)) / 2

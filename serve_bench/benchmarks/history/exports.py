@@ -96,12 +96,29 @@ def _series(series: Series) -> dict[str, Any]:
         "levels": [{"runs": list(one.runs), "value": one.value} for one in fit.levels],
         "steps": [_mark(series, mark) for mark in fit.steps],
         "outliers": [_mark(series, mark) for mark in fit.outliers],
+        "drift": _drift(series),
         "news": [mark.at for mark in series.news],
+        "new_drift": series.drifts,
         "gap": series.gap or None,
         "spread": fit.spread,
         "df": fit.df,
         "p_adjusted": fit.p,
+        "correlation": fit.correlation or None,
         "expected": _interval(fit.expected),
+    }
+
+
+def _drift(series: Series) -> dict[str, Any] | None:
+    """`ratio`, `interval`: of a run to the one before; `whole`: of the last to the first."""
+    drift = series.fit.drift
+    if drift is None:
+        return None
+    return {
+        "word": series.word(drift),
+        "ratio": drift.interval.ratio,
+        "interval": _interval(drift.interval),
+        "whole": series.drifted,
+        "p_adjusted": drift.p,
     }
 
 

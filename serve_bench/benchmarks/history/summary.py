@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.analysis.comparing.values import Doubt
 from serve_bench.analysis.history import news_of
@@ -84,7 +85,7 @@ def mark_line(group: Group, series: Series, mark: LevelMark) -> str:
     """A step or an outlier in one sentence, with what changed at that run."""
     night, when = group.nights[mark.at], moments(group.nights)[mark.at]
     figures = f"{series.metric} {ratio_text(mark.interval.ratio)} x (95 %: {ends(mark.interval)})"
-    with_it = f"; with this run: {', '.join(night.changed)}" if night.changed else ""
+    with_it = f"; with this run: {', '.join(few(night.changed))}" if night.changed else ""
     if series.is_step(mark):
         before, after = (value_text(series.metric, value) for value in mark_sides(series, mark))
         return (
@@ -102,6 +103,18 @@ def mark_line(group: Group, series: Series, mark: LevelMark) -> str:
 RUN_AGAIN: Final = "one bad run, or the first after a step: run again"
 
 
+def drift_line(group: Group, series: Series) -> str:
+    """A drift in one sentence."""
+    drift = series.fit.drift
+    assert drift is not None
+    low, high = (f"{100 * (end - 1):+.2g} %" for end in (drift.interval.low, drift.interval.high))
+    each = f"{100 * (drift.interval.ratio - 1):+.2g} % a run (95 %: {low} to {high})"
+    return (
+        f"drift, {series.word(drift)}: {series.metric} {each}, {ratio_text(series.drifted)} x from "
+        f"{moments(group.nights)[0]} to {moments(group.nights)[-1]}; no single run brought it"
+    )
+
+
 def mark_sides(series: Series, mark: LevelMark) -> tuple[float, float | None]:
     """The levels before and after a step; the level of an outlier, and its own value."""
     levels = series.fit.levels
@@ -113,10 +126,18 @@ def mark_sides(series: Series, mark: LevelMark) -> tuple[float, float | None]:
 
 
 def news_lines(group: Group) -> list[tuple[str, str]]:
-    """What the newest run brought, in a line each, with its word: regressed or improved."""
-    return [
+    """What the newest run brought, in a line each, with its word."""
+    marks: list[tuple[str, str]] = [
         (series.word(mark), f"{series_title(group, series)}: {mark_line(group, series, mark)}")
         for series, mark in news_of(group)
+    ]
+    return marks + [
+        (
+            series.word(series.fit.drift),
+            f"{series_title(group, series)}: {drift_line(group, series)}",
+        )
+        for series in group.series
+        if series.fit.drift is not None and series.drifts
     ]
 
 
@@ -155,17 +176,23 @@ def headline(group: Group) -> str:
         return (
             f"no verdict on {rows}: {most} of {runs} can be judged, and a step takes {FEWEST_RUNS}"
         )
-    if not steps and not outliers:
-        spread = spread_range(group)
-        spreads = f"; runs of a level spread by {spread}" if spread else ""
-        return f"no step in {rows} over {runs}{spreads}"
+    drifts = [(one, one.fit.drift) for one in group.series if one.fit.drift is not None]
+    if not steps and not outliers and not drifts:
+        return f"no step in {rows} over {runs}"
     counts = []
-    for marks, noun in ((steps, "step"), (outliers, "outlier")):
+    every: tuple[tuple[Sequence[tuple[Series, object]], str], ...] = (
+        (steps, "step"),
+        (drifts, "drift"),
+        (outliers, "outlier"),
+    )
+    for marks, noun in every:
         if marks:
             own = len({_place(series) for series, _ in marks})
             where = f" in {own} of {rows}" if len(group.series) > 1 else ""
             counts.append(f"{len(marks)} {noun}{'' if len(marks) == 1 else 's'}{where}")
-    text = f"{' and '.join(counts)} over {runs}{'' if steps else ', no step'}"
+    text = f"{' and '.join(counts)} over {runs}{'' if steps or drifts else ', no step'}"
+    if drifts and not steps:
+        return text if len(drifts) > 1 else f"{text}: {drift_line(group, drifts[0][0])}"
     leading = steps or outliers
     if len(leading) > 1:
         return f"{text}: {_several(group, leading)}"
@@ -212,6 +239,9 @@ def findings(group: Group) -> Iterator[str]:
         counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
         tally = f"; of the steps {counts}" if counts else ""
         yield f"Runs of one level spread by {spread}{tally}."
+    drifting = [one for one in group.series if one.fit.drift is not None]
+    if len(drifting) > 1 or (drifting and any(one.fit.steps for one in group.series)):
+        yield from (f"{series_title(group, one)}: {drift_line(group, one)}." for one in drifting)
     changed = {at for at, night in enumerate(group.nights) if night.changed}
     if changed:
         stepped = {mark.at for one in group.series for mark in one.fit.steps}
@@ -239,6 +269,14 @@ def series_doubts(group: Group, series: Series) -> Iterator[Finding]:
     if series.fit.p is None and any(one.fit.p is not None for one in group.series):
         yield Finding(
             f"{_judged(series)} runs with a figure that can be judged: a step takes {FEWEST_RUNS}"
+        )
+    if series.fit.correlation:
+        yield Finding(
+            f"a run is like the one before it (correlation {series.fit.correlation:.2g}): errors "
+            "are widened for it, and steps are found later",
+            "correlated",
+            "doubt",
+            "look for what lasts longer than a night: other users, temperature, a full disk",
         )
     first = next(one for one in group.series if _place(one) == _place(series))
     if series is first:  # doubts are about the row, whatever the metric
@@ -288,11 +326,11 @@ def passed_over(history: History, most: int | None = None) -> Iterator[str]:
 def method(history: History) -> Iterator[str]:
     """How steps and outliers are judged."""
     yield (
-        f"step: at least {LASTING} runs on each side, of which the means of logarithms differ by "
-        f"more than the threshold of {percent(history.threshold)} (t interval, Holm's correction "
-        "over all rows, all places in a row regarded); an outlier is one run, held against "
-        f"{FEWEST_LIKE} of its level or more; a false mark in at most 5 % of histories in which "
-        "nothing changed; docs/history.md"
+        f"step: at least {LASTING} runs on each side, of which the means of logarithms differ (t "
+        "test, Holm's correction over all rows); slower, faster: by less than the threshold of "
+        f"{percent(history.threshold)}; an outlier is one run, held against {FEWEST_LIKE} of its "
+        "level or more; drift: a line tells the runs better than levels; with a look every night "
+        "for a year a false mark in at most 5 % of rows in which nothing changed; docs/history.md"
     )
     if any(
         point.interval is not None
