@@ -38,8 +38,11 @@ def test_no_command_is_one_that_no_test_runs() -> None:
     told = {name: commands(name) for name in workflow()["jobs"]}
     assert told == {
         "versus": [
-            "python -m pip install -r pr/requirements.txt",
-            "serve-bench versus --a base/app.py:app --b pr/app.py:app "
+            "python -m venv base-env && "
+            "base-env/bin/python -m pip install -r base/requirements.txt",
+            "python -m venv pr-env && pr-env/bin/python -m pip install -r pr/requirements.txt",
+            "pr-env/bin/serve-bench versus --a base/app.py:app --b pr/app.py:app "
+            "--a-python base-env/bin/python --b-python pr-env/bin/python "
             "--rounds 6 --threshold 10% --fail-on regressed "
             '--format markdown >> "$GITHUB_STEP_SUMMARY"',
         ],

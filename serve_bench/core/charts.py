@@ -37,8 +37,8 @@ class Dots:
 
 @dataclass(frozen=True)
 class Ratio:
-    """B/A of a metric of a row, with its interval and its verdict: regressed, improved, same or
-    inconclusive. `high` may be infinite."""
+    """B/A of a metric of a row, with its interval and its verdict, a word of
+    analysis/ratios.py. `high` may be infinite."""
 
     label: str
     metric: str

@@ -208,6 +208,16 @@ class ProxyFacts(TypedDict, total=False):
     why: str | None
 
 
+class AppSources(TypedDict, total=False):
+    """The code of a user's app: serving/cluster/measured.py. `changes`: files that are not as in
+    the commit; `sources`: a hash of the modules (`files` of them) that Python imports of it."""
+
+    commit: str
+    changes: Count
+    sources: str
+    files: Count
+
+
 class LaunchProof(TypedDict, total=False):
     """What is engaged in a launch; see proof.py. Flags and environment are by role, then name."""
 
@@ -223,6 +233,8 @@ class LaunchProof(TypedDict, total=False):
     open_to_network: list[OpenPort]
     proxies: list[ProxyFacts]
     master_port: Count | None
+    app: AppSources
+    packages: list[str]  # name==version
 
 
 class FirstRequest(TypedDict, total=False):
@@ -554,6 +566,7 @@ class AppFacts(TypedDict, total=False):
     config: Mapping[str, Any]
     beside: list[Beside]
     gpus: Amount | None
+    sources: list[str]
 
 
 class SideFacts(TypedDict, total=False):

@@ -27,6 +27,10 @@ _WORDS: Final = {
 GAVE_UP: Final = 408
 
 
+INVALID_SHARE: Final = 0.01
+"""Above 1 % of failed requests a figure is one of the requests that were left: invalid."""
+
+
 def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = None) -> str:
     """`12 timed out, 3 with status 500`, the most frequent first; empty where none failed.
 
@@ -80,6 +84,21 @@ def statuses_of(trial: Trial) -> dict[int, int]:
 def none_succeeded(trial: Trial) -> str:
     """Of a trial without a completed request: `no request succeeded: 205 with status 408`."""
     return f"no request succeeded: {failures_of([trial]) or 'none was answered in time'}"
+
+
+def too_many_failed(trial: Trial) -> str | None:
+    """Why a trial is invalid, in a line: more than INVALID_SHARE of its requests failed, or none
+    succeeded; None where it is valid."""
+    completed, failed = trial.counts.completed, trial.counts.failed_total + trial.unanswered
+    if not completed:
+        return none_succeeded(trial)
+    share = failed / (completed + failed)
+    if share <= INVALID_SHARE:
+        return None
+    return (
+        f"{100 * share:.3g} % of the requests failed, more than {100 * INVALID_SHARE:g} %: "
+        f"{failures_of([trial]) or 'not answered in time'}"
+    )
 
 
 def given_up_after_s(trial: Trial, result: Result) -> float | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Required, TypeAlias, TypedDict
 
 from serve_bench.core.axes import LARGEST_COUNT, nearest
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import is_hash, kept_request, secret
 from serve_bench.core.request_spec import Draw, Headers, Request
@@ -125,6 +125,7 @@ class Beside:
     config: Mapping[str, Any]
     folder: str
     deployments: tuple[OwnDeployment, ...]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class OwnApp:
     (`num_replicas`, `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config
     file of Serve says of it (`name`, `route_prefix`, `args`, `deployments` ...); `beside`: the
     other applications of that file. `gpus`: that Ray finds on this host; None: not known.
+    `sources`: its own modules, as paths in its folder.
     """
 
     target: str
@@ -146,6 +148,7 @@ class OwnApp:
     config: Mapping[str, Any] = field(default_factory=dict)
     beside: tuple[Beside, ...] = ()
     gpus: float | None = None
+    sources: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -161,6 +164,15 @@ class OwnApp:
     def folders(self) -> tuple[str, ...]:
         """Where Python finds it and those beside it."""
         return tuple(dict.fromkeys([self.folder, *(one.folder for one in self.beside)]))
+
+    @property
+    def modules(self) -> dict[str, list[str]]:
+        """The sources by folder, its own first, of those beside it too."""
+        modules: dict[str, list[str]] = {self.folder: [*self.sources]}
+        for one in self.beside:
+            known = modules.setdefault(one.folder, [])
+            known += [name for name in one.sources if name not in known]
+        return modules
 
     @property
     def ingress(self) -> str:
@@ -242,8 +254,11 @@ class OwnApp:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
-        """The reverse of `to_json`. BadInput where a value was not kept."""
-        return built_with(cls, data, "suite.app", asked=Asked.from_json)
+        """The reverse of `to_json`. BadInput where a value was not kept; FormatError."""
+        app = built_with(cls, data, "suite.app", asked=Asked.from_json)
+        if not app.deployments:
+            raise FormatError("suite.app.deployments: an app has one or more")
+        return app
 
 
 # ------------------------------------------------------------------------------- options

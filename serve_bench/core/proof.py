@@ -94,8 +94,6 @@ def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
     for role, flags in proof.get("flags", {}).items():
         seen = proof.get("environment", {}).get(role, {})
         for name, wanted in variant.env.items():
-            if not name.startswith("RAY_SERVE_"):
-                continue
             if name in flags and not same_value(wanted, flags[name]):
                 wrong.append(f"{name}={wanted} was asked for, the {role} has {flags[name]!r}")
             elif seen.get(name) != wanted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,9 @@ from serve_bench.core.schema import built, shown
 DEEPEST: Final = 60
 """Objects and lists in each other: what is nested deeper was not written by this tool, and would
 not be printed either."""
+
+MOST_NAMED: Final = 3
+"""Lines of one kind of damage that are named; of more there is one warning, with their number."""
 
 _NESTED: Final = frozenset((dict, list))
 
@@ -112,7 +115,20 @@ def parse(lines: Iterable[str]) -> Result:
             raise FormatError(f"line {number}: a second run in one file")
         else:
             records.append(record)
-    return result_of(records, warnings)
+    return result_of(records, _counted(warnings))
+
+
+def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:
+    """The warnings, those of one code as one where there are more than MOST_NAMED."""
+    by_code: dict[str, list[ReadWarning]] = {}
+    for one in warnings:
+        by_code.setdefault(one.code, []).append(one)
+    for code, alike in by_code.items():
+        if len(alike) <= MOST_NAMED:
+            yield from alike
+            continue
+        first = "; ".join(one.message.removesuffix(": passed over") for one in alike[:MOST_NAMED])
+        yield ReadWarning(code, f"{len(alike):,} lines are passed over; the first: {first}")
 
 
 def _content(line: str) -> Any:

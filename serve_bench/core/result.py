@@ -155,13 +155,28 @@ class Run:
 
 @dataclass(frozen=True)
 class Resume:
-    """The run goes on after it was broken off; what follows may come from another host state."""
+    """The run goes on after it ended or was broken off; what follows may come from another host
+    state. `rounds`: up to which round it is planned from now on, where that is another than before;
+    `plan`: the trials of rounds that were added."""
 
     KIND: ClassVar[str] = "resume"
     argv: tuple[str, ...]
     started_at: str
     tool_version: str | None = None
     host: JsonObject = field(default_factory=dict)
+    rounds: Count | None = None
+    plan: tuple[PlannedTrial, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunStop:
+    """The run ended before its planned rounds: nothing behind `after_round` is missing."""
+
+    KIND: ClassVar[str] = "stop"
+    after_round: Count
+    of: Count
+    why: Literal["settled", "budget"]
+    at: str
 
 
 @dataclass(frozen=True)
@@ -282,9 +297,33 @@ class Teardown:
     leftovers: tuple[str, ...] = ()
 
 
-Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown
+@dataclass(frozen=True)
+class Version:
+    """A version that bisect held against another one, `base`, by the run of versus in `folder`.
+
+    `word`: good or bad as the ends are; broken: it cannot be measured, for the reason `why`;
+    undecided: the rounds were too few. `ratio`, `low`, `high`: of `metric` in `row`, to that of
+    `base`, with its 95 % interval.
+    """
+
+    KIND: ClassVar[str] = "version"
+    version: str
+    base: str
+    word: Literal["good", "bad", "broken", "undecided"]
+    why: str = ""
+    folder: str = ""
+    rounds: Count = 0
+    metric: str = ""
+    row: str = ""
+    ratio: Amount | None = None
+    low: Amount | None = None
+    high: Amount | None = None
+
+
+Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown | RunStop | Version
 RECORDS: Final[dict[str, type[Record]]] = {
-    kind.KIND: kind for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown)
+    kind.KIND: kind
+    for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown, RunStop, Version)
 }
 
 
@@ -303,7 +342,9 @@ class ReadWarning:
 class Result:
     """A whole run as read. `trials` holds the latest of each key; profiled ones stand apart.
 
-    `failures` are those that still count; `mended` those that a later Resume made good.
+    `failures` are those that still count; `mended` those that a later Resume made good. `last`: the
+    last round that is planned in the end, None: all; `stop`: why it ended before its rounds, None
+    where it did not or was gone on with; `versions`: of bisect, the latest of each pair.
     """
 
     run: Run
@@ -315,13 +356,21 @@ class Result:
     failures: tuple[Failure, ...] = ()
     mended: tuple[Failure, ...] = ()
     teardowns: tuple[Teardown, ...] = ()
+    last: int | None = None
+    stop: RunStop | None = None
+    versions: tuple[Version, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
+
+    @property
+    def plan(self) -> tuple[PlannedTrial, ...]:
+        """The trials that are planned in the end."""
+        return _planned(self.run, self.resumes, self.last)
 
     @property
     def missing(self) -> tuple[PlannedTrial, ...]:
         """Planned trials that were not measured, in the order of the plan."""
         done = {trial.key for trial in self.trials}
-        return tuple(planned for planned in self.run.plan if planned.key not in done)
+        return tuple(planned for planned in self.plan if planned.key not in done)
 
     @property
     def broken(self) -> frozenset[str]:
@@ -351,6 +400,8 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
     if not isinstance(every[0], Run):
         raise FormatError("line 1 is not the record of a run")
     run = every[0]
+    last: int | None = None
+    stop: RunStop | None = None
     sitting = 0  # how many times the run had been resumed when the record was written
     measured: dict[str, tuple[int, Trial]] = {}
     profiled: dict[str, Trial] = {}
@@ -358,6 +409,9 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
     for record in every:
         if isinstance(record, Resume):
             sitting += 1
+            last, stop = record.rounds or last, None
+        elif isinstance(record, RunStop):
+            last, stop = record.after_round, record
         elif isinstance(record, Trial) and record.profiled:
             profiled[record.key] = record
         elif isinstance(record, Trial):
@@ -365,9 +419,11 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         elif isinstance(record, Failure):
             failed.append((sitting, record))
 
+    plan = _planned(run, _of_kind(every, Resume), last)
+
     def mended(at: int, failure: Failure) -> bool:
         """All that it kept from being measured is measured, some of it in a later sitting."""
-        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, run.plan)]
+        sittings = [measured.get(key, (-1, None))[0] for key in _scope(failure, plan)]
         return -1 not in sittings and max(sittings, default=-1) > at
 
     return Result(
@@ -380,8 +436,16 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         failures=tuple(failure for at, failure in failed if not mended(at, failure)),
         mended=tuple(failure for at, failure in failed if mended(at, failure)),
         teardowns=_of_kind(every, Teardown),
+        last=last,
+        stop=stop,
+        versions=tuple({(one.version, one.base): one for one in _of_kind(every, Version)}.values()),
         warnings=tuple(warnings),
     )
+
+
+def _planned(run: Run, resumes: Iterable[Resume], last: int | None) -> tuple[PlannedTrial, ...]:
+    every = (*run.plan, *(one for resume in resumes for one in resume.plan))
+    return tuple(one for one in every if last is None or one.round <= last)
 
 
 _R = TypeVar("_R", bound=Record)

@@ -23,6 +23,7 @@ from serve_bench.core.result import (
     PlannedTrial,
     Record,
     Row,
+    RunStop,
     Teardown,
     Trial,
     VariantUsed,
@@ -315,13 +316,15 @@ class Plan(Generic[C, R]):
 
     `expected_s(launch, cell)`: expected seconds from this launch on (cell None) or, once it is up,
     from this cell of it on; None keeps the former estimate. `about`: counts and times are
-    estimates. `width`: trials of a row.
+    estimates. `width`: trials of a row. `over`: asked after each launch but the last: why the rest
+    is not measured; None: it is.
     """
 
     launches: Sequence[PlannedLaunch[C, R]]
     expected_s: Callable[[int, int | None], float | None]
     about: bool = True
     width: int = 1
+    over: Callable[[], RunStop | None] = lambda: None
 
 
 class Runner(Generic[C, R]):
@@ -379,6 +382,9 @@ class Runner(Generic[C, R]):
             finally:  # after Ctrl-C too
                 self._close(bench, bench.parts if bench.begun else ())
             journal.skip(later)
+            if place + 1 < len(plan.launches) and (stop := plan.over()) is not None:
+                journal.append(stop)
+                break
         return not journal.failed
 
     def _cell(self, bench: Bench[C, R], cell: C, work: Work[R]) -> None:

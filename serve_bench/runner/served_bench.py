@@ -67,6 +67,7 @@ def launch_spec(
         most_replicas=max(map(app.replicas, cells)),
         folders=app.folders,
         cpus=max(map(app.cpus, cells)),
+        sources={} if app.own is None else app.own.modules,
     )
 
 

@@ -16,8 +16,8 @@ import resource
 import secrets
 import socket
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,7 +65,8 @@ class LaunchSpec:
 
     `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
     this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
-    where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all.
+    where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all;
+    `sources`: its own modules by folder.
     """
 
     variant: VariantUsed
@@ -80,6 +81,7 @@ class LaunchSpec:
     proxy_location: str = "HeadOnly"
     folders: tuple[str, ...] = ()
     cpus: float = 0.0
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def ports(self) -> int:

@@ -47,6 +47,9 @@ OWNER_TIMEOUT_S = 10.0
 FATAL_ROLES = ("raylet", "gcs")
 VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
 
+#: In a row, about a second apart: one listing of processes may miss the two of a reload.
+TIMES_MISSED = 2
+
 _SERVING = Path(__file__).resolve().parent
 
 NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"
@@ -98,6 +101,7 @@ class Serving:
     joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
     _child: Child | None = None
     _vital: dict[int, tuple[str, int]] = field(default_factory=dict)
+    _haproxy: list[int] = field(default_factory=list)  # as it was seen last
     _closed: Reaped | None = None
 
     def __enter__(self) -> Self:
@@ -131,8 +135,11 @@ class Serving:
             (self.spec.directory / part).mkdir(parents=True)
         make_token(self.spec.directory)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        python = self.spec.variant.python or sys.executable
+        if "/" in python:  # else it is looked for on PATH; ours is not the child's folder
+            python = str(Path(python).absolute())
         self._child = Child(
-            [self.spec.variant.python or sys.executable, "-u", str(_SERVING / "cluster")],
+            [python, "-u", str(_SERVING / "cluster")],
             log=self.spec.log,
             cwd=self.spec.directory,
             env=child_environment(self.spec, ports),
@@ -167,12 +174,14 @@ class Serving:
         self.open_files = answer.get("open_files")
         self.gcs_address = answer["gcs_address"]
         self.joining = answer["environment"]
+        self._haproxy = self._haproxy_now()
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
         """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
         spec = deploy_spec(app, cell)
         began = time.monotonic()
-        answer = self._ask("deploy", spec, float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S)
+        timeout_s = float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S
+        answer = self._ask("deploy", spec, timeout_s, broken=self._deploy_watch())
         self._note_vital()
         return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
 
@@ -181,7 +190,8 @@ class Serving:
 
         To be called once an app is deployed, since a replica is part of the proof.
         """
-        answer = self._ask("proof", {}, LAUNCH_TIMEOUT_S)
+        body = {"names": list(self.spec.variant.env), "sources": dict(self.spec.sources)}
+        answer = self._ask("proof", body, LAUNCH_TIMEOUT_S)
         processes = self.processes()
         proof: dict[str, Any] = {
             "port": self.port,
@@ -194,6 +204,8 @@ class Serving:
             "logical_cpus": self.spec.logical_cpus,
             "open_files": self.open_files,
             "open_to_network": open_to_network({p.pid: p.role for p in processes}),
+            "packages": answer["packages"],
+            **({"app": answer["app"]} if "app" in answer else {}),
         }
         wrong = contradictions(self.spec.variant, proof)
         if wrong:
@@ -262,6 +274,7 @@ class Serving:
 
     def _note_vital(self) -> None:
         """Remembers the processes that must live on; HAProxy's own changes with every reload."""
+        self._haproxy = self._haproxy_now()
         self._vital = {}
         for process in self.processes():
             if process.role in VITAL_ROLES:
@@ -277,6 +290,8 @@ class Serving:
         ended = [f"{role} {pid} ended" for pid, role in gone.items()]
         if not ended and self._owner() is None:
             ended = [f"nobody listens on port {self.port} any more"]
+        if ended:
+            self._haproxy = []  # the next deploy waits until it is there again
         return ended
 
     def broken(self) -> str | None:
@@ -285,6 +300,28 @@ class Serving:
             if role in FATAL_ROLES and not _lives(pid, since):
                 return f"{role} {pid} ended"
         return None
+
+    def _haproxy_now(self) -> list[int]:
+        return [one.pid for one in self.processes() if one.role == "haproxy"]
+
+    def _deploy_watch(self) -> Callable[[], str | None]:
+        """For the time of a deploy: why it cannot come to an end, or not soon. Of HAProxy there is
+        always a process, since a reload starts the next before the former ends; one that was ended
+        Serve misses only after 24 to 34 s (Ray 2.60). The child is then ended with it: it waits."""
+        last, missed = self._haproxy or self._haproxy_now(), 0
+
+        def broken() -> str | None:
+            nonlocal last, missed
+            now = self._haproxy_now() if last else []
+            missed = missed + 1 if last and not now else 0
+            last = now or last
+            if missed < TIMES_MISSED or self._child is None:
+                return self.broken()
+            self._child.kill()
+            self._child.wait()
+            return f"haproxy {last[-1]} ended"
+
+        return broken
 
     def close(self) -> Reaped:
         """Ends every process of the launch and removes its directory; the same answer twice."""
@@ -313,11 +350,12 @@ class Serving:
         body: Mapping[str, Any],
         timeout_s: float,
         report: Callable[[str], None] = lambda phase: None,
+        broken: Callable[[], str | None] | None = None,
     ) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
             answer = self._child.ask(
-                command, body, timeout_s, lambda name, _: report(name), broken=self.broken
+                command, body, timeout_s, lambda name, _: report(name), broken or self.broken
             )
             return answer
         except ChildError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -32,9 +33,10 @@ class StoreError(RunFailed):
 class RunFolder:
     """An open run: `path` is its folder. One process at a time writes to it (a file lock)."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, made: Sequence[Path] = ()) -> None:
         self.path = path
         self._fd = fd
+        self._made = made  # the folder and those above it that were not there, the innermost first
         self._torn = not _ends_whole(fd)
 
     @classmethod
@@ -43,6 +45,8 @@ class RunFolder:
 
         Raises BadInput when `path` is a file or a folder that holds anything.
         """
+        above = (*results.parents,) if path is None else (*path.parents,)
+        made = [one for one in (path or results, *above) if not one.exists()]
         try:
             folder = fresh_folder(results, now) if path is None else _claim(path)
             fd = os.open(
@@ -52,7 +56,7 @@ class RunFolder:
             place = results if path is None else path
             raise BadInput(f"{place}: cannot make a folder for the run: {_why(error)}") from None
         _lock(fd, folder)
-        return cls(folder, fd)
+        return cls(folder, fd, made if path is not None else [folder, *made])
 
     @classmethod
     def resume(cls, path: Path) -> tuple[Self, Result]:
@@ -86,6 +90,12 @@ class RunFolder:
                 "the records up to here are kept"
             ) from None
         self._torn = False
+
+    def discard(self) -> None:
+        """Remove a new run in which nothing was measured: records, and the folders made for it."""
+        self.close()
+        (self.path / RECORDS_FILE).unlink()
+        remove_empty(self._made)
 
     def close(self) -> None:
         """Give the folder free. Further calls do nothing."""

@@ -22,6 +22,8 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import Stored
+from serve_bench.benchmarks.bisect.search import BisectSuite
+from serve_bench.benchmarks.flags.request import FlagsSuite
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -30,6 +32,7 @@ from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import ratio_text
 from serve_bench.core.plan import Suite
 from serve_bench.core.record_lines import parse
 from serve_bench.core.result import FORMAT_VERSION, Result
@@ -49,12 +52,16 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
+    *("bisect", "flags"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
-SUITES: Final[dict[str, Any]] = {"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite}
+SUITES: Final[dict[str, Any]] = {
+    **{"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite, "bisect": BisectSuite},
+    "flags": FlagsSuite,
+}
 
-NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus"})
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags"})
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -192,6 +199,8 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         sizes = [size for part in page["variants"] for size in part["sizes"]]
         shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
+    if command == "flags":
+        return [ratio_text(one["ratio"]) for one in page["effects"] if one["ratio"]]
     if command == "press":
         return [number(one).replace(",", "") for one in means(page)]
     return [number(one) for one in means(page)]

@@ -116,6 +116,18 @@ def test_a_line_cut_off_before_a_resume_costs_that_line_alone() -> None:
     assert [one.code for one in result.warnings] == ["broken-line"]
 
 
+def test_200_000_broken_lines_are_one_warning_with_their_number_and_the_first_places() -> None:
+    broken, unknown = ["}{\n"] * 200_000, ['{"kind":"weather"}\n'] * 3
+    result = parse([to_line(run(FIRST)), *broken, *unknown, to_line(trial(FIRST))])
+    assert len(result.trials) == 1
+    first, *others = [one.message for one in result.warnings]
+    assert first == (
+        "200,000 lines are passed over; the first: line 2 is no whole record; "
+        "line 3 is no whole record; line 4 is no whole record"
+    )
+    assert [one.partition(":")[0] for one in others] == [f"line 20000{at}" for at in (2, 3, 4)]
+
+
 @pytest.mark.parametrize("lines", [[], ["\n"], ['{"kind":"ru'], ["{}"], ["[1]"]])
 def test_what_holds_no_run_is_refused(lines: list[str]) -> None:
     with pytest.raises(FormatError):

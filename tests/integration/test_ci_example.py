@@ -12,16 +12,19 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from serve_bench.store import read
+from tests.serving.test_measured import git
 from tests.test_ci_example import EXAMPLE, commands
 
 TOP = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.wheel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.wheel, pytest.mark.timeout(400)]
 
 Say = Callable[[str], subprocess.CompletedProcess[str]]
 
@@ -75,7 +78,7 @@ def clean(tmp_path: Path) -> Say:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
 
     where = say("python -c 'import serve_bench; print(serve_bench.__file__)'")
@@ -108,3 +111,74 @@ def test_the_stored_rounds_pass_on_the_same_app_and_fail_on_a_slow_one(
     assert slow.returncode != 0, slow.stdout
     assert "errors: none" in slow.stdout  # it still answers
     assert "Performance has regressed" in slow.stdout + slow.stderr
+
+
+# ------------------------------------------------------------- base against pull request
+
+#: A package of which the later version is slow.
+RANK = "import time\ndef rank():\n    until = time.perf_counter() + {seconds}\n"
+RANK += "    while time.perf_counter() < until:\n        pass\n"
+
+
+def build_tinyrank(folder: Path, version: str, seconds: float) -> None:
+    """A wheel of the package, as an index would have it."""
+    info = f"tinyrank-{version}.dist-info"
+    about = f"Metadata-Version: 2.1\nName: tinyrank\nVersion: {version}\n"
+    wheel = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files = {"tinyrank.py": RANK.format(seconds=seconds)}
+    files |= {f"{info}/METADATA": about, f"{info}/WHEEL": wheel, f"{info}/RECORD": ""}
+    with zipfile.ZipFile(folder / f"tinyrank-{version}-py3-none-any.whl", "w") as whole:
+        for name, text in files.items():
+            whole.writestr(name, text)
+
+
+@pytest.mark.git
+def test_a_raised_dependency_breaks_the_gate_and_is_named(
+    clean: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app is the same on both sides; what the pull request raises is a requirement alone."""
+    shop, links = tmp_path / "shop", tmp_path / "links"
+    links.mkdir()
+    heads = {}
+    for place, version, seconds in (("base", "1.0", 0.0), ("pr", "2.0", 0.04)):
+        build_tinyrank(links, version, seconds)
+        shutil.copytree(EXAMPLE, shop / place, ignore=shutil.ignore_patterns("__pycache__"))
+        app = shop / place / "app.py"
+        text = app.read_text().replace(HANDLER, f"{HANDLER}        tinyrank.rank()\n")
+        app.write_text(text.replace("from fastapi", "import tinyrank\nfrom fastapi", 1))
+        with (shop / place / "requirements.txt").open("a") as required:
+            required.write(f"tinyrank=={version}\n")
+        git(shop / place, "init", "-q")
+        git(shop / place, "add", "-A")
+        git(shop / place, "commit", "-q", "-m", place)
+        heads[place] = git(shop / place, "rev-parse", "--short=7", "HEAD")
+    *installs, line = commands("versus")
+    heavy = sysconfig.get_paths()["purelib"]
+    for install in installs:  # what is heavy counts as installed; the small package is not
+        done = clean(f"export PYTHONPATH={heavy} PIP_FIND_LINKS={links}; {install}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Successfully installed tinyrank" in done.stdout
+    (wheel,) = tmp_path.glob("serve_bench-*.whl")
+    for name in ("base-env", "pr-env"):
+        (site,) = (shop / name).glob("lib/python*/site-packages")
+        (site / "heavy.pth").write_text(heavy + "\n")
+        put = f"{name}/bin/python -m pip install --no-deps --ignore-installed {wheel}"
+        done = clean(put)
+        assert done.returncode == 0, done.stderr
+
+    planned = clean(line.replace(" >>", " --dry-run >>").replace('"$GITHUB_STEP_SUMMARY"', "plan"))
+    assert planned.returncode == 0, planned.stderr
+    assert "6 rounds" in (shop / "plan").read_text()
+    quick = line.replace("--rounds 6", "--rounds 3 --quick --clients raw:8 --out run")
+    measured = clean(quick.replace('"$GITHUB_STEP_SUMMARY"', "summary"))
+    assert measured.returncode == 3, measured.stdout + measured.stderr
+    summary = (shop / "summary").read_text()
+    assert "regressed" in summary
+    assert "tinyrank 1.0 -> 2.0" in summary  # named, and what is the same is not
+    assert "fastapi" not in summary
+    assert all(f"app commit {head}" in summary for head in heads.values()), summary
+    for launch in read(shop / "run").launches:
+        version = "1.0" if launch.variant.name.startswith("base") else "2.0"
+        assert f"tinyrank=={version}" in launch.proof["packages"]
+        assert launch.proof["app"]["changes"] == 0 and launch.proof["app"]["files"] == 1
+        assert str(tmp_path) not in " ".join(launch.proof["packages"])

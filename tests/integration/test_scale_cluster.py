@@ -311,6 +311,7 @@ def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
         assert roles.count("replica") == 2 and {"driver", "proxy", "controller"} <= set(roles)
         proof = cluster.prove()
         assert {"proxy", "replica"} <= set(proof["flags"]) and "ray" in proof["versions"]
+        assert f"ray=={proof['versions']['ray']}" in proof["packages"]
         cluster.remove()
         assert others.ask("apps") == [FOREIGN]
         cluster.put(SINGLE)

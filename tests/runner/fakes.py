@@ -283,7 +283,7 @@ def _answer(script: Script, command: str, body: Mapping[str, Any]) -> dict[str, 
         "remove": {"seconds": 0.5},
         "proxies": {"proxies": PROXIES},
         "controller": {"controller": {"control_loop_ms": 3.0}},
-        "proof": {"flags": {}, "environment": {}},
+        "proof": {"flags": {}, "environment": {}, "packages": []},
         "handle_load": {
             "seconds": 2.0,
             "drained_s": 0.1,

@@ -39,7 +39,9 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
 
 @command(OwnRunOptions)
 def run(options: OwnRunOptions) -> int:
-    """Measure a Serve app of your own over its options; one row a cell, and what limited it.
+    """Measure a Serve app of your own, and what limits it.
+
+    One row for each combination of its options.
 
     Example: serve-bench run shop.py:app --route /best --option Ranker.num_replicas=1,2
     """

@@ -89,7 +89,7 @@ def _described(
     python: str | None,
     asked: Asked | None = None,
 ) -> OwnApp:
-    about = _of_config(config, "name", "args", "deployments")
+    about = {**_of_config(config, "name", "args", "deployments"), "folder": path[0]}
     answer = _ask(import_path, path, python, about, where, target)
     return OwnApp(
         target,
@@ -100,6 +100,7 @@ def _described(
         asked or Asked(),
         config,
         gpus=answer["gpus"],
+        sources=tuple(answer["sources"]),
     )
 
 
@@ -127,7 +128,9 @@ def app_of_config(
     _check_names(apps, where)
     main = next(one for one in apps if one.name == chosen)
     beside = [
-        Beside({"import_path": one.import_path, **one.config}, one.folder, one.deployments)
+        Beside(
+            {"import_path": one.import_path, **one.config}, one.folder, one.deployments, one.sources
+        )
         for one in apps
         if one is not main
     ]
@@ -166,8 +169,8 @@ def check_options(
     if not wishes:
         return
     path = [app.folder, *folders]
-    about = _of_config(app.config, "name", "args")
-    answer = _ask(app.import_path, path, python, {**about, "wishes": wishes}, where, app.target)
+    about = {**_of_config(app.config, "name", "args"), "folder": app.folder, "wishes": wishes}
+    answer = _ask(app.import_path, path, python, about, where, app.target)
     if answer["refusals"]:
         raise BadInput(f"{where}: {answer['refusals'][0]}")
 

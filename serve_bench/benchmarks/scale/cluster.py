@@ -270,11 +270,11 @@ class AttachedCluster(ScaleCluster):
         return environment
 
     def prove(self) -> dict[str, Any]:
-        """What was found when it was attached to, and the flags in force as Serve's actors resolved
-        them now. The token of the cluster is no part of it."""
-        answer = self._ask("proof", {}, ASK_TIMEOUT_S)
+        """What was found when it was attached to, the flags in force as Serve's actors resolved
+        them now, and the packages here. The token of the cluster is no part of it."""
+        answer = self._ask("proof", {"names": [], "sources": {}}, ASK_TIMEOUT_S)
         public = {name: value for name, value in self.facts.items() if name != "environment"}
-        return {**public, "flags": answer["flags"], "environment": answer["environment"]}
+        return {**public, **{name: answer[name] for name in ("flags", "environment", "packages")}}
 
     def processes(self) -> list[Process]:
         """The child, and the Serve processes of that cluster on this host."""

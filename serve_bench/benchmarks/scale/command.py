@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 scale = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Ray's nightly Serve benchmarks, on this machine or on a Ray cluster.\n\n"
+    help="Run Ray's nightly Serve benchmarks, here or on a cluster.\n\n"
     "Example: serve-bench scale single --quick --published",
 )
 
 
-@scale.callback()
+@scale.callback(rich_help_panel="Published benchmarks")
 def _alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -15,6 +15,7 @@ from serve_bench.benchmarks.parts.arguments import Arguments, rounds
 from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput
+from serve_bench.core.failed_requests import INVALID_SHARE
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import plain, stored_suite
@@ -27,10 +28,6 @@ GRAPHS: Final = ("ensemble", "chain")
 
 AS_IT_IS: Final = "as-it-is"
 """The variant of a cluster that was there already: its flags are its own."""
-
-INVALID_SHARE: Final = 0.01
-"""A result is invalid when a larger share of its requests failed or timed out: the published run of
-multi consists of timeouts and prints zeros."""
 
 MOST_REPLICAS: Final = 100_000
 MOST_SIZE: Final = 1000

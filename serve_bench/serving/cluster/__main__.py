@@ -25,6 +25,7 @@ from typing import Any, TextIO
 import actors
 import ending
 import look
+import measured
 from actors import Refused, one_line
 from applications import Applications, HandleLoads, proxies
 from deployer import Deployer
@@ -77,6 +78,10 @@ class Cluster:
         look.begin()
         return {}
 
+    def proof(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """What is engaged, and what is measured."""
+        return {**actors.proof(spec["names"]), **measured.measured(spec["sources"])}
+
     def leave(self, _: dict[str, Any]) -> dict[str, Any]:
         """Leaves an attached cluster as it was: seconds, and what could not be taken away."""
         return {"seconds": 0.0, "leftovers": []} if self.attached is None else self.attached.leave()
@@ -87,7 +92,7 @@ class Cluster:
             "launch": self.launch,
             "attach": self.attach,
             "deploy": self._deployer.deploy,
-            "proof": lambda _: actors.proof(),
+            "proof": self.proof,
             "put": self.put,
             "remove": lambda spec: {"seconds": self._applications.remove(spec.get("apps"))},
             "proxies": lambda _: {"proxies": proxies()},

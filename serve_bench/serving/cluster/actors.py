@@ -9,29 +9,30 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 ANSWER_TIMEOUT_S = 10
 
 
-def proof() -> dict[str, Any]:
-    """The flags as the Serve actors resolved them: proxy, fallback proxy, replica."""
+def proof(names: Sequence[str]) -> dict[str, Any]:
+    """The flags as the Serve actors resolved them: proxy, fallback proxy, replica; and their
+    environment, as far as it is of Serve or has these names."""
     flags: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     for name, actor in serve_actors():
         role = role_of(name)
         if role is not None and role not in flags:
             flags[role] = ask(actor, _constants_in_force)
-            environment[role] = ask(actor, _environment)
+            environment[role] = ask(actor, _environment, names)
     return {"flags": flags, "environment": environment}
 
 
-def ask(actor: Any, question: Callable[[Any], Any]) -> Any:
+def ask(actor: Any, question: Callable[..., Any], *arguments: Any) -> Any:
     """The answer of an actor to a question of this module. Raises what Ray raises."""
     import ray
 
-    return ray.get(put(question, actor), timeout=ANSWER_TIMEOUT_S)
+    return ray.get(put(question, actor, *arguments), timeout=ANSWER_TIMEOUT_S)
 
 
 def ask_replicas(
@@ -187,9 +188,10 @@ def _constants_in_force(_: Any) -> dict[str, Any]:
     }
 
 
-def _environment(_: Any) -> dict[str, str]:
-    """Runs inside a Serve actor: the RAY_SERVE_* names in its environment."""
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_SERVE_")}
+def _environment(_: Any, names: Sequence[str]) -> dict[str, str]:
+    """Runs inside a Serve actor: the RAY_SERVE_* names in its environment, and `names`."""
+    every = os.environ.items()
+    return {name: value for name, value in every if name.startswith("RAY_SERVE_") or name in names}
 
 
 def _replica_settings(replica: Any) -> dict[str, Any]:
@@ -226,10 +228,10 @@ def _own_settings(replica: Any) -> dict[str, Any]:
     }
 
 
-def put(question: Callable[[Any], Any], actor: Any) -> Any:
+def put(question: Callable[..., Any], actor: Any, *arguments: Any) -> Any:
     """Puts a question to an actor; the reference of its answer."""
     by_value(question)
-    return actor.__ray_call__.remote(question)
+    return actor.__ray_call__.remote(question, *arguments)
 
 
 def by_value(function: Callable[..., Any]) -> None:

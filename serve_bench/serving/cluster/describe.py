@@ -1,4 +1,4 @@
-"""A program: imports a user's app and describes its deployments, as one line of JSON.
+"""A program: imports a user's app and describes its deployments and modules, as one line of JSON.
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
 starts nothing. On stdin it reads what is known of the app: `name`, `args` and `deployments` of a
@@ -16,12 +16,16 @@ import inspect
 import json
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
 
 #: Options of a deployment that a cell cannot set.
 LEFT_OUT = ("name",)
+
+#: Modules of an app that are named.
+MOST_SOURCES = 2_000
 
 #: Options that are tables, by where a config has them and where a built deployment keeps them.
 TABLES = ("ray_actor_options", "user_config", "autoscaling_config")
@@ -141,6 +145,22 @@ def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[s
             raise NoApp(f"has no deployment {one['name']!r}; it has {', '.join(names)}")
     over = {one["name"]: one for one in of_file}
     return [facts(one, over.get(one.name, {})) for one in built]
+
+
+def sources(folder: str) -> list[str]:
+    """The app's own modules: the files in its folder that Python has imported, relative to it. What
+    is installed (an environment may lie in that folder) is none."""
+    top = os.path.join(os.path.realpath(folder), "")
+    library = os.path.join(os.path.realpath(sysconfig.get_paths()["stdlib"]), "")
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    own = {os.path.realpath(file) for file in files - {__file__} if isinstance(file, str)}
+    names = sorted(
+        file[len(top) :]
+        for file in own
+        if file.startswith(top) and not (library.startswith(top) and file.startswith(library))
+    )
+    installed = ("site-packages", "dist-packages")
+    return [name for name in names if not set(installed) & set(name.split(os.sep))][:MOST_SOURCES]
 
 
 def gpus() -> float | None:
@@ -297,6 +317,7 @@ def main() -> None:
                 of_file, name = about.get("deployments", []), about.get("name", "default")
                 answer["deployments"] = described(app, name, of_file)
                 answer["refusals"] = refusals(about.get("wishes", []))
+                answer["sources"] = sources(about["folder"])
                 answer["gpus"] = gpus()
         except NoConfig as error:
             answer["no_config"] = str(error)

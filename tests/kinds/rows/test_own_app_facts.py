@@ -103,6 +103,20 @@ def test_an_app_is_told_as_its_serve_sees_it(shop: Path) -> None:
 
 
 @pytest.mark.ray
+def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(shop: Path) -> None:
+    (shop.parent / "parts").mkdir()
+    (shop.parent / "parts" / "__init__.py").write_text("import planted\n")
+    (shop.parent / "unused.py").write_text("")
+    site = shop.parent / ".venv" / "lib" / "python3.11" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "planted.py").write_text("")
+    shop.write_text("import parts\n" + APP)
+    app = own_app(f"{shop}:app", "x", folders=[str(site)])
+    assert app.sources == ("parts/__init__.py", "shop.py")
+    assert app.modules == {str(shop.parent): ["parts/__init__.py", "shop.py"]}
+
+
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("more", "name", "says"),
     [

@@ -1,0 +1,109 @@
+"""What a launch tells of the code that it measures: commit, sources, packages; without Ray."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.test_cluster import CLUSTER
+
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the program that holds a cluster."""
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    return importlib.import_module("measured")
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *IDENTITY, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with an app in a folder below its top, committed."""
+    folder = tmp_path / "repository" / "service"
+    folder.mkdir(parents=True)
+    (folder / "app.py").write_text("import helper\n")
+    (folder / "helper.py").write_text("one = 1\n")
+    git(folder.parent, "init", "-q")
+    git(folder.parent, "add", "-A")
+    git(folder.parent, "commit", "-q", "-m", "first")
+    return folder
+
+
+NAMES = ["app.py", "helper.py"]
+
+
+@pytest.mark.git
+def test_the_commit_of_the_folder_and_how_many_files_differ(
+    measured: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # of a hook, say: of another repository
+    assert measured.commit(str(checkout), NAMES) == {"commit": head, "changes": 0}
+    (checkout / "results").mkdir()
+    (checkout / "results" / "records.jsonl").write_text("{}")  # no source, and not in git
+    assert measured.commit(str(checkout), NAMES)["changes"] == 0
+    (checkout / "helper.py").write_text("one = 2\n")
+    (checkout / "more.py").write_text("")  # a source that git does not know
+    told = measured.commit(str(checkout), [*NAMES, "more.py"])
+    assert told == {"commit": head, "changes": 2}
+
+
+@pytest.mark.git
+def test_sources_that_git_does_not_know_have_no_commit(measured: Any, checkout: Path) -> None:
+    other = checkout.parent / "copied"
+    other.mkdir()
+    (other / "app.py").write_text("")
+    assert measured.commit(str(other), ["app.py"]) == {}  # the commit around it says nothing of it
+
+
+def test_outside_of_git_there_is_no_commit(measured: Any, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("")
+    assert measured.commit(str(tmp_path), ["app.py"]) == {}
+    assert measured.commit(str(tmp_path / "gone"), ["app.py"]) == {}
+
+
+def test_the_hash_is_that_of_names_and_contents(
+    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = []
+    for place, text in (("a", "one = 1\n"), ("b", "one = 1\n"), ("c", "one = 2\n")):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "app.py").write_text("import helper\n")
+        (folder / "helper.py").write_text(text)
+        told = measured.digest({str(folder): NAMES})
+        assert told["files"] == 2 and len(told["sources"]) == 64
+        hashes.append(told["sources"])
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert measured.digest({str(tmp_path / "a"): ["app.py", "gone.py"]}) == {}
+    monkeypatch.setattr(measured, "MOST_BYTES", 10)
+    assert measured.digest({str(tmp_path / "a"): NAMES}) == {}
+
+
+def test_every_package_once_as_python_finds_it_first(
+    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, version in (("second", "1.0"), ("first", "2.0")):
+        info = tmp_path / place / f"Tiny_Rank-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: Tiny_Rank\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(str(tmp_path / place))
+    (tmp_path / "first" / "left-3.0.dist-info").mkdir()  # of one that was removed
+    told = measured.measured({})
+    assert "app" not in told
+    assert [one for one in told["packages"] if one.startswith("tiny")] == ["tiny-rank==2.0"]
+    assert not any(one.startswith("left") for one in told["packages"])
+    assert any(one.startswith("pytest==") for one in told["packages"])
+    assert told["packages"] == sorted(told["packages"])
