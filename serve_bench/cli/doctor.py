@@ -18,11 +18,14 @@ class DoctorOptions(Options):
     python: str | None = flag(None, "Look at the Ray and torch of this interpreter [its own].")
 
 
-@command(DoctorOptions)
+@command(DoctorOptions, "House-keeping")
 def doctor(options: DoctorOptions) -> int:
-    """Say whether this machine is fit to measure on, and what to do where it is not.
+    """Check whether this machine is fit to measure on.
 
-    Nothing is started or changed. Exit code 1 when nothing can be measured here, else 0.
+    Where it is not, doctor says what to do.
+
+    It ends with one of three: fit, usable with doubts, not now (a failure, or other work
+    takes half of the cores). Nothing is started or changed. Exit code 1 for a failure, else 0.
 
     Example: serve-bench doctor
     """

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 from typer.models import CommandInfo, TyperInfo
 
 from serve_bench import __version__
 from serve_bench.benchmarks.registry import BENCHMARKS
 from serve_bench.cli.clean import clean
-from serve_bench.cli.command import BAD_INPUT, FAILED, INTERRUPTED, OK
+from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
@@ -33,8 +34,27 @@ from serve_bench.core.errors import BadInput, RunFailed, visible
 #: typer carries its own click and exports this one of its errors; its base is what a parser raises.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+
+class _Grouped(TyperGroup):
+    """All commands, listed by their groups. Without rich: its import slows the start."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section for each group."""
+        wide = max(map(len, self.commands))
+        for group in GROUPS:
+            with formatter.section(group):
+                formatter.write_dl(
+                    [
+                        (name.ljust(wide), one.get_short_help_str(formatter.width - 6 - wide))
+                        for name, one in self.commands.items()
+                        if getattr(one, "rich_help_panel", None) == group
+                    ]
+                )
+
+
 app = typer.Typer(
     name="serve-bench",
+    cls=_Grouped,
     help="Benchmark and profile Ray Serve; each number carries the evidence for it.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -48,7 +68,7 @@ def _add(name: str, command: Any) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:
-        app.command(name=name)(command)
+        app.command(name=name, rich_help_panel=command.group)(command)
 
 
 _add("profile", profile)

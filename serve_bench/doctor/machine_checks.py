@@ -14,7 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -191,7 +191,8 @@ def load(averages: Sequence[float], logical: int, busy: float | None = None) -> 
     detail = {"averages": list(averages), "cores": logical, "busy": busy}
     quiet = (averages[0] if busy is None else busy) <= BUSY_SHARE * logical
     advice = "other work takes the cores: `top` names it; wait for it to end"
-    return doubt("load", value, "" if quiet else advice, detail)
+    check = doubt("load", value, "" if quiet else advice, detail)
+    return replace(check, passing=not quiet)
 
 
 def steal(before: Ticks | None, after: Ticks | None, watched_s: float) -> Check:

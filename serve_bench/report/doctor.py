@@ -10,7 +10,15 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.checks import STATUSES, Check, CheckGroup, CheckStatus, counts, fit
+from serve_bench.analysis.checks import (
+    STATUSES,
+    Check,
+    CheckGroup,
+    CheckStatus,
+    counts,
+    fit,
+    fitness,
+)
 from serve_bench.core.figures import host_line
 from serve_bench.report.columns import wrapped
 
@@ -30,17 +38,25 @@ ABSENT: Final = "absent: not here and not needed for the rest; unknown: could no
 def text(
     sections: Sequence[CheckGroup], host: dict[str, Any], *, width: int = 80, color: bool = False
 ) -> str:
-    """The whole examination: a section of findings each, then how many of which status."""
-    names = max((len(one.name) for section in sections for one in section.findings), default=0)
+    """The whole examination: warnings first, then each section, at last the verdict."""
+    every = [one for section in sections for one in section.findings]
+    names = max((len(one.name) for one in every), default=0)
+    doubts = tuple(one for one in every if one.status in _PLURAL)
+    first = CheckGroup("Warnings", tuple(sorted(doubts, key=lambda one: one.status)))
+    rest = (
+        CheckGroup(one.title, tuple(each for each in one.findings if each.status not in _PLURAL))
+        for one in sections
+    )
     lines = []
-    for section in sections:
-        lines.append(section.title)
-        for finding in section.findings:
-            lines += _lines(finding, names, width, color)
-        lines.append("")
-    lines += wrapped(_summary(sections), width)
+    for section in (first, *rest):
+        if section.findings:
+            lines.append(section.title)
+            for finding in section.findings:
+                lines += _lines(finding, names, width, color)
+            lines.append("")
     lines += wrapped(ABSENT, width)
     lines += wrapped(f"host: {host_line(host)}", width)
+    lines += wrapped(_summary(sections), width)
     return "\n".join(lines) + "\n"
 
 
@@ -66,15 +82,12 @@ def _summary(sections: Sequence[CheckGroup]) -> str:
         number = tally[status]
         if number or status in ("ok", "warning", "failure"):
             parts.append(f"{number} {status if number == 1 else _PLURAL.get(status, status)}")
-    if not fit(sections):
-        return f"{', '.join(parts)}: nothing can be measured before the failures are mended"
-    if tally["warning"]:
-        return f"{', '.join(parts)}: fit to measure on, with the doubts above"
-    return f"{', '.join(parts)}: fit to measure on"
+    why = "" if fit(sections) else "; nothing can be measured before the failures are mended"
+    return f"{fitness(sections)}: {', '.join(parts)}{why}"
 
 
 def data(sections: Sequence[CheckGroup], host: dict[str, Any]) -> str:
-    """The same as JSON: `fit`, `counts`, `host`, and each check with its detail."""
+    """The same as JSON: `fit`, `verdict`, `counts`, `host`, and each check with its detail."""
     checks = [
         {
             "section": section.title,
@@ -87,5 +100,11 @@ def data(sections: Sequence[CheckGroup], host: dict[str, Any]) -> str:
         for section in sections
         for one in section.findings
     ]
-    whole = {"fit": fit(sections), "counts": counts(sections), "host": host, "checks": checks}
+    whole = {
+        "fit": fit(sections),
+        "verdict": fitness(sections),
+        "counts": counts(sections),
+        "host": host,
+        "checks": checks,
+    }
     return json.dumps(whole, indent=2) + "\n"

@@ -218,8 +218,9 @@ def bundle() -> Bundle:
     )
 
 
-def _cache() -> Path:
-    """Where the script is kept: vl_convert takes seconds to make it, the same each time."""
+def cache_folder() -> Path:
+    """Where what takes long to make is kept: the script, for which vl_convert takes seconds, and
+    the environments of bisect."""
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # its specification: a relative path is ignored
         home = Path("~/.cache").expanduser()
@@ -229,7 +230,7 @@ def _cache() -> Path:
 def _cached(name: str) -> str | None:
     """A script that `_keep` has written, None where there is none or it is damaged."""
     try:
-        digest, _, script = (_cache() / name).read_text(encoding="utf-8").partition("\n")
+        digest, _, script = (cache_folder() / name).read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError, RuntimeError):  # none, not UTF-8, no home
         return None
     return script if digest == _digest(script) else None
@@ -239,11 +240,11 @@ def _keep(name: str, script: str) -> None:
     """Writes a script with its digest. Where the cache cannot be written the next page takes as
     long as this one: no error."""
     try:
-        _cache().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_cache()) as folder:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
             file = Path(folder) / name
             file.write_text(f"{_digest(script)}\n{script}", encoding="utf-8")
-            os.replace(file, _cache() / name)
+            os.replace(file, cache_folder() / name)
     except (OSError, RuntimeError):
         return
 

@@ -37,7 +37,9 @@ CHARACTER: Final = 6.7
 
 VERDICTS: Final = {
     "regressed": ("#d1570c", "triangle-down"),
+    "slower": ("#b8860b", "triangle-left"),
     "improved": ("#0c8f6e", "triangle-up"),
+    "faster": ("#5a9e2f", "triangle-right"),
     "same": ("#3a82c0", "circle"),
     "inconclusive": ("#858c96", "diamond"),
 }

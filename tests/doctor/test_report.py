@@ -12,6 +12,7 @@ from serve_bench import doctor
 from serve_bench.analysis.checks import Check, CheckGroup, CheckStatus
 from serve_bench.cli.program import run
 from serve_bench.doctor import Machine
+from serve_bench.doctor.machine_checks import load
 from serve_bench.report.doctor import data, text
 
 HOST = {"cpu": "Fast CPU", "usable_cores": 2, "kernel": "Linux 6.1", "load_1m": 0.5}
@@ -27,12 +28,16 @@ SECTIONS = (
         ),
     ),
 )
+BUSY = (SECTIONS[0], CheckGroup("now", (load([3.0, 1.0, 1.0], 2, 1.5),)))
 FAILED = (*SECTIONS, CheckGroup("Ray", (Check("Ray", "failure", "none", "install it"),)))
 
 
 def test_each_line_says_status_name_value_and_what_to_do() -> None:
     lines = text(SECTIONS, HOST).splitlines()
-    assert lines[:2] == ["CPU", "  ok       cores          2 usable"]
+    assert lines[0] == "Warnings" and lines[1].startswith("  warning  swap           a value that")
+    at = lines.index("CPU")
+    assert lines[at : at + 2] == ["CPU", "  ok       cores          2 usable"]
+    assert sum("swap  " in line for line in lines) == 1 and lines.index("room") > at
     assert "  absent   wrk            not on PATH" in lines
     assert " " * 26 + "-> for a cross-check" in lines
     assert max(map(len, lines)) <= 80
@@ -42,13 +47,19 @@ def test_each_line_says_status_name_value_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        (SECTIONS[:1], "1 ok, 0 warnings, 0 failures: fit to measure on\n"),
-        (SECTIONS, "1 ok, 1 warning, 0 failures, 1 unknown, 1 absent: fit to measure on, with"),
-        (FAILED, "1 ok, 1 warning, 1 failure, 1 unknown, 1 absent: nothing can be measured before"),
+        (SECTIONS[:1], "fit: 1 ok, 0 warnings, 0 failures"),
+        (SECTIONS, "usable with doubts: 1 ok, 1 warning, 0 failures, 1 unknown, 1 absent"),
+        (BUSY, "not now: 1 ok, 1 warning, 0 failures"),
+        (
+            FAILED,
+            "not now: 1 ok, 1 warning, 1 failure, 1 unknown, 1 absent; nothing can be measured "
+            "before the failures are mended",
+        ),
     ],
 )
 def test_the_end_adds_up(sections: tuple[CheckGroup, ...], said: str) -> None:
-    assert said in text(sections, HOST, width=120)
+    assert text(sections, HOST, width=200).splitlines()[-1] == said
+    assert json.loads(data(sections, HOST))["verdict"] == said.partition(":")[0]
 
 
 def test_colour_repeats_what_the_words_say() -> None:

@@ -266,7 +266,7 @@ def test_ratios_stand_around_one() -> None:
 
 def test_verdicts_are_told_apart_by_colour_and_by_shape() -> None:
     colours, shapes = zip(*VERDICTS.values(), strict=True)
-    assert len(set(colours)) == len(set(shapes)) == len(VERDICTS) == 4
+    assert len(set(colours)) == len(set(shapes)) == len(VERDICTS) == 6
     look = vega(ratios("t", RATIOS, 0.05, "w"))["layer"][-2]["encoding"]
     for channel, at in (("color", 0), ("shape", 1)):
         named = dict(

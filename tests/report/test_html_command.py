@@ -189,9 +189,7 @@ def test_a_command_without_a_page_is_one_clear_error() -> None:
     at = planned()
     result = result_of([run_record(at), trial(at)])
     other = replace(result, run=replace(result.run, command="later"))
-    with pytest.raises(
-        BadInput, match=r"a run of 'later' cannot be shown; those of micro, .* can$"
-    ):
+    with pytest.raises(BadInput, match=r"a run of 'later' cannot be shown; those of run, .* can$"):
         sheet_of(other, None)
 
 
