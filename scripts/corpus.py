@@ -43,8 +43,19 @@ NIGHTS: Final = "nights-of-"
 COPIES: Final = 5
 
 COMMANDS: Final = (
-    *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "compare"),
-    *("history", "report", "doctor", "clean", "run", "profile", "rpc", "rpc plot", "scale"),
+    *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "bisect", "flags"),
+    *(
+        "compare",
+        "history",
+        "report",
+        "doctor",
+        "clean",
+        "run",
+        "profile",
+        "rpc",
+        "rpc plot",
+        "scale",
+    ),
     *("scale single", "scale multi", "scale ensemble", "scale chain", "scale curve"),
 )
 
@@ -126,6 +137,12 @@ REFUSALS: Final = (
     "versus --aa --budget 1s",
     "versus --aa --slice 1h",
     "versus --aa --pairing trio",
+    "bisect",
+    "flags --env A",
+    "flags --of absent",
+    "flags --format html",
+    "bisect --good ray --bad ray==2",
+    "bisect --good a --bad b",
     "compare",
     "compare absent 1-micro",
     "compare 1-micro absent",

@@ -31,20 +31,21 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 58_800, 36_000),
-    Budget("files of serve_bench", 238, 130),
-    Budget("lines of report, summaries and documents", 15_400, 10_500),
-    Budget("lines of cli and commands", 6_000, 2_800),
-    Budget("lines of runner and benches", 3_450, 1_900),
+    Budget("lines of serve_bench", 62_550, 36_000),
+    Budget("files of serve_bench", 256, 130),
+    Budget("lines of report, summaries and documents", 16_400, 10_500),
+    Budget("lines of cli and commands", 6_870, 2_800),
+    Budget("lines of runner and benches", 3_500, 1_900),
     Budget("lines of load", 4_650, 4_000),
     Budget("files of load", 16, 14),
-    Budget("lines of tests", 38_900, 23_000),
-    Budget("modules with one importer", 20, 12),
+    Budget("lines of tests", 41_200, 23_000),
+    Budget("modules with one importer", 22, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what
 #: its records mean.
 MEASURING: Final = frozenset(
-    """backend bench cluster duet facts measure needs nodes runner slicing trial""".split()
+    """backend bench cluster duet environments facts foresight measure needs nodes runner slicing
+    trial""".split()
 )
 #: Of the first, those that the budget of runners counts, beside the room runner/.
 BENCHES: Final = frozenset({"bench", "nodes", "runner"})

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import typer
 
+from serve_bench.benchmarks.bisect import environments
+from serve_bench.benchmarks.flags import facts
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, run
 from serve_bench.core.record_lines import to_line
@@ -25,7 +27,11 @@ from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
+from tests.kinds.bisect.test_environments import git
+from tests.kinds.flags.test_flags import serve
+from tests.places import environment
 from tests.servers import serving
+from tests.versus_records import versus_result
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -34,7 +40,7 @@ PAGES = [
     ROOT / "profiles" / "README.md",
     ROOT / "examples" / "ci" / "README.md",
 ]
-PLANNED = ("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus")
+PLANNED = ("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "flags")
 STORED = ("report", "compare", "history")
 #: A URL of an example, and what runs of a test are shortened with.
 URL = re.compile(r"http://[A-Za-z0-9.]+:\d+/[a-z]*")
@@ -86,7 +92,7 @@ def marks(line: str) -> list[pytest.MarkDecorator]:
 
 def flagged(line: str) -> list[str]:
     """The words after `serve-bench`."""
-    return shlex.split(line)[1:]
+    return shlex.split(line.removesuffix(" &"))[1:]
 
 
 @pytest.fixture
@@ -97,6 +103,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(example / "shop.py", tmp_path / name)
+    for name in ("base-env", "pr-env"):
+        environment(tmp_path / name)
     (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
     shop = "{name: shop, route_prefix: /shop, import_path: 'shop:app'}"
     (tmp_path / "config.yaml").write_text(f"applications: [{shop}]\n")
@@ -110,8 +118,13 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def store_run(folder: Path, launches: int = 1) -> None:
-    """A run with results, its one launch several times over if asked."""
+    """A run with results, its one launch several times over if asked; of versus by that name."""
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.name == "versus":
+        whole = versus_result(looks=True)
+        lines = [to_line(whole.run), *map(to_line, whole.trials)]
+        (folder / "records.jsonl").write_text("".join(lines))
+        return
     lines = (ROOT / "tests" / "golden" / "records.jsonl").read_text().splitlines(keepends=True)
     for round_ in range(2, launches + 1):
         again = [line for line in lines if '"kind":"trial"' in line and "/r1/" in line]
@@ -158,9 +171,13 @@ def test_what_measures_is_planned(
 ) -> None:
     monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(facts, "_constants", lambda python, envs: [serve(one) for one in envs])
     words = [word for word in flagged(line) if word != "--dry-run"]
+    if words[0] == "flags":
+        words = without_resume(words)
     if "--resume" in words:
-        store_begun(Path(words[words.index("--resume") + 1]))
+        store = store_run if words[0] == "versus" else store_begun
+        store(Path(words[words.index("--resume") + 1]))
     before = files_in(folder)
     code = run([*words, "--dry-run"])
     captured = capsys.readouterr()
@@ -170,6 +187,32 @@ def test_what_measures_is_planned(
     assert code == 0, captured.err
     assert re.search(r"about \d", captured.out)
     assert files_in(folder) == before
+
+
+def without_resume(words: list[str]) -> list[str]:
+    """The line of a new run: for that of one that goes on see the tests of its kind."""
+    if "--resume" not in words:
+        return words
+    at = words.index("--resume")
+    rest = [*words[:at], *words[at + 2 :]]
+    return rest if "+4" not in rest else [one for one in rest if one not in ("--rounds", "+4")]
+
+
+@pytest.mark.git
+@pytest.mark.parametrize("line", lines("bisect"))
+def test_what_searches_is_planned(
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ["2.50.1", "2.58.0", "2.58.1", "2.59.0", "2.60.0"]
+    monkeypatch.setattr(environments, "_published", lambda package, python: known)
+    git(folder, "init", "-q")
+    for name in ("v1.4", "v1.5"):
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "--allow-empty", "-m", name)
+        git(folder, "tag", name)
+    words = without_resume(flagged(line))
+    assert run([*words, "--dry-run"]) == 0, capsys.readouterr().err
+    assert re.search(r"comparisons?: .* about \d", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("line", lines(*STORED))

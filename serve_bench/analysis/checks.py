@@ -405,13 +405,15 @@ STATUSES: Final[tuple[CheckStatus, ...]] = get_args(CheckStatus)
 @dataclass(frozen=True)
 class Check:
     """One check. `value`: what was observed, or why it was not. `advice`: what to do, or the use of
-    an absent thing. `detail`: the same as data, for `--json`."""
+    an absent thing. `detail`: the same as data, for `--json`. `passing`: it keeps from measuring
+    now, and ends by itself."""
 
     name: str
     status: CheckStatus
     value: str
     advice: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    passing: bool = False
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "unknown") and not self.advice:
@@ -435,3 +437,13 @@ def counts(sections: Iterable[CheckGroup]) -> dict[CheckStatus, int]:
 def fit(sections: Iterable[CheckGroup]) -> bool:
     """Whether this machine can measure at all: no check is a failure."""
     return counts(sections)["failure"] == 0
+
+
+Fitness: TypeAlias = Literal["fit", "usable with doubts", "not now"]
+
+
+def fitness(sections: Sequence[CheckGroup]) -> Fitness:
+    """What to do with this machine now. Not now: a failure, or other work takes its cores."""
+    if not fit(sections) or any(one.passing for group in sections for one in group.findings):
+        return "not now"
+    return "usable with doubts" if counts(sections)["warning"] else "fit"

@@ -71,9 +71,9 @@ ROWS: Final = Benchmark("micro")
 """A matrix of cells, each with some rows."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
+    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
     "micro": ROWS,
     "noop": ROWS,
-    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
     "load": Benchmark("load", data=ROWS.folder),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
@@ -82,6 +82,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),
+    "bisect": Benchmark("bisect"),
+    "flags": Benchmark("flags"),
 }
 """By command."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from serve_bench.cli.command import Options, command
 
-def clean() -> int:
-    """End processes and remove temporary directories of runs whose owner is dead.
+
+@command(Options, "House-keeping")
+def clean(_options: Options) -> int:
+    """Remove what dead runs left: processes and temporary files.
 
     Running benchmarks are not touched, nor any Ray that serve-bench did not start.
 

@@ -11,7 +11,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 import typer
 
@@ -19,6 +31,10 @@ from serve_bench.core.axes import AxisFlag, axis_flags
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+
+Group = Literal["Measure", "Compare", "Look inside", "Published benchmarks", "House-keeping"]
+"""Where a command stands in `serve-bench --help`."""
+GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
 _REQUIRED: Any = inspect.Parameter.empty
 
@@ -148,8 +164,10 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 class Command(Generic[O]):
     """A function of typed options as typer takes it: with a signature, a name and a docstring."""
 
-    def __init__(self, options: type[O], function: Callable[[O], int | None]) -> None:
-        self._options, self._function = options, function
+    def __init__(
+        self, options: type[O], function: Callable[[O], int | None], group: Group = "Measure"
+    ) -> None:
+        self._options, self._function, self.group = options, function, group
         parameters = options.parameters()
         self.__signature__ = inspect.Signature(list(parameters.values()))
         self.__annotations__ = {name: one.annotation for name, one in parameters.items()}
@@ -160,9 +178,11 @@ class Command(Generic[O]):
         return self._function(self._options.of(values))
 
 
-def command(options: type[O]) -> Callable[[Callable[[O], int | None]], Command[O]]:
-    """Makes a command of a function of these options."""
-    return lambda function: Command(options, function)
+def command(
+    options: type[O], group: Group = "Measure"
+) -> Callable[[Callable[[O], int | None]], Command[O]]:
+    """Makes a command of a function of these options, listed in this group."""
+    return lambda function: Command(options, function, group)
 
 
 @cache

@@ -51,12 +51,12 @@ class ProfileOptions(Options):
     format: str | None = flag(None, "flamegraph, speedscope, chrometrace or raw.", "--format", "-f")
 
 
-@profile.callback()
+@profile.callback(rich_help_panel="Look inside")
 @command(ProfileOptions)
 def record(options: ProfileOptions) -> int | None:
-    """Record flamegraphs of proxy, replicas or any Python process with py-spy.
+    """Record flamegraphs of Serve or any process by py-spy.
 
-    Of this machine; with --address, of all nodes of a Ray cluster.
+    Of proxy, replicas or a process of this machine; with --address, of all nodes of a Ray cluster.
     A flamegraph (-o x.svg, or x.html with its tables) comes with the raw stacks beside it.
 
     Example: serve-bench profile --target replica --duration 10 -o replica.svg
@@ -76,6 +76,7 @@ def record(options: ProfileOptions) -> int | None:
     if options.node is not None and address is None:
         raise BadInput("--node: it names a node of the cluster at --address HOST:PORT")
     if options.list_:
+        _check_list(options)
         return serve_list() if address is None else profile_nodes.list_nodes(address, options.node)
     if options.recipe is not None and pid is None and target is None:
         target = _recipe(options.recipe).target
@@ -141,6 +142,21 @@ def diff(options: DiffOptions) -> int:
 
 
 # -------------------------------------------------------------------------------- choosing
+
+
+def _check_list(options: ProfileOptions) -> None:
+    """BadInput where another flag stands beside --list, which shows every process: it would have no
+    effect, whatever its value."""
+    from serve_bench.core.errors import BadInput
+
+    for name in options.order:
+        value = getattr(options, name)
+        set_ = value is not None and value is not False
+        if set_ and name not in ("context", "address", "node", "list_"):
+            raise BadInput(
+                f"--{name}: does not go with --list, which shows every Serve process and takes "
+                "--address and --node alone"
+            )
 
 
 def _recipe(name: str) -> Recipe:

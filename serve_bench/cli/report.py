@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import FormatOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
+    from serve_bench.core.result import Result
 
 
-class ReportCommandOptions(FormatOptions):
+class ReportCommandOptions(FormatOptions, GateOptions):
     """The options of `report`."""
 
     order = (
         *("folders", "format", "output", "published", "perf_metrics", "exclude_connect"),
-        *("verbose", "plot"),
+        *("threshold", "gate", "fail_on", "noise", "verbose", "plot"),
     )
 
     folders: list[Path] = argument(
@@ -42,13 +45,19 @@ class ReportCommandOptions(FormatOptions):
     plot: bool = flag(False, "Draw the plots of a run into its folder anew.")
 
 
-@command(ReportCommandOptions)
-def report(options: ReportCommandOptions) -> None:
-    """Print the report of a finished or broken-off run, or write it as one HTML page.
+@command(ReportCommandOptions, "Look inside")
+def report(options: ReportCommandOptions) -> int:
+    """Print the report of a run, or write it as one HTML page.
+
+    The run may have finished or been broken off.
+
+    A run of versus is judged anew by --threshold, --gate, --fail-on and --noise.
 
     Example: serve-bench report results/20260102-030405 --format html
     """
+    from serve_bench.analysis.comparing import of_versus
     from serve_bench.cli.show import ReportRequest, draw_plots, write_perf_metrics
+    from serve_bench.core.errors import BadInput
     from serve_bench.store import read
 
     html, folders, output = options.format == "html", options.folders, options.output
@@ -63,7 +72,14 @@ def report(options: ReportCommandOptions) -> None:
     _check(request, len(folders), html)
     to = None if html else _target(output)
     _check_apart(output, perf_metrics, folders, html)
-    reports = [request.report(read(folder), folder) for folder in folders]
+    results = [read(folder) for folder in folders]
+    gate = Gate()
+    if judged := options.changed(set(options.order) - {"threshold", "gate", "fail_on", "noise"}):
+        if len(folders) > 1 or not results[0].run.two_sided:
+            raise BadInput(f"{', '.join(judged)}: for the report of one run of versus")
+        gate = read_flags(options)
+        results = [judged_by(results[0], gate)]
+    reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
         if perf_metrics is not None:
@@ -75,6 +91,24 @@ def report(options: ReportCommandOptions) -> None:
     if options.plot:
         for folder, one in zip(folders, reports, strict=True):
             draw_plots(folder if folder.is_dir() else folder.parent, one, required=True)
+    return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
+
+
+def judged_by(result: Result, gate: Gate) -> Result:
+    """A run of versus as if it had been asked for with this gate; what the gate leaves open is as
+    it was. BadInput for a gate that could never break."""
+    from serve_bench.analysis.comparing import floors_of, of_versus
+
+    most = max((max(row.planned) for row in of_versus(result).rows), default=0)
+    gate.check_rounds(most, f"{most} round{'' if most == 1 else 's'}")
+    suite = dict(result.run.suite)
+    if gate.threshold is not None:
+        suite["threshold"] = gate.threshold
+    if gate.metrics is not None:
+        suite["gate"] = list(gate.metrics)
+    if gate.noise is not None:
+        suite |= {"floors": floors_of(gate.noise), "noise": gate.noise.sides[0].run.id}
+    return replace(result, run=replace(result.run, suite=suite))
 
 
 def _check(request: ReportRequest, runs: int, html: bool) -> None:

@@ -136,6 +136,7 @@ class Sitting:
 
     `suite` and `plan`: of the whole run, for its record. `work`: the plan of what is left of it;
     `left`: whether anything is. `load_on`: nodes that the load comes from; None: this host.
+    `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
     how to set what launches do not take from the shell; None: no launch.
     """
@@ -147,6 +148,7 @@ class Sitting:
     out: Path | None
     earlier: Result | None = None
     left: bool = True
+    rounds: int | None = None
     load_on: LoadOn | None = None
     again: str | None = None
     set_env: str | None = "use --env to set it"
@@ -199,8 +201,11 @@ def outcome_of(sitting: Sitting) -> Outcome:
 def _opened(sitting: Sitting) -> RunFolder:
     """The folder of the run, with its Run record written, or that of a Resume."""
     if sitting.earlier is not None and sitting.out is not None:
-        folder, _ = RunFolder.resume(sitting.out)
-        folder.append(Resume(command_line(), now_iso(), __version__, fingerprint()))
+        folder, earlier = RunFolder.resume(sitting.out)
+        known = {one.key for one in (*earlier.run.plan, *earlier.plan)}
+        added = tuple(one for one in sitting.plan if one.key not in known)
+        about = (command_line(), now_iso(), __version__, fingerprint())
+        folder.append(Resume(*about, sitting.rounds, added))
     else:
         folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
         folder.append(run_record(folder, sitting.command, tuple(sitting.plan), sitting.suite))
@@ -232,8 +237,8 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
             how = f"go on with: the same command line, with --resume {outcome.folder} in the "
             how += "place of --out"
     if not outcome.interrupted and not result.trials:
-        way = "" if sitting.again is None else f", or {how}"
-        print(f"nothing was measured: mend what failed, and start anew{way}", file=sys.stderr)
+        way = "start anew" if sitting.again is None else how
+        print(f"nothing was measured: mend what failed, and {way}", file=sys.stderr)
         return code or FAILED
     if outcome.interrupted:
         print(f"interrupted; {how}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.benchmarks.registry import BENCHMARKS
 from serve_bench.cli.program import run
 from serve_bench.serving import strays
 from tests import places
@@ -124,6 +126,16 @@ def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) 
         assert command in out
         assert run([command, "--help"]) == 0
         assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = re.findall(r"^  (\w+) +\S", capsys.readouterr().out.partition("\nMeasure:")[2], re.M)
+    # every command has its line in the section of its group, `run` the first of all
+    assert listed[0] == "run"
+    assert sorted(listed) == sorted(
+        {*BENCHMARKS, "compare", "history", "report", "doctor", "clean", "profile"}
+    )
 
 
 def test_starting_up_imports_nothing_heavy() -> None:

@@ -125,7 +125,22 @@ def test_no_success_is_exit_code_1(
         arguments = ["load", server.url, "-n", "20", "-c", "2", "--client", client]
         arguments += ["--expect-status", "204", "--out", str(tmp_path / "run")]
         assert run(arguments) == 1
-    assert "errors: 20 with status 200" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "errors: 20 with status 200" in out
+    assert err == "serve-bench: no request succeeded: 20 with status 200\n"
+
+
+@pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 1)])
+def test_more_than_1_percent_of_failures_is_exit_code_1(
+    bad: int, code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with serving(lambda number: "error500" if number < bad else "ok") as server:
+        arguments = ["load", server.url, "-n", "100", "-c", "1", "--out", str(tmp_path / "run")]
+        assert run(arguments) == code
+    (trial,) = read(tmp_path / "run").trials
+    assert trial.counts.failed_total == bad
+    said = "serve-bench: 2 % of the requests failed, more than 1 %: 2 with status 500\n"
+    assert capsys.readouterr().err.endswith(said) == bool(code)
 
 
 def test_what_cannot_be_reached_is_one_line_and_exit_code_1(
@@ -139,7 +154,19 @@ def test_what_cannot_be_reached_is_one_line_and_exit_code_1(
     assert f"connect: 127.0.0.1:{port}:" in err and "refused" in err.lower()
     assert run(["load", "http://no.such.host.invalid/", "--out", str(tmp_path / "b")]) == 1
     assert "no.such.host.invalid" in capsys.readouterr().err
-    assert read(tmp_path / "a").failures[0].what == "trial"
+    assert list(tmp_path.iterdir()) == []  # nothing was measured
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_refused_port_leaves_no_folder_behind(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if there:
+        (tmp_path / "results").mkdir()
+    assert run(["load", "http://127.0.0.1:1/"]) == 1
+    left = [one.name for one in tmp_path.rglob("*")]
+    assert left == (["results"] if there else [])
 
 
 def test_tls_that_cannot_be_trusted_is_one_line(

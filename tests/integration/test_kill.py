@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -100,3 +101,23 @@ def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None
     assert cleaned.returncode == 0
     assert wait_until_clean(2) == []
     assert run_to_end(["clean"], tmp_path).stdout == "nothing to clean\n"
+
+
+def test_haproxy_that_ends_in_a_deploy_is_told_at_once(tmp_path: Path) -> None:
+    """Serve itself would start it again only after half a minute; a poll sees no more than 404."""
+    process = start(*ARGUMENTS, "--variant", "haproxy", cwd=tmp_path)
+    wait_for_line(process, r"\| deploy")
+    victims = [
+        child
+        for child in cluster_child(process).children(recursive=True)
+        if child.name() == "haproxy"
+    ]
+    for victim in victims:
+        victim.kill()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and victims, output
+    assert re.search(r"haproxy \d+ ended during deploy", output), output
+    assert "404" not in output and " answered " not in output
+    (failure,) = {one.message for one in read(tmp_path / "run").failures}
+    assert re.fullmatch(r"haproxy \d+ ended during deploy", failure)
+    assert wait_until_clean(10) == []

@@ -111,7 +111,7 @@ def concurrency_candidate(seen: Evidence) -> Candidate | None:
         if mean_ms and wait_ms >= WAIT_SHARE * mean_ms:
             words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
             return _at(seen, _named(seen, name), "concurrency limit", wait_ms / mean_ms, words)
-    if in_flight is None or slots is None or in_flight < FULL_SLOTS * slots:
+    if in_flight is None or not slots or in_flight < FULL_SLOTS * slots:
         return None
     places = f"for {seen.slots_words}"
     words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"

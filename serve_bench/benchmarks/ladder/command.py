@@ -30,7 +30,9 @@ class SweepOptions(LadderOptions):
 
 @command(SweepOptions)
 def sweep(options: SweepOptions) -> int:
-    """Grow a closed-loop load until it gains no more: throughput, knee and collapse of any suite.
+    """Raise the load until the rate gains no more.
+
+    Gives throughput, knee and collapse of any suite.
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
@@ -70,9 +72,11 @@ class RecsysOptions(LadderOptions):
     suite: str = flag("recsys")
 
 
-@command(RecsysOptions)
+@command(RecsysOptions, "Published benchmarks")
 def recsys(options: RecsysOptions) -> int:
-    """Measure ingress and DLRM ranker: a ladder of users for each variant and number of rankers.
+    """Measure a recommender of ingress and DLRM ranker.
+
+    A ladder of users for each variant and number of rankers.
 
     Without flags: default and optimized, 1, 2 and 4 ranker replicas, 2 ingress replicas for each.
 

@@ -73,7 +73,9 @@ class LoadOptions(VariedOptions, LoadOnOptions):
 
 @command(LoadOptions)
 def load(options: LoadOptions) -> int:
-    """Load a URL and report what it served. Exit code 1 when no request succeeded.
+    """Load a URL and report what it served.
+
+    Exit code 1 when more than 1 % failed.
 
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """

@@ -18,7 +18,7 @@ from serve_bench.cli.progress import Display
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import none_succeeded, too_many_failed
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import kept_text
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
-    more. 1 when no request succeeded."""
+    more. 1 when more than 1 % of the requests failed."""
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes)
     chosen = processes_behind(load.request.url, options.profile)
@@ -88,7 +88,7 @@ def _drive(
             print("serve-bench: interrupted before anything was measured", file=sys.stderr)
             return INTERRUPTED
         except (LoadError, ExternalError) as error:
-            folder.append(Failure("trial", str(error), now_iso(), key=planned.key))
+            folder.discard()
             raise RunFailed(str(error)) from None
         finally:
             place.close()
@@ -104,7 +104,9 @@ def _drive(
     if trial.flags.get("interrupted"):
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
-    return FAILED if troubles or trial.counts.completed == 0 else 0
+    if (words := too_many_failed(trial)) is not None:
+        print(f"serve-bench: {words}", file=sys.stderr)
+    return FAILED if troubles or words is not None else 0
 
 
 def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str]]:

@@ -39,7 +39,9 @@ class MicroOptions(RowOptions):
 
 @command(MicroOptions)
 def micro(options: MicroOptions) -> int:
-    """Measure an app over max_batch_size x max_concurrent_queries x num_replicas.
+    """Measure an app over batch size, concurrency and replicas.
+
+    The axes are max_batch_size, max_concurrent_queries and num_replicas.
 
     Without axes: the six published cells. Every row says its client.
 
@@ -78,9 +80,11 @@ class NoopOptions(LoadOnOptions):
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
-@command(NoopOptions)
+@command(NoopOptions, "Published benchmarks")
 def noop(options: NoopOptions) -> int:
-    """Deploy the no-op at /noop, fire the warm-up queries, print their latency and how to load it.
+    """Deploy the no-op, and say how to load it.
+
+    It is served at /noop. The warm-up queries are sent, and their latency is printed.
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """

@@ -309,12 +309,14 @@ def run_document(
     picture: Callable[[], Iterable[Block]] | None = None,
 ) -> Document:
     """The document of one run: what its kind says, with the command, the machine and the place of
-    the records. `facts` stand behind those of every run; `title` without the id of the run."""
-    run = result.run
+    the records. `facts` stand behind those of every run, or in the place of one of the same name;
+    `title` without the id of the run."""
+    run, own = result.run, tuple(facts)
+    replaced = {name for name, _ in own}
     return Document(
         title=f"{title or f'serve-bench {run.command}'}, run {run.id}",
         command=run.command,
-        run=Facts((*asked(run).pairs, *facts)),
+        run=Facts((*(one for one in asked(run).pairs if one[0] not in replaced), *own)),
         machine=machine(run),
         findings=tuple(findings),
         doubts=tuple(doubts),

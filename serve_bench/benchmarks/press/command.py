@@ -56,9 +56,11 @@ class PressOptions(LadderOptions):
         return super().of({**values, "log_level": levels and levels.upper()})
 
 
-@command(PressOptions)
+@command(PressOptions, "Published benchmarks")
 def press(options: PressOptions) -> int:
-    """Press a scoring service: requests/s from 1 to 3,000 clients, knee, collapse, cost of logging.
+    """Press a scoring service by 1 to 3,000 clients.
+
+    Gives requests/s, knee, collapse and the cost of logging.
 
     Example: serve-bench press --quick --log-level DEBUG,ERROR --published
     """

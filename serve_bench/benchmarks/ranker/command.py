@@ -42,9 +42,11 @@ class RankerOptions(Options):
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
-@command(RankerOptions)
+@command(RankerOptions, "Published benchmarks")
 def ranker(options: RankerOptions) -> int:
-    """Measure the ranker alone: plain against tuned by batch size, and the physical floor.
+    """Measure the ranker alone, plain against tuned.
+
+    By batch size, beside the physical floor.
 
     Example: serve-bench ranker --rows 32,3200 --threads 1
     """

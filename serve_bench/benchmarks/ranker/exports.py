@@ -26,7 +26,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
             "records": options.where,
         },
         "host": dict(result.run.host),
-        "rankers": {trial.variant: dict(trial.client["ranker"]) for trial in result.trials},
+        "rankers": {one.variant: dict(one.client.get("ranker") or {}) for one in result.trials},
         "shape": first.get("shape"),
         "machine": first.get("machine"),
         "rows": [_row(line) for line in ranker_lines(result)],

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from serve_bench.core.errors import FormatError
 from serve_bench.core.result import Result, Trial
 
 KINDS: Final = ("plain", "tuned")
@@ -108,7 +109,7 @@ class RankerLine:
 
 
 def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
-    """The lines of a run, by batch size, plain before tuned."""
+    """The lines of a run, by batch size, plain before tuned. Raises FormatError."""
     trials = {(int(trial.cell["rows"]), trial.variant): trial for trial in result.trials}
     lines = []
     for rows in dict.fromkeys(rows for rows, _ in trials):
@@ -120,13 +121,17 @@ def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
 
 
 def _line(trial: Trial, rows: int, base: Trial | None) -> RankerLine:
+    try:
+        floor = floor_of(trial.client["work"], trial.client["machine"])
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"trial {trial.key}: client.work, client.machine: {error!r}") from None
     return RankerLine(
         kind=trial.variant,
         rows=rows,
         forward=median_interval(_windows(trial, FORWARD)),
         call=median_interval(_windows(trial, CALL)),
         rows_per_s=statistics.median(_windows(trial, THROUGHPUT)),
-        floor=floor_of(trial.client["work"], trial.client["machine"]),
+        floor=floor,
         forward_ratio=_ratio(base, trial, FORWARD),
         call_ratio=_ratio(base, trial, CALL),
     )

@@ -36,7 +36,11 @@ def _respelt(text: str, known: set[str]) -> str:
     return f"{flag}{parts['rest'] or ''}" if flag in known else text
 
 
-rpc = typer.Typer(invoke_without_command=True, rich_markup_mode=None, cls=PublishedSpelling)
+rpc = typer.Typer(
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    cls=PublishedSpelling,
+)
 
 #: The arguments of the benchmark, which a suite file has too (benchmarks/rpc/request.py).
 ARGUMENTS = {
@@ -84,10 +88,12 @@ class RpcOptions(RunOptions):
         return {name: Parameter(None, help) for name, help in ARGUMENTS.items()}
 
 
-@rpc.callback()
+@rpc.callback(rich_help_panel="Published benchmarks")
 @command(RpcOptions)
 def measure(options: RpcOptions) -> int | None:
-    """Measure an agent and its observers over torch RPC, Ray actors and a Serve handle.
+    """Measure torch RPC against Ray actors and a Serve handle.
+
+    An agent calls its observers over each of them.
 
     One of --world-size, --batch, --state-size, --nlayers, --out-features, --device and --threads
     may be a list with commas: it is the x axis. Flags may be spelt as in PyTorch's launcher.

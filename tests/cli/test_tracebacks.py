@@ -1,0 +1,136 @@
+"""What ended 0.1.0 with a traceback, or printed nothing: each a test of the whole command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli.program import run
+from serve_bench.cli.sitting import next_launch
+from tests.places import FORMATS
+
+DIGITS = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param(
+            f"micro --suite {'s' * 300}",
+            "--suite: no file 'sss",
+            id="a suite of 300 characters",
+        ),
+        pytest.param(
+            f"micro --suite ./{'s' * 300}.toml",
+            "sss.toml: cannot be reached: file name too long",
+            id="a path of 300 characters",
+        ),
+        pytest.param(
+            f"micro --clients {DIGITS}",
+            "... (5002 characters) is not allowed; the number must be",
+            id="clients of 5,000 digits",
+        ),
+        pytest.param(
+            f"micro --clients raw:{DIGITS}",
+            "--clients: 'raw:999",
+            id="raw clients of 5,000 digits",
+        ),
+        pytest.param(f"sweep --users {DIGITS}", "--users: '999999", id="users of 5,000 digits"),
+        pytest.param(f"recsys --users {DIGITS}", "--users: '999999", id="users of recsys"),
+        pytest.param(f"press --clients {DIGITS}", "--clients: '999999", id="clients of press"),
+    ],
+)
+def test_a_flag_that_is_long_beyond_sense_is_refused_in_one_line(
+    line: str, says: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(line, says)
+
+
+ARRAYS = f"x = {'[' * 20_000}{']' * 20_000}\n"
+TABLES = f"x = {'{a = ' * 5_000}1{'}' * 5_000}\n"
+SUITES = {
+    "arrays nested 20,000 deep": (ARRAYS, "not valid TOML: it is nested too deeply"),
+    "inline tables nested 5,000 deep": (TABLES, "not valid TOML: it is nested too deeply"),
+    "an integer of 6,000 digits": (
+        f"launches = {'9' * 6_000}\n",
+        "not valid TOML: a number has too many digits",
+    ),
+    "batch_wait_timeout_s of 400 digits": (
+        f"[cell]\nbatch_wait_timeout_s = {'9' * 400}\n",
+        "cell.batch_wait_timeout_s: 999",
+    ),
+    "base is an array": (
+        "[variants.mine]\nbase = []\n",
+        "variants.mine: base [] is not a built-in variant",
+    ),
+}
+COMMANDS = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_that_is_hostile_is_refused_in_one_line(
+    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, says = SUITES[name]
+    suite = tmp_path / "mine.toml"
+    suite.write_text(content)
+    assert run([*command.split(), "--suite", str(suite), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and len(err) < 2_000
+    assert err.startswith("serve-bench: ")
+    if not command.startswith("scale"):  # whose suites have no variants and no such cells
+        assert f"mine.toml: {says}" in err
+
+
+@pytest.mark.parametrize(
+    "name", ["launch-1.old.log", "launch-.log", "launch-x.log", "launch-²³.log", "launch-1e3.log"]
+)
+def test_a_log_of_another_name_is_no_log_of_a_launch(name: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / name).write_text("")
+    assert next_launch(tmp_path) == 1
+    (tmp_path / "logs" / "launch-12.log").write_text("")
+    assert next_launch(tmp_path) == 13
+
+
+@pytest.mark.parametrize("columns", ["0", "-1", "x", "", "1", "9" * 400])
+@pytest.mark.parametrize("format", ["table", "markdown"])
+def test_a_report_is_printed_whatever_columns_says(
+    columns: str, format: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(FORMATS / "1-micro.jsonl", tmp_path / "run" / "records.jsonl")
+    done = subprocess.run(
+        [sys.executable, "-m", "serve_bench", "report", "run", "--format", format],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    words = " ".join(done.stdout.split())
+    assert "requests/s" in words and "optimized" in words
+
+
+def test_a_report_that_cannot_be_printed_does_not_end_with_0(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(FORMATS / "1-micro.jsonl", tmp_path / "run" / "records.jsonl")
+    line = f"exec {sys.executable} -m serve_bench report run >/dev/full"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
