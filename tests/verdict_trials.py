@@ -20,6 +20,7 @@ def process(
     *,
     wait: float | None = None,
     thread: float | None = None,
+    thread_wait: float | None = None,
     of: str = "app:NoOp",
 ) -> dict[str, Any]:
     """A process as the sampler tells of it; the figures in % of a core."""
@@ -31,6 +32,7 @@ def process(
         "cpu_percent": cpu,
         "busiest_thread_percent": thread,
         "run_queue_wait_percent": wait,
+        "busiest_thread_wait_percent": thread_wait,
         "seen_s": float(WINDOWS),
     }
 

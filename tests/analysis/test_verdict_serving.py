@@ -92,6 +92,37 @@ def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
     assert "which deployment HTTP meets is not known" in unknown.unseen
 
 
+@pytest.mark.parametrize(
+    ("proxy_wait", "replica_wait", "host", "cause"),
+    [
+        (11, 21, 167, "downstream deployment"),
+        (11, None, 167, "host CPU"),  # the wait of its busiest thread is not known
+        (11, 10, 167, "host CPU"),  # it rests at times
+        (80, 21, 167, "host CPU"),  # the proxy never rests either
+        (11, 21, 185, "host CPU"),  # no core is free
+    ],
+)
+def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_times(
+    proxy_wait: float, replica_wait: float | None, host: float, cause: str
+) -> None:
+    """As planted on 2 cores beside 0.4 cores of other programs: 20 ms of CPU, 8 connections."""
+    tier = {"of": "app:Ranker"}
+    seen = usage(
+        process(1, "proxy", 17, wait=29, thread=5, thread_wait=proxy_wait),
+        process(2, "replica", 21, wait=27, thread=5, thread_wait=3, of="app:Ingress"),
+        process(3, "replica", 79, wait=95, thread=71, thread_wait=replica_wait, **tier),
+        host=host,
+    )
+    verdict = limited_by(measured(8, 40, seen, latency_ms=200), "app:Ingress")
+    assert verdict.cause == cause, verdict.text
+    if cause != "host CPU":
+        assert verdict.figures == (
+            "downstream Ranker: replica CPU 79 % of a core, which ran or waited for one 92 % of "
+            "the time"
+        )
+        assert (verdict.confidence, verdict.runner_up_cause) == ("weak", "host CPU")
+
+
 def test_a_busy_front_is_no_downstream_deployment() -> None:
     verdict = limited_by(measured(50, 100, tiers(97, 40)), front="Ingress")
     assert (verdict.cause, verdict.deployment) == ("replica CPU", "Ingress")

@@ -200,6 +200,9 @@ def _cpu(case: Case) -> Verdict | None:
     if host is not None and host_first(case, top):
         verdict = _of(case, host, host_confidence(case))
     elif top is not None:
+        if top.level < NEAR and top is case.sole:
+            of_time = f"which ran or waited for one {100 * (top.awake or 0.0):.0f} % of the time"
+            top = replace(top, figures=f"{top.figures}, {of_time}")
         verdict = _of(case, placed(case, top), cpu_confidence(case, top))
     else:
         return None

@@ -51,9 +51,10 @@ BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_ag
 @dataclass(frozen=True)
 class Candidate:
     """A possible limit. `level`: the share in use; `figures` and `short`: the same in words, long
-    and short; `starved`: the share of its demand that it waited for a CPU; `restless`: it was never
-    idle, though others kept it from a whole core; `pid`: of its process, if it is a single one;
-    `pool`: requests wait for threads of a pool."""
+    and short; `starved`: the share of its demand that it waited for a CPU; `awake`: the share of
+    time that its busiest thread ran or waited for one; `restless`: it was never idle, though others
+    kept it from a whole core; `pid`: of its process, if it is a single one; `pool`: requests wait
+    for threads of a pool."""
 
     cause: Cause
     level: float
@@ -61,6 +62,7 @@ class Candidate:
     short: str
     deployment: str | None = None
     starved: float | None = None
+    awake: float | None = None
     restless: bool = False
     pid: int | None = None
     pool: bool = False
@@ -191,7 +193,8 @@ def _proxies(seen: Evidence) -> Iterator[Candidate]:
         if uses:
             top = max(uses, key=lambda use: use.level)
             short = f"{cause} {100 * top.level:.0f} %"
-            yield Candidate(cause, top.level, f"{cause} {_core(top)}", short, starved=top.starved)
+            words = f"{cause} {_core(top)}"
+            yield Candidate(cause, top.level, words, short, None, top.starved, top.awake)
 
 
 def _replicas(seen: Evidence) -> Iterator[Candidate]:
@@ -231,7 +234,7 @@ def _of(
     """A candidate about a deployment, with its name if there are several."""
     if len(seen.deployments) > 1:
         words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
-    return Candidate(cause, level, words, short, name, use.starved)
+    return Candidate(cause, level, words, short, name, use.starved, use.awake)
 
 
 def _gpus(seen: Evidence) -> Iterator[Candidate]:

@@ -185,8 +185,21 @@ class Case:
         """Parts of the server with at least this level; one that is never idle counts as near its
         limit."""
         return [
-            one for one in self.server if one.level >= least or (one.restless and least <= NEAR)
+            one
+            for one in self.server
+            if one.level >= least or (least <= NEAR and (one.restless or one is self.sole))
         ]
+
+    @property
+    def sole(self) -> Candidate | None:
+        """The only part of the server that has no time left, though it waits for a core at times,
+        while the host has one free at times and all other parts rest: they wait for it, and a whole
+        core would give it no more than the time that it waited."""
+        if self.host is None or self.host_has_no_core:
+            return None
+        ways = [1.0 if one.awake is None else one.awake for one in self.server]
+        full = [one for one in self.server if (one.awake or 0.0) >= SATURATED]
+        return full[0] if len(full) == 1 and sum(map(RESTLESS.__le__, ways)) == 1 else None
 
     @property
     def apart(self) -> bool:

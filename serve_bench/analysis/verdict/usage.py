@@ -33,12 +33,20 @@ class ProcessUse:
     thread_wait: float | None = None
 
     @property
+    def awake(self) -> float | None:
+        """The share of time that its busiest thread ran or waited for a CPU, or all its threads
+        ran, which take turns; None if the wait of that thread is not known."""
+        if self.thread is None or self.thread_wait is None:
+            return None
+        return max(self.level, min(1.0, self.thread + self.thread_wait))
+
+    @property
     def not_idle(self) -> float | None:
-        """The share of time that it ran or waited for a CPU: of its busiest thread, if the wait of
-        that is known. The sum of threads that wait in turn looks like one that is never idle."""
-        if self.thread is not None and self.thread_wait is not None:
-            return max(self.level, min(1.0, self.thread + self.thread_wait))
-        return None if self.held_up is None else self.level + self.held_up
+        """The same; by the waits of all threads together where no other is known. The sum of
+        threads that wait in turn looks like one that is never idle."""
+        if self.awake is not None or self.held_up is None:
+            return self.awake
+        return self.level + self.held_up
 
     @property
     def level(self) -> float:

@@ -109,7 +109,8 @@ class RankerLine:
 
 
 def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
-    """The lines of a run, by batch size, plain before tuned. Raises FormatError."""
+    """The lines of a run, by batch size, plain before tuned. Raises FormatError where a trial's
+    client says no work or no machine, or such as make a floor of nothing."""
     trials = {(int(trial.cell["rows"]), trial.variant): trial for trial in result.trials}
     lines = []
     for rows in dict.fromkeys(rows for rows, _ in trials):
@@ -123,7 +124,9 @@ def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
 def _line(trial: Trial, rows: int, base: Trial | None) -> RankerLine:
     try:
         floor = floor_of(trial.client["work"], trial.client["machine"])
-    except (KeyError, TypeError) as error:
+        if not floor.seconds > 0:
+            raise ValueError("a floor of 0 s")
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise FormatError(f"trial {trial.key}: client.work, client.machine: {error!r}") from None
     return RankerLine(
         kind=trial.variant,

@@ -86,7 +86,7 @@ def at_once(
                 if all_or_none and going:
                     stopped |= going
                     stop()
-        except BaseException:
+        except BaseException:  # Ctrl-C as well: the other works would go on in their threads
             stop()
             raise
     errors = [future.exception() for future in futures]

@@ -15,6 +15,7 @@ from serve_bench.benchmarks.ranker.summary import (
     RankerLine,
     ranker_lines,
 )
+from serve_bench.core.errors import FormatError
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Failure,
@@ -127,6 +128,22 @@ def test_the_floor_stands_beside_the_forward() -> None:
     names = ("memory", "compute", "launches", "floor", "bound by")
     found = [cell(floors, floors.rows[0], name) for name in names]
     assert found == [pytest.approx(32e-6), 20e-6, pytest.approx(17.1e-6), 32e-6, "memory"]
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [
+        ("work", None),
+        ("machine", {}),
+        ("machine", {"bytes_per_s": 0, "flops_per_s": 1e9, "launch_ns": 900.0}),
+        ("work", {"bytes_moved": 0, "flops": 0, "launches": 0}),
+    ],
+)
+def test_a_floor_that_is_damaged_is_refused(part: str, damaged: Any) -> None:
+    trial = ranker_trial("plain", 32, 0.8)
+    hurt = replace(trial, client={**trial.client, part: damaged})
+    with pytest.raises(FormatError, match=r"client\.work, client\.machine"):
+        ranker_lines(ranker_result(hurt))
 
 
 def test_found_says_how_much_faster_and_how_far_from_the_floor() -> None:
