@@ -200,7 +200,7 @@ class _Solved:
             return None
         se = float(wanted @ self.inverse @ wanted * self.variance) ** 0.5
         n = len(self.logs)
-        return Interval(float(wanted @ self.coefficients), se, self.df, n, n)
+        return Interval(_same(float(wanted @ self.coefficients)), _same(se), self.df, n, n)
 
 
 def _odd(rounds: Sequence[Round], logs: Sequence[float], terms: Sequence[Term]) -> dict[int, float]:
@@ -220,7 +220,13 @@ def _odd(rounds: Sequence[Round], logs: Sequence[float], terms: Sequence[Term]) 
     far = max(ODD_MADS * 1.4826 * float(np.median(np.abs(rest))), math.log(1 + ODD_BY))
     ranked = sorted(range(len(logs)), key=lambda at: -abs(rest[at]))
     some = [at for at in ranked if abs(rest[at]) > far][: int(ODD_SHARE * len(logs))]
-    return {at: math.exp(rest[at]) for at in sorted(some)}
+    return {at: math.exp(_same(float(rest[at]))) for at in sorted(some)}
+
+
+def _same(value: float) -> float:
+    """To nine digits: sums of BLAS differ in the last of sixteen from one kind of CPU to the next,
+    and what a run says must not."""
+    return float(f"{value:.9g}")
 
 
 def _columns(points: Sequence[Point], terms: Sequence[Term]) -> Any:
