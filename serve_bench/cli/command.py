@@ -27,6 +27,7 @@ from typing import (
 
 import typer
 
+from serve_bench.cli.panels import PANELS, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -54,14 +55,20 @@ class Parameter(NamedTuple):
         """The flag of an axis; one that takes no value says yes."""
         names = (one.name, *one.axis.spellings) if one.flag.name is None else ()
         default = False if one.switch else one.flag.default
-        return cls(default, one.flag.help, tuple(map(_spelt, names)) if len(names) > 1 else ())
+        spellings = tuple(map(_spelt, names)) if len(names) > 1 else ()
+        return cls(default, one.flag.help, spellings, None if one.switch else one.shape)
 
     def signature(self, name: str, kind: Any) -> inspect.Parameter:
         """The parameter as typer reads it. `kind`: its type."""
         info = typer.Argument(help=self.help, metavar=self.metavar)
         if self.named:
             names = self.spellings or ((_spelt(name),) if kind is bool else ())
-            info = typer.Option(*names, help=self.help, metavar=self.metavar)
+            info = typer.Option(
+                *names,
+                help=self.help,
+                metavar=self.metavar or shape(name, kind),
+                rich_help_panel=PANELS.get(name),
+            )
         annotation = Annotated[kind, info] if self.help is not None else kind
         place = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(name, place, default=self.default, annotation=annotation)

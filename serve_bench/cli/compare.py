@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import GateOptions, read_flags
+from serve_bench.cli.options import VERBOSE_HELP
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads
@@ -19,21 +20,24 @@ class CompareOptions(GateOptions):
 
     order = (
         *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
-        *("history", "session_sd", "force", "format", "output"),
+        *("history", "session_sd", "force", "format", "output", "verbose"),
     )
 
-    run_a: Path = argument("Folder of a run: the base.", metavar="RUN_A")
-    run_b: Path = argument("Folder of the run that is held against it.", metavar="RUN_B")
-    variant_a: str | None = flag(None, "Of RUN_A this variant [those of the same name].")
-    variant_b: str | None = flag(None, "Of RUN_B this variant [those of the same name].")
-    history: list[Path] | None = flag(
-        None, "Folder of runs that tell how far runs differ [those that hold both]; repeatable."
+    run_a: Path = argument("Folder of a run, which is the base.", metavar="RUN_A")
+    run_b: Path = argument("Folder of the run that is compared with it.", metavar="RUN_B")
+    variant_a: str | None = flag(None, "Compare this variant of RUN_A [those of the same name].")
+    variant_b: str | None = flag(
+        None, "Compare it with this variant of RUN_B [those of the same name]."
     )
-    session_sd: str | None = flag(None, "How far runs of the suite differ, as you know it: 3%.")
+    history: list[Path] | None = flag(
+        None, "Folder of runs, for the spread between runs [the folders of both]; repeatable."
+    )
+    session_sd: str | None = flag(None, "Spread between runs of the suite, such as 3%.")
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
-    format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
+    format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
+    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     output: str | None = flag(
-        None, "Of html: this file, or - [compare.html here].", "--output", "-o"
+        None, "Write the page to this file, - is stdout [compare.html here].", "--output", "-o"
     )
 
 
@@ -41,10 +45,10 @@ class CompareOptions(GateOptions):
 def compare(options: CompareOptions) -> int:
     """Compare two stored runs, with a verdict for each row.
 
-    A verdict is regressed, improved, same or inconclusive.
+    A verdict is regressed, slower, improved, faster, same or inconclusive.
 
     At least three launches a side: micro --launches 3. How far runs differ from one night to the
-    next is in the interval; serve-bench versus is free of that.
+    next is in the interval; serve-bench versus avoids it.
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
@@ -95,7 +99,7 @@ def compare(options: CompareOptions) -> int:
         from serve_bench.report.terminal import terminal
 
         width, color = terminal(sys.stdout)
-    text = render_comparing(comparing, format, where, width, color)
+    text = render_comparing(comparing, format, where, width, color, options.verbose)
     print(text, end="", flush=True)
     return asked.close(comparing)
 

@@ -14,7 +14,7 @@ class DoctorOptions(Options):
 
     order = ("as_json", "python")
 
-    as_json: bool = flag(False, "Every check as data.", "--json")
+    as_json: bool = flag(False, "Print every check as JSON.", "--json")
     python: str | None = flag(None, "Look at the Ray and torch of this interpreter [its own].")
 
 
@@ -24,8 +24,8 @@ def doctor(options: DoctorOptions) -> int:
 
     Where it is not, doctor says what to do.
 
-    It ends with one of three: fit, usable with doubts, not now (a failure, or other work
-    takes half of the cores). Nothing is started or changed. Exit code 1 for a failure, else 0.
+    The last line is the verdict: fit, usable with doubts, or not now (a failure, or other work
+    takes half of the cores). doctor starts and changes nothing. Exit code 1 for a failure, else 0.
 
     Example: serve-bench doctor
     """

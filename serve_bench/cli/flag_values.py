@@ -194,3 +194,10 @@ def draw_of(value: str | None, flag: str = "--draw") -> Draw:
     if value not in (None, "cycle", "random"):
         raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
     return "random" if value == "random" else "cycle"
+
+
+def plain_lines(live: str) -> bool:
+    """Whether `--live` asks for lines in the place of a live view. Raises BadInput."""
+    if live not in ("auto", "plain"):
+        raise BadInput(f"--live: {live!r} is not allowed; it takes auto or plain")
+    return live == "plain"

@@ -26,10 +26,14 @@ LARGEST_THRESHOLD: Final = 0.9
 class GateOptions(Options):
     """The flags of a gate."""
 
-    threshold: str | None = flag(None, "From this size on a loss is regressed: 5% or 0.05 [5%].")
-    gate: str | None = flag(None, "Beside throughput: p50, p99, cpu [versus: cpu].")
-    fail_on: str | None = flag(None, "Exit code 3 on: regressed, slower (any loss), inconclusive.")
-    noise: Path | None = flag(None, "Folder of an A/A run (versus --aa): its noise is the floor.")
+    threshold: str | None = flag(None, "Smallest loss that is regressed: 5% or 0.05 [5%].")
+    gate: str | None = flag(
+        None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."
+    )
+    fail_on: str | None = flag(
+        None, "End with exit code 3 on: regressed, slower (any loss), inconclusive."
+    )
+    noise: Path | None = flag(None, "Folder of an A/A run (versus --aa), whose noise is the floor.")
 
 
 @dataclass(frozen=True)

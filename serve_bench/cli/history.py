@@ -14,6 +14,7 @@ from serve_bench.cli.gate import (
     metric_names,
     read_threshold,
 )
+from serve_bench.cli.options import VERBOSE_HELP
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history.model import History
@@ -34,30 +35,31 @@ class HistoryOptions(GateOptions):
 
     order = (
         *("dirs", "metric", "variant", "cell", "row", "last", "threshold", "fail_on", "force"),
-        *("format", "output", "plot"),
+        *("format", "output", "plot", "verbose"),
     )
 
     dirs: list[Path] = argument(
-        "Folder of a run, or one that holds runs; several.", metavar="DIR..."
+        "One or more folders of runs, or folders that hold some.", metavar="DIR..."
     )
-    metric: str = flag("throughput", "throughput, p50, p99, cpu; with commas.")
-    variant: str | None = flag(None, "This variant alone.")
-    cell: str | None = flag(None, "This cell alone, such as bs1-mcq10000-rep8.")
-    row: str | None = flag(None, "This row alone, such as '100 connections'.")
-    last: int | None = flag(None, "The newest N runs of each suite alone.")
+    metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu.")
+    variant: str | None = flag(None, "Show this variant alone.")
+    cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
+    row: str | None = flag(None, "Show this row alone, such as '100 connections'.")
+    last: int | None = flag(None, "Show the newest N runs of each suite alone.")
     fail_on: str | None = flag(
         None,
-        "Exit code 3 where the last run brought a step or a drift of the size of the threshold, is "
-        "an outlier, or cannot be judged: step, or regressed (for the worse alone).",
+        "Exit code 3 on: step (step, drift, outlier, or run that cannot be judged), regressed "
+        "(worse only).",
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
-    format: str = flag("table", "table, markdown, csv, json or html.", "--format", "-f")
+    format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
     output: str | None = flag(
         None,
         "Write it here, - is stdout [stdout; of html: history.html here].",
         *("--output", "-o"),
         metavar="FILE",
     )
+    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
 
 
@@ -65,8 +67,8 @@ class HistoryOptions(GateOptions):
 def history(options: HistoryOptions) -> int:
     """Show the runs of a suite over time, and where a row steps.
 
-    Runs of another suite or host make a history of their own. A step takes four runs; what one bad
-    night does is told as an outlier.
+    Each suite and host has its own history. A step takes four runs; a single bad run is reported as
+    an outlier.
 
     Example: serve-bench history results --metric throughput,p99 --fail-on step
     """
@@ -102,7 +104,7 @@ def history(options: HistoryOptions) -> int:
         from serve_bench.report.terminal import terminal
 
         width, color = terminal(sys.stdout)
-    text = render_history(whole, format, width, color)
+    text = render_history(whole, format, width, color, options.verbose)
     if to is None:
         print(text, end="", flush=True)
     else:
@@ -113,7 +115,11 @@ def history(options: HistoryOptions) -> int:
 
 
 def render_history(
-    history: History, format: str = "table", width: int = 80, color: bool = False
+    history: History,
+    format: str = "table",
+    width: int = 80,
+    color: bool = False,
+    verbose: bool = False,
 ) -> str:
     """A history as text that ends with a newline, one document after the other. BadInput where the
     page's library of charts is missing."""
@@ -130,7 +136,7 @@ def render_history(
         from serve_bench.report.page import html_text
 
         return html_text(documents(history))
-    layout = Layout(width, color, documents=len(history.groups))
+    layout = Layout(width, color, verbose, documents=len(history.groups))
     return "\n".join(FORMS[format](one, layout) for one in documents(history))
 
 

@@ -18,32 +18,36 @@ if TYPE_CHECKING:
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
     """resume format published perf_metrics dry_run profile no_sample serve_metrics log_requests
-    exclude_connect threshold gate fail_on noise""".split()
+    exclude_connect threshold gate fail_on noise live""".split()
 )
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL = frozenset(
     """url header users clients requests_per_client samples timeout_ms max_row_seconds duration
     quick out log_requests exclude_connect format published perf_metrics no_sample load_on
-    load_nodes""".split()
+    load_nodes live""".split()
 )
 
 
 #: Parts of the order of parameters that commands share.
-MATRIX = ("max_batch_size", "max_concurrent_queries", "num_replicas", "batch_wait_timeout_s")
+MATRIX = ("max_batch_size", "max_ongoing_requests", "num_replicas", "batch_wait_timeout_s")
 MODEL = ("ranker", "device", "threads", "table_rows", "gpu_fraction")
-RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run")
+RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run", "live")
+
+
+VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
+LIVE_HELP = "Progress: auto (a live view on a terminal) or plain (lines)."
 
 
 class FormatOptions(Options):
     """How a run is reported."""
 
-    format: str = flag("table", "table, classic, markdown, csv or json.", "--format", "-f")
-    published: bool = flag(False, "Set the published figures beside.")
+    format: str = flag("table", "Form: table, classic, markdown, csv or json.", "--format", "-f")
+    published: bool = flag(False, "Show the published figures too.")
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."
     )
-    exclude_connect: bool = flag(False, "Also totals without opening connections.")
+    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
 
     def report_request(self) -> ReportRequest:
         """How the run is to be reported. Raises BadInput unless it can be."""
@@ -62,80 +66,91 @@ class RunOptions(FormatOptions):
 
     with_resume: ClassVar[frozenset[str]] = WITH_RESUME
 
-    suite: str = flag("", "A suite file, or the name of a shipped one.")
+    suite: str = flag("", "Suite file, or the name of a shipped one.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
-    resume: Path | None = flag(None, "Go on with the run in this folder, by its own plan.")
-    no_sample: bool = flag(False, "Do not sample CPU and memory beside the load.")
+    resume: Path | None = flag(None, "Resume the run in this folder with its stored plan.")
+    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     dry_run: bool = flag(False, "Print the plan and its expected time.")
+    live: str = flag("auto", LIVE_HELP)
 
 
 class VariantOptions(RunOptions):
     """How clusters are started."""
 
-    variant: str | None = flag(None, "default, haproxy, optimized, or of the suite; with commas.")
-    env: list[str] | None = flag(None, "NAME=VALUE for every variant; repeatable.")
+    variant: str | None = flag(
+        None, "Variants: default, haproxy, optimized, or those of the suite."
+    )
+    env: list[str] | None = flag(None, "Variable of the environment of every variant; repeatable.")
 
 
 class LoadOnOptions(Options):
     """Where a load comes from."""
 
     load_on: str | None = flag(
-        None, "ray: load from nodes of that cluster; or HOST:PORT of another one."
+        None, "Load from the nodes of a Ray cluster: ray (the one that serves) or HOST:PORT."
     )
-    load_nodes: int | None = flag(None, "With --load-on: from so many nodes [all].")
-    serve_metrics: bool = flag(False, "Serve's own metrics too; about 1 s a row more.")
+    load_nodes: int | None = flag(None, "Number of nodes that load with --load-on [all].")
+    serve_metrics: bool = flag(False, "Read Serve's own metrics too; about 1 s more per row.")
 
 
 class SuiteOptions(VariantOptions, LoadOnOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: int | None = flag(None, "Fresh clusters of each variant, each the whole plan [1].")
+    launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
 
 
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
-    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [raw:100].")
-    windows: int | None = flag(None, "Windows a row [10].")
-    window_seconds: float | None = flag(None, "Seconds a window [1].")
-    quick: bool = flag(False, "3 windows of 0.5 s a row.")
+    clients: str | None = flag(
+        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+    )
+    windows: int | None = flag(None, "Windows of each row [10].")
+    window_seconds: float | None = flag(None, "Length of a window [1].")
+    quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 
 
 class LadderOptions(SuiteOptions):
     """A load that grows, on launched clusters or on services that are there already."""
 
-    users: str | None = flag(None, "auto, published, or numbers with commas [auto].")
-    duration: float | None = flag(None, "Seconds of each step [20].")
-    url: list[str] | None = flag(None, "NAME=URL of a service that is there already; repeatable.")
-    header: list[str] | None = flag(None, "For --url: 'Name: value'.", "-H", "--header")
-    quick: bool = flag(False, "Steps of 3 s, no refinement around the best.")
+    users: str | None = flag(None, "Numbers of users, auto or published [auto].")
+    duration: float | None = flag(None, "Length of each step [20].")
+    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
+    header: list[str] | None = flag(
+        None, "Header of requests to --url; repeatable.", "-H", "--header"
+    )
+    quick: bool = flag(False, "Measure steps of 3 s, without refinement around the best.")
 
 
 class VariedOptions(Options):
     """Requests that differ from one to the next."""
 
     paths: str | None = flag(
-        None, "Paths with queries, one a line, asked for in turn.", metavar="FILE"
+        None, "File of paths with queries, one on a line, requested in turn.", metavar="FILE"
     )
-    headers: str | None = flag(None, "JSON objects, one a line: headers in turn.", metavar="FILE")
-    draw: str | None = flag(None, "Several bodies, paths or headers: cycle or random [cycle].")
+    headers: str | None = flag(
+        None, "File of JSON objects, one on a line: headers in turn.", metavar="FILE"
+    )
+    draw: str | None = flag(
+        None, "Order of several bodies, paths or headers: cycle or random [cycle]."
+    )
 
 
 class OwnAppOptions(VariedOptions):
     """An app of the user's own, and the requests to it."""
 
     option: list[str] | None = flag(
-        None, "Deployment.option=values, with commas; repeatable: all combinations."
+        None, "Deployment.option=value,value...; repeatable: all combinations are measured."
     )
     app_name: str | None = flag(
-        None, "Name of the app within Serve [default]; of a config file, which one."
+        None, "Name of the app within Serve, or in a config file [default]."
     )
-    route: str | None = flag(None, "Path that the load asks for [/].")
+    route: str | None = flag(None, "Path of the requests [/].")
     method: str | None = flag(None, "HTTP method [GET; POST with a body].")
-    header: list[str] | None = flag(None, "'Name: value'; repeatable.", "-H", "--header")
-    body: str | None = flag(None, "Request body: text, or @FILE.")
-    expect_status: str | None = flag(
-        None, "Status codes that are no failure, with commas [any 2xx]."
+    header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
+    body: str | None = flag(None, "Request body.")
+    expect_status: str | None = flag(None, "Status codes that are no failure [any 2xx].")
+    request_timeout_s: float | None = flag(
+        None, "Time after which Serve gives a request up [never]."
     )
-    request_timeout_s: float | None = flag(None, "Serve gives a request up after so long [never].")

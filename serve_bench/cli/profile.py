@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from serve_bench.cli.command import Options, argument, command, flag
+from serve_bench.cli.panels import PanelCommand, PanelGroup
 
 if TYPE_CHECKING:
     from serve_bench.observing.processes import ServeProcess
@@ -18,7 +19,7 @@ DURATION_S, RATE = 30.0, 100
 #: Flags of py-spy that a recipe may set too.
 PY_SPY = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
 
-profile = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+profile = typer.Typer(cls=PanelGroup, invoke_without_command=True, rich_markup_mode=None)
 
 
 class ProfileOptions(Options):
@@ -30,25 +31,29 @@ class ProfileOptions(Options):
     )
 
     context: typer.Context
-    pid: int | None = flag(None, "A process, by its pid.")
-    address: str | None = flag(None, "HOST:PORT of a Ray cluster: all its nodes, not this machine.")
-    node: str | None = flag(None, "Only this node: its IP, hostname, or how its id begins.")
-    target: str | None = flag(None, "proxy, replica, controller, haproxy or all.")
-    app: str | None = flag(None, "Only replicas of this application.")
-    deployment: str | None = flag(None, "Only replicas of this deployment.")
-    recipe: str | None = flag(None, "A recipe of profiles/; other flags win over it.")
+    pid: int | None = flag(None, "Profile the process with this pid.")
+    address: str | None = flag(None, "Profile all nodes of this Ray cluster, not this machine.")
+    node: str | None = flag(None, "Profile one node: its IP, hostname or the start of its id.")
+    target: str | None = flag(None, "Roles: proxy, replica, controller, haproxy or all.")
+    app: str | None = flag(None, "Profile replicas of this application alone.")
+    deployment: str | None = flag(None, "Profile replicas of this deployment alone.")
+    recipe: str | None = flag(None, "Use a recipe of profiles/; other flags override it.")
     list_: bool = flag(False, "Show the Serve processes.", "--list")
     dump: bool = flag(False, "Print the stacks now.")
     duration: float | None = flag(None, "Seconds to record [30].")
     rate: int | None = flag(None, "Samples a second [100].")
-    native: bool = flag(False, "Frames of C and C++ too.")
-    gil: bool = flag(False, "Only threads that hold the GIL.")
-    idle: bool = flag(False, "Threads that wait, too.")
-    threads: bool = flag(False, "Each thread by itself.")
-    subprocesses: bool = flag(False, "Its child processes too.")
-    nonblocking: bool = flag(False, "Do not stop it to sample: cheaper, less exact.")
-    out: Path | None = flag(None, "The file [by role, pid].", "-o", "--out")
-    format: str | None = flag(None, "flamegraph, speedscope, chrometrace or raw.", "--format", "-f")
+    native: bool = flag(False, "Show frames of C and C++ too.")
+    gil: bool = flag(False, "Count threads that hold the GIL alone.")
+    idle: bool = flag(False, "Count threads that wait, too.")
+    threads: bool = flag(False, "Show each thread by itself.")
+    subprocesses: bool = flag(False, "Profile child processes too.")
+    nonblocking: bool = flag(False, "Do not stop the process to sample: cheaper, less exact.")
+    out: Path | None = flag(
+        None, "File to write [named by role and pid].", "-o", "--out", metavar="FILE"
+    )
+    format: str | None = flag(
+        None, "Form: flamegraph, speedscope, chrometrace or raw.", "--format", "-f"
+    )
 
 
 @profile.callback(rich_help_panel="Look inside")
@@ -57,7 +62,7 @@ def record(options: ProfileOptions) -> int | None:
     """Record flamegraphs of Serve or any process by py-spy.
 
     Of proxy, replicas or a process of this machine; with --address, of all nodes of a Ray cluster.
-    A flamegraph (-o x.svg, or x.html with its tables) comes with the raw stacks beside it.
+    The raw stacks are written next to the flamegraph (-o x.svg, or x.html with tables).
 
     Example: serve-bench profile --target replica --duration 10 -o replica.svg
     """
@@ -106,18 +111,24 @@ class DiffOptions(Options):
 
     order = ("a", "b", "run", "target", "idle", "out")
 
-    a: str = argument("Raw stacks, a folder of them, or with --run a cell.")
-    b: str = argument("The other.")
-    run: Path | None = flag(None, "Folder of the run that A and B are of.")
-    target: str = flag("replica", "Of folders, the profiles of this: proxy, replica, controller.")
+    a: str = argument("Raw stacks, a folder of them, or a cell with --run.", metavar="A")
+    b: str = argument("The same, which is compared with A.", metavar="B")
+    run: Path | None = flag(None, "Folder of the run that holds A and B.")
+    target: str = flag(
+        "replica", "Role whose profiles are read from folders: proxy, replica, controller."
+    )
     idle: bool = flag(False, "Count idle stacks too.")
-    out: Path | None = flag(None, "Draw the difference into this HTML file.", "-o", "--out")
+    out: Path | None = flag(
+        None, "Draw the difference into this HTML file.", "-o", "--out", metavar="FILE"
+    )
 
 
-@profile.command()
+@profile.command(cls=PanelCommand)
 @command(DiffOptions)
 def diff(options: DiffOptions) -> int:
-    """Set two profiles against each other: what grew, what shrank, in shares of their samples.
+    """Compare two profiles: what grew and what shrank.
+
+    Figures are shares of the samples of each.
 
     Example: serve-bench profile diff --run results/x default optimized -o diff.html
     """

@@ -27,6 +27,7 @@ from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
+from serve_bench.cli.panels import PanelCommand
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
 from serve_bench.core.errors import BadInput, RunFailed, visible
@@ -37,6 +38,13 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 class _Grouped(TyperGroup):
     """All commands, listed by their groups. Without rich: its import slows the start."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands, then the few options."""
+        self.format_commands(ctx, formatter)
+        records = [one.get_help_record(ctx) for one in self.get_params(ctx)]
+        with formatter.section("Options"):
+            formatter.write_dl([one for one in records if one is not None])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""
@@ -58,7 +66,6 @@ app = typer.Typer(
     help="Benchmark and profile Ray Serve; each number carries the evidence for it.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -68,7 +75,7 @@ def _add(name: str, command: Any) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:
-        app.command(name=name, rich_help_panel=command.group)(command)
+        app.command(name=name, cls=PanelCommand, rich_help_panel=command.group)(command)
 
 
 _add("profile", profile)

@@ -1,7 +1,7 @@
-"""What a person sees while a run goes on: what runs now, the rate, the time left.
+"""What a person sees while a run goes on: what runs now, rate, latency, errors, the time left.
 
-On a terminal one live line, with finished trials above it; elsewhere plain lines. All of it goes
-to stderr, so that stdout holds the report alone.
+On a terminal the live view (live.py), with finished trials above it; elsewhere, or with `--live
+plain`, plain lines. All of it goes to stderr, so that stdout holds the report alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from serve_bench.analysis.statistics import latency_figures
 from serve_bench.benchmarks.parts.texts import bound_sign
+from serve_bench.cli.live import View, clock, load_figures
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
 from serve_bench.core.load_result import Progress
@@ -36,18 +37,20 @@ def cell_text(cell: Mapping[str, object]) -> str:
     return ", ".join(f"{brief} {value}" for brief, value in named if brief)
 
 
-def step_text(step: RunStep) -> str:
-    """One line on where the run is."""
+def step_texts(step: RunStep) -> tuple[str, str]:
+    """Where a run is: its figures, which fit 80 columns, and what is measured in words."""
     about = "~" if step.about else ""
-    place = f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"
-    parts = [place, step.who]
+    figures = [f"[{step.number}/{about}{step.of}] {about}{clock(step.left_s)} left"]
+    if step.load is not None:
+        figures.append(load_figures(step.load))
+    elif step.rate is not None:
+        figures.append(f"{step.rate:,.0f} req/s")
+    words = [step.who]
     if step.cell is not None:
-        parts.append(cell_text(label_of(step.cell)))
+        words.append(cell_text(label_of(step.cell)))
     if step.row is not None:
-        parts.append(step.row.label)
-    rate = f" {step.rate:,.0f} req/s" if step.rate is not None else ""
-    parts.append(f"{step.phase}{rate}")
-    return visible(" | ".join(parts))
+        words.append(step.row.label)
+    return visible(" | ".join(figures)), visible(" | ".join([*words, step.phase]))
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
@@ -73,12 +76,6 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     return visible(": ".join([head, *([", ".join(figures)] if figures else [])]))
 
 
-def clock(seconds: float) -> str:
-    """Seconds as m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
-
-
 def failure_text(failure: Failure) -> str:
     """A failure with the lines that explain it."""
     where = failure.key or failure.variant or ""
@@ -86,43 +83,39 @@ def failure_text(failure: Failure) -> str:
     return visible(kept_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
 
-def load_text(now: Progress, count: int | None) -> str:
-    """One line on a load that goes on: phase, rate, latency, errors, and the time left. `count`:
-    of requests, where they end it; then the time left is that at the present rate."""
+def load_texts(now: Progress, count: int | None) -> tuple[str, str]:
+    """A load that goes on: time left, rate, latency and errors; phase and requests. `count`: of
+    requests, where they end it; then the time left is that at the present rate."""
     left_s = now.remaining_s if count is None else None
     if count is not None and now.phase == "measure" and now.rate:
         left_s = max(0.0, (count - now.completed - now.failed) / now.rate)
-    left = "" if left_s is None else f", {clock(left_s)} left"
-    latency = ""
-    if now.p50_ns is not None and now.p99_ns is not None:
-        latency = f", p50 {now.p50_ns / 1e6:.2f} ms, p99 {now.p99_ns / 1e6:.2f} ms"
-    return (
-        f"{now.phase_text}: {now.rate:,.0f} requests/s, {now.completed:,} done, "
-        f"{now.failed:,} failed{latency}{left}"
-    )
+    left = "" if left_s is None else f"{clock(left_s)} left | "
+    return f"{left}{load_figures(now)}", f"{now.phase_text} | {now.completed:,} done"
 
 
 class Display:
     """Shows what goes on, between enter and exit: an Observer of a run, a load or a recording.
 
-    On a terminal one line that changes, drawn by rich, below those that stay; it goes away at the
-    end. Elsewhere plain lines. Where nobody reads them any more (a closed pipe, a full disk)
-    nothing is shown, and what is measured goes on.
+    On a terminal, unless `plain`, the live view, drawn by rich, below the lines that stay; it goes
+    away at the end. Elsewhere plain lines. Where nobody reads them any more (a closed pipe, a full
+    disk) nothing is shown, and what is measured goes on.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, plain: bool = False) -> None:
         self._stream: TextIO | None = stream or sys.stderr
+        self._plain = plain
+        self._view = View()
         self._live: Live | None = None
         self._last: object = None
         self._said_at = 0.0
 
     def __enter__(self) -> Self:
-        if self._stream is not None and self._stream.isatty():
+        if self._stream is not None and self._stream.isatty() and not self._plain:
             from rich.console import Console
             from rich.live import Live
 
             console = Console(file=self._stream, highlight=False)
-            self._live = Live("", console=console, refresh_per_second=8, transient=True)
+            self._live = Live(self._view, console=console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
@@ -136,7 +129,8 @@ class Display:
         # the finished trial has its own.
         phase = "load" if step.row is not None else step.phase
         key = (step.who, step.round, step.cell, step.row, phase)
-        self.show(step_text(step), key, at_once=step.row is None)
+        self._view.load(step.load, key)
+        self._show(step_texts(step), key, at_once=step.row is None)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
         """A line for a measured trial."""
@@ -147,24 +141,26 @@ class Display:
         self._keep(failure_text(failure))
 
     def load(self, now: Progress, count: int | None = None) -> None:
-        """Shows how far a load is; see load_text."""
-        self.show(load_text(now, count), "load", at_once=False)
+        """Shows how far a load is; see load_texts."""
+        self._view.load(now, "load")
+        self._show(load_texts(now, count), "load", at_once=False)
 
     def show(self, text: str, key: object, at_once: bool = True) -> None:
         """The line of what goes on now. Without a terminal it is printed where `key` is another
         than before, unless it is not needed `at_once`, and every ten seconds of the same."""
-        if self._live is not None:
-            from rich.text import Text
+        self._show(("", text), key, at_once)
 
-            self._live.update(Text(text, overflow="ellipsis", no_wrap=True))
-            return
+    def _show(self, texts: tuple[str, str], key: object, at_once: bool) -> None:
+        self._view.figures, self._view.words = texts
+        if self._live is not None:
+            return  # it is drawn four times a second
         now = time.monotonic()
         changed = key != self._last
         if not changed and now - self._said_at < PLAIN_EVERY_S:
             return
         self._last, self._said_at = key, now
         if at_once or not changed:
-            self._print(text)
+            self._print(" | ".join(filter(None, texts)))
 
     def _keep(self, text: str) -> None:
         if self._live is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
-from serve_bench.cli.options import FormatOptions
+from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
@@ -27,9 +27,11 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     )
 
     folders: list[Path] = argument(
-        "Folder of a run, or its records.jsonl; or several.", metavar="RUN..."
+        "One or more folders of runs, or records.jsonl files.", metavar="RUN..."
     )
-    format: str = flag("table", "table, classic, markdown, csv, json or html.", "--format", "-f")
+    format: str = flag(
+        "table", "Form: table, classic, markdown, csv, json or html.", "--format", "-f"
+    )
     output: str | None = flag(
         None,
         "Write it here, - is stdout [stdout; of html: report.html in the run's folder, of several "
@@ -38,20 +40,20 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         metavar="FILE",
     )
     perf_metrics: Path | None = flag(
-        None, "Also write the perf_metrics JSON of Ray's release tooling here."
+        None, "Write the perf_metrics JSON of Ray's release tooling here."
     )
-    exclude_connect: bool = flag(False, "Of press: also without opening connections.")
-    verbose: bool = flag(False, "Of a table: also what few readers need.", "--verbose", "-v")
-    plot: bool = flag(False, "Draw the plots of a run into its folder anew.")
+    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
+    verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
+    plot: bool = flag(False, "Draw the plots of a run into its folder again.")
 
 
 @command(ReportCommandOptions, "Look inside")
 def report(options: ReportCommandOptions) -> int:
     """Print the report of a run, or write it as one HTML page.
 
-    The run may have finished or been broken off.
+    The run may be complete or interrupted.
 
-    A run of versus is judged anew by --threshold, --gate, --fail-on and --noise.
+    --threshold, --gate, --fail-on and --noise judge a run of versus again.
 
     Example: serve-bench report results/20260102-030405 --format html
     """

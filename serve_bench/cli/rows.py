@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.cli.flag_values import check_number, names
+from serve_bench.cli.flag_values import check_number, names, plain_lines
 from serve_bench.cli.options import LadderOptions, RowOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
@@ -170,7 +170,10 @@ def measure(
     command = options.command
     again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
-    return sit(replace(sitting, again=again, log_requests=log_requests), report.finish)
+    return sit(
+        replace(sitting, again=again, log_requests=log_requests, plain=plain_lines(options.live)),
+        report.finish,
+    )
 
 
 def sitting_of(

@@ -209,7 +209,7 @@ def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> li
             print("no plot: the run holds no figure to draw", file=sys.stderr)
         return []
     if find_spec("vl_convert") is None:
-        print("no plot: pip install 'serve-bench[plot]', then report --plot", file=sys.stderr)
+        print("no plot: pip install vl-convert-python, then report --plot", file=sys.stderr)
         return []
     places = []
     for kind in KINDS:

@@ -27,6 +27,7 @@ from serve_bench.cli.output import say
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
+from serve_bench.core.plan import duration_text
 from serve_bench.core.redaction import (
     differs,
     kept_body,
@@ -138,7 +139,8 @@ class Sitting:
     `left`: whether anything is. `load_on`: nodes that the load comes from; None: this host.
     `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
-    how to set what launches do not take from the shell; None: no launch.
+    how to set what launches do not take from the shell; None: no launch. `plain`: progress in
+    lines, on a terminal too.
     """
 
     command: str
@@ -153,6 +155,7 @@ class Sitting:
     again: str | None = None
     set_env: str | None = "use --env to set it"
     log_requests: Path | None = None
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,12 +193,26 @@ def outcome_of(sitting: Sitting) -> Outcome:
         for name in ignored_environment() if sitting.set_env is not None else ():
             print(f"note: {name} of the shell is left out; {sitting.set_env}", file=sys.stderr)
         source = source_of(sitting.load_on, folder.path, run_id)
-        with Display() as display, contextlib.closing(source):
+        with Display(plain=sitting.plain) as display, contextlib.closing(source):
             work = sitting.work(Place(folder.path, run_id, source))
+            if (notice := long_notice(work)) is not None:
+                print(notice, file=sys.stderr, flush=True)
             first = next_launch(folder.path)
             runner = Runner(work, folder, display, first_launch=first, requests=requests)
             interrupted = _work_off(runner)
     return Outcome(folder.path, read(folder.path), runner.failed, interrupted)
+
+
+LONG_S: Final = 120.0
+"""A run that takes longer says so before it starts."""
+
+
+def long_notice(plan: Plan[Any, Any]) -> str | None:
+    """How long a plan takes, if that is more than LONG_S."""
+    expected_s = plan.expected_s(0, None) if plan.launches else None
+    if expected_s is None or expected_s <= LONG_S:
+        return None
+    return f"note: this takes about {duration_text(expected_s)}"
 
 
 def _opened(sitting: Sitting) -> RunFolder:
@@ -230,15 +247,14 @@ def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
     incomplete = outcome.failed or bool(result.missing)
     if not outcome.interrupted and not incomplete:
         return code
-    how = "what was measured is kept and shown; a run of --url cannot be gone on with"
+    how = "results are kept and shown; a run with --url cannot be resumed"
     if sitting.again is not None:
-        how = f"go on with: serve-bench {sitting.again} --resume {outcome.folder}"
+        how = f"resume: serve-bench {sitting.again} --resume {outcome.folder}"
         if _outside_names(result):
-            how = f"go on with: the same command line, with --resume {outcome.folder} in the "
-            how += "place of --out"
+            how = f"resume: the same command line with --resume {outcome.folder} instead of --out"
     if not outcome.interrupted and not result.trials:
-        way = "start anew" if sitting.again is None else how
-        print(f"nothing was measured: mend what failed, and {way}", file=sys.stderr)
+        way = "start a new run" if sitting.again is None else how
+        print(f"nothing was measured: fix the failure, then {way}", file=sys.stderr)
         return code or FAILED
     if outcome.interrupted:
         print(f"interrupted; {how}", file=sys.stderr)
@@ -346,13 +362,13 @@ def needs_flags(folder: Path, earlier: Result, flags: Sequence[str]) -> bool:
     names = _outside_names(earlier)
     if names and not flags:
         raise BadInput(
-            f"--resume: the record in {folder} names {', '.join(names)}; that is used only when "
-            "you name it again: give the command line of the run, --resume in the place of --out"
+            f"--resume: {folder} names {', '.join(names)}, which must be given again: repeat the "
+            "command line with --resume instead of --out"
         )
     if flags and not names:
         raise BadInput(f"--resume follows the stored plan; it does not go with {', '.join(flags)}")
     if "--out" in flags:
-        raise BadInput("--out: a run that is gone on with stays in its folder: leave it out")
+        raise BadInput("--out: not allowed with --resume; the run keeps its folder")
     return bool(names)
 
 
@@ -371,7 +387,7 @@ def whole_suite() -> Iterator[None]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, BadInput):
             raise
-        raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+        raise BadInput(f"the stored suite cannot be resumed: {error}") from None
 
 
 def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:

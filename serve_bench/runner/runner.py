@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import Cell
 from serve_bench.core.result import (
     Failure,
@@ -52,7 +53,8 @@ NEXT_PHASE: Final = {
 class RunStep:
     """Where the run is: at trial `number` of `of`, in which phase, with how much time left.
 
-    `who`: the variant, service or sides that are measured, in launch round `round`.
+    `who`: the variant, service or sides that are measured, in launch round `round`. `load`: the
+    load as it is now, if one is on.
     """
 
     number: int
@@ -65,6 +67,7 @@ class RunStep:
     rate: float | None
     left_s: float
     about: bool = False  # `of` and `left_s` are estimates
+    load: Progress | None = None
 
 
 class Observer(Protocol):
@@ -192,15 +195,15 @@ class Journal:
         cell: Cell | None = None,
         row: Row | None = None,
         rate: float | None = None,
+        load: Progress | None = None,
         who: str | None = None,
     ) -> None:
         """Reports a step of progress. `who` replaces the name of the launch."""
         number = min(self.done + 1, self.planned)
-        name, left_s = self.who if who is None else who, self.left_s
-        step = RunStep(
-            number, self.planned, name, self.round, cell, row, phase, rate, left_s, self.about
-        )
-        self.observer.step(step)
+        name = self.who if who is None else who
+        place = (number, self.planned, name, self.round, cell, row, phase)
+        rate = rate if load is None else load.rate
+        self.observer.step(RunStep(*place, rate, self.left_s, self.about, load))
 
     def append(self, *records: Record) -> None:
         """Writes records. Raises StoreError."""

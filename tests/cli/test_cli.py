@@ -8,12 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from serve_bench.benchmarks.registry import BENCHMARKS
-from serve_bench.cli.program import run
+from serve_bench.cli.panels import ORDER
+from serve_bench.cli.program import app, run
 from serve_bench.serving import strays
 from tests import places
 
@@ -126,6 +130,41 @@ def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) 
         assert command in out
         assert run([command, "--help"]) == 0
         assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())
+
+
+def commands_of(one: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with its path, those below others too."""
+    yield path, one
+    for name, below in getattr(one, "commands", {}).items():
+        yield from commands_of(below, *path, name)
+
+
+EVERY = [one for one in commands_of(get_command(app)) if one[0]]
+
+
+@pytest.mark.parametrize(("path", "one"), EVERY, ids=[" ".join(path) for path, _ in EVERY])
+def test_options_stand_in_panels_and_say_what_they_are(
+    path: tuple[str, ...],
+    one: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Panels in one order, no type of Python, whole descriptions, the command's own in a line."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    panels = [title for title in re.findall(r"^(\w+):$", text, re.M) if title in ORDER]
+    assert panels == sorted(set(panels), key=ORDER.index)
+    assert not re.search(r"<(str|int|float|path|bool|list\[\w+\])>", text)
+    assert len(one.help.strip().splitlines()[0]) <= 60
+    words = [param.help or "" for param in one.params]
+    fragments = ("Of ", "At ", "For ", "Also ", "From ", "On ", "In ", "One or more, ")
+    assert [text for text in words if text.startswith(fragments) or text[:1].islower()] == []
+
+
+def test_completion_of_the_shell_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
 
 
 def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_without_torch_one_line_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert run(["ranker", *SMALL]) == 2
     err = capsys.readouterr().err
-    assert err == "serve-bench: torch is not installed: pip install 'serve-bench[torch]'\n"
+    assert err == "serve-bench: torch is not installed: pip install torch numpy\n"
     assert list(tmp_path.iterdir()) == []
 
 

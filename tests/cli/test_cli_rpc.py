@@ -94,7 +94,7 @@ def test_without_torch_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(rpc_needs, "_has", HAS)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    refuses("rpc --world-size 3", "torch is not installed: pip install 'serve-bench[torch]'")
+    refuses("rpc --world-size 3", "torch is not installed: pip install torch numpy")
 
 
 def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -29,7 +29,7 @@ def results(tmp_path: Path) -> Path:
 def test_a_folder_of_runs_is_read_and_the_step_is_marked(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["history", str(results)]) == 0
+    assert run(["history", str(results), "--verbose"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("1 step in 1 of 2 rows over 9 runs of micro: 100 connections: step,")

@@ -24,7 +24,7 @@ BAD = {
             "micro --max-batch-size x",
             "--max-batch-size: 'x' is not allowed; it takes a whole number",
         ),
-        ("micro --max-ongoing-requests -3", "--max-concurrent-queries: '-3' is not allowed"),
+        ("micro --max-concurrent-queries -3", "--max-ongoing-requests: '-3' is not allowed"),
         ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
         ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
         ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),

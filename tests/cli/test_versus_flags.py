@@ -69,7 +69,7 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     )
     first, second = suite.sides
     assert first.label == "default+num_replicas=2"
-    assert second.label == "default+RAY_x=1+max_concurrent_queries=5"
+    assert second.label == "default+RAY_x=1+max_ongoing_requests=5"
     assert first.settings == {"num_replicas": 2} and second.variant.env == {"RAY_x": "1"}
     assert second.variant.python == sys.executable
     (cell,) = suite.cells
@@ -151,7 +151,9 @@ def test_an_option_that_may_be_a_secret_is_in_no_name(monkeypatch: pytest.Monkey
 
 def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
-    with pytest.raises(BadInput, match="--b: optimized is the app noop, which comes with the tool"):
+    with pytest.raises(
+        BadInput, match="--b: optimized is built-in app noop; the other side is your own app"
+    ):
         planned(a="a:app", b="optimized")
     with pytest.raises(BadInput, match=r"--route, --method, .* are for apps of your own"):
         planned(**BOTH, route="/x")
@@ -217,7 +219,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**BOTH, "pairing": "duet", "slice": "0.1"}, "--pairing duet: it does not go with --slice"),
     ({}, "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
     ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
-    ({"a": "default", "b": "default"}, "--a, --b: both are default, .* ask for --aa"),
+    (
+        {"a": "default", "b": "default"},
+        "--a, --b: both are default, .* use --aa for the noise floor",
+    ),
     ({**BOTH, "a": "fast"}, "--a: unknown variant 'fast'; allowed: default, haproxy"),
     ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
     ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LoadOnOptions, VariedOptions
+from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, VariedOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -31,43 +31,46 @@ class LoadOptions(VariedOptions, LoadOnOptions):
         *("client", "processes", "max_connections", "spin", "method", "header", "body", "paths"),
         *("headers", "draw", "keepalive", "timeout", "connect_timeout", "retries"),
         *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
-        *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "out"),
+        *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "out", "live"),
     )
 
-    url: str = argument("http:// or https://")
-    connections: int = flag(10, "Connections; with aiohttp: clients.", "-c", "--connections")
-    duration: str | None = flag(None, "How long, such as 10s, 2m, 0.5 [10s].", "-d", "--duration")
-    count: int | None = flag(None, "Stop after so many requests instead.", "-n", "--requests")
-    rate: float | None = flag(None, "Open loop: so many requests/s are due.", "-r", "--rate")
-    arrivals: str = flag("constant", "Open loop: constant or poisson distances.")
-    stages: str | None = flag(None, "Open loop in stages: RATE:DURATION,... as 100:30s,500:30s.")
-    ramp: bool = flag(False, "Move linearly from stage to stage.")
-    client: str = flag("raw", "raw, aiohttp, wrk or ab (real programs).")
-    processes: int | None = flag(None, "Worker processes [as many as the load needs].")
-    max_connections: int | None = flag(None, "Open loop: connections may grow up to this.")
-    spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
-    method: str | None = flag(None, "GET; POST when there is a body.", "-X", "--method")
-    header: list[str] | None = flag(None, "'Name: value'; repeatable.", "-H", "--header")
-    body: list[str] | None = flag(
-        None, "Text, or @FILE; repeated: bodies used in turn.", "-b", "--body"
+    url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
+    connections: int = flag(
+        10, "Number of connections, or of clients with aiohttp.", "-c", "--connections"
     )
+    duration: str | None = flag(
+        None, "Length of the load, such as 10s, 2m, 0.5 [10s].", "-d", "--duration"
+    )
+    count: int | None = flag(None, "Stop after this number of requests.", "-n", "--requests")
+    rate: float | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
+    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
+    stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
+    ramp: bool = flag(False, "Move linearly from stage to stage.")
+    client: str = flag("raw", "Client: raw, aiohttp, wrk or ab (the real programs).")
+    processes: int | None = flag(None, "Number of worker processes [as the load needs].")
+    max_connections: int | None = flag(None, "Open loop: most connections.")
+    spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
+    method: str | None = flag(None, "HTTP method [GET; POST with a body].", "-X", "--method")
+    header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
+    body: list[str] | None = flag(None, "Request body; repeatable: bodies in turn.", "-b", "--body")
     keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
-    timeout: str = flag("30s", "For one request.")
-    connect_timeout: str = flag("5s", "For one connection.")
+    timeout: str = flag("30s", "Longest time of a request.")
+    connect_timeout: str = flag("5s", "Longest time to open a connection.")
     retries: int = flag(0, "Further attempts at a failed request.")
-    expect_status: str | None = flag(None, "Statuses that are right, with commas [any 2xx].")
-    expect_body: str | None = flag(None, "Text, or @FILE, that every response must be.")
-    unix_socket: str | None = flag(None, "Connect to this path.")
+    expect_status: str | None = flag(None, "Status codes that are no failure [any 2xx].")
+    expect_body: str | None = flag(None, "Body that every response must have.")
+    unix_socket: str | None = flag(None, "Connect to the socket at this path.")
     insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
-    cacert: str | None = flag(None, "Certificates to trust.")
-    warmup: str | None = flag(None, "At least so long before the first window [0.5s].")
-    seed: int = flag(1, "Of random arrivals, bodies and paths.")
+    cacert: str | None = flag(None, "File of certificates to trust.")
+    warmup: str | None = flag(None, "Shortest warm-up before the first window [0.5s].")
+    seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
     hgrm: Path | None = flag(None, "Write latencies as HdrHistogram percentile text (ms).")
     profile: str | None = flag(
-        None, "Then once more with py-spy on the Serve's proxy, replica, controller."
+        None, "Repeat the load with py-spy on proxy, replica, controller of the Serve."
     )
-    no_sample: bool = flag(False, "No CPU and memory beside the load.")
+    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     json: bool = flag(False, "Print the records' figures as JSON.")
+    live: str = flag("auto", LIVE_HELP)
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 

@@ -1,0 +1,123 @@
+"""Which panel of a command's help an option stands in, and what its value looks like.
+
+Rule: a name means the same in all commands, so both are said once, by name. An option in no list is
+what is measured, as are the axes of a deployment.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
+
+from typer.core import TyperCommand, TyperGroup
+
+PANELS: Final[Mapping[str, str]] = {
+    name: panel
+    for panel, names in {
+        "Load": """clients connections users rate arrivals stages ramp count duration timeout
+            connect_timeout timeout_ms windows window_seconds warmup warmup_s max_connections
+            processes client keepalive retries route method header headers body paths draw
+            expect_status expect_body requests_per_client requests samples data_size unix_socket
+            insecure cacert seconds episodes steps rounds all_rounds launches quick budget
+            max_row_seconds num_queries batch""",
+        "Server": """variant env a_env b_env python a_python b_python host port address node nodes
+            master_addr master_port backend request_timeout_s cutoff extra""",
+        "Output": """out output format published perf_metrics exclude_connect json as_json hgrm plot
+            verbose live log_requests output_file_path threshold gate fail_on""",
+        "Advanced": """suite resume dry_run profile no_sample serve_metrics load_on load_nodes seed
+            slice pairing spin noise recipe native gil idle threads subprocesses nonblocking
+            policy_ms timeout_s force session_sd history""",
+    }.items()
+    for name in names.split()
+}
+ORDER: Final = ("What", "Load", "Server", "Output", "Advanced")
+
+_SHAPES: Final[Mapping[str, str]] = {
+    name: shape
+    for shape, names in {
+        "DURATION": "duration timeout connect_timeout warmup budget slice",
+        "N": """rounds threads master_port episodes steps launches connections nodes seed hops
+            deployments fanout requests length""",
+        "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",
+        "NAME": "app app_name client deployment recipe node ranker cell row",
+        "NAME[,NAME...]": "variant backend",
+        "NAME=VALUE": "env a_env b_env",
+        "OPTION=VALUE": "option a_option b_option",
+        "'NAME: VALUE'": "header",
+        "NAME=URL": "url",
+        "RATE": "rate",
+        "FILE": "suite perf_metrics log_requests hgrm plot cacert output_file_path",
+        "FOLDER": "out resume noise history run",
+        "PATH": "route unix_socket",
+        "PROGRAM": "python a_python b_python",
+        "HOST:PORT": "address load_on",
+        "HOST": "host master_addr",
+        "TEXT or @FILE": "body expect_body",
+        "CODE[,CODE...]": "expect_status",
+        "RATE:DURATION,...": "stages",
+        "PERCENT": "threshold session_sd",
+        "METRIC[,METRIC...]": "gate metric",
+        "WORD[,WORD...]": "fail_on",
+        "ROLE[,ROLE...]": "profile target",
+        "VERSION": "good bad",
+        "DATE": "cutoff",
+        "PACKAGE": "extra",
+        "SIDE": "a b side",
+        "FORMAT": "format",
+        "METHOD": "method",
+        "WORD": "draw arrivals pairing device batch live",
+        "MS": "timeout_ms policy_ms",
+        "N-N-N": "state_size",
+    }.items()
+    for name in names.split()
+}
+_SECONDS: Final = frozenset(
+    "duration window_seconds max_row_seconds request_timeout_s warmup_s timeout_s seconds".split()
+)
+_KINDS: Final[Mapping[Any, str]] = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
+
+
+def shape(name: str, kind: Any) -> str | None:
+    """What a value looks like: `N[,N...]`, `DURATION`; None where there is none."""
+    while get_origin(kind) is not None:
+        kind = next(one for one in get_args(kind) if one is not types.NoneType)
+    if kind is bool:
+        return None
+    if kind is float and name in _SECONDS:
+        return "SECONDS"
+    return "N" if kind is int else _SHAPES.get(name, _KINDS.get(kind))
+
+
+def _write(command: Any, ctx: Any, formatter: Any) -> None:
+    """A section for the arguments, then one for each panel."""
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{one: [] for one in ORDER}}
+    for param in command.get_params(ctx):
+        if (record := param.get_help_record(ctx)) is not None:
+            if param.param_type_name == "argument":
+                sections["Arguments"].append((param.metavar or param.name, record[1]))
+            else:
+                panel = "Output" if param.name == "help" else param.rich_help_panel or ORDER[0]
+                sections[panel].append(record)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class PanelCommand(TyperCommand):
+    """A command whose options stand in panels. Without rich: its import slows the start."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the panels."""
+        _write(self, ctx, formatter)
+
+
+class PanelGroup(TyperGroup):
+    """The same of a command with others below it."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the panels, then the commands."""
+        _write(self, ctx, formatter)
+        self.format_commands(ctx, formatter)

@@ -1,0 +1,108 @@
+"""The live view: figures that fit, words that are cut first, charts of the last 30 s."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from serve_bench.cli.live import HEIGHT, SECONDS, View, chart, load_figures
+from serve_bench.cli.program import run
+from serve_bench.cli.progress import step_texts
+from serve_bench.cli.sitting import long_notice
+from serve_bench.core.load_result import Progress
+from serve_bench.runner.runner import Plan, RunStep
+from tests import records
+
+NOW = Progress("measure", 3.0, 7.0, 4552.4, 50, 0, p50_ns=20_512_000, p99_ns=139_312_000)
+HEAVY = replace(NOW, rate=123_456.0, failed=12_345, p50_ns=1_204_000_000, p99_ns=12_345_000_000)
+
+
+def step(load: Progress | None) -> RunStep:
+    at = records.planned()
+    cell = {"max_batch_size": 16, "max_ongoing_requests": 10000, "num_replicas": 8}
+    return RunStep(12, 18, "optimized", 1, cell, at.row, "measure", None, 744.0, True, load)
+
+
+def drawn(view: View, width: int, height: int) -> list[str]:
+    """The view as rich prints it into a terminal of this size."""
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get().splitlines()
+
+
+def test_rate_latency_errors_and_time_left_are_there_at_80_columns_whatever_they_are() -> None:
+    for load in (NOW, HEAVY):
+        figures, words = step_texts(step(load))
+        assert len(figures) <= 80
+        line = drawn(View(figures, words), 80, 24)[0]
+        assert line == figures and load_figures(load) in line and "12:24 left" in line
+    assert load_figures(NOW) == "4,552 req/s | p50 20.5 p99 139 ms | 0 errors"
+    assert load_figures(HEAVY).endswith("p50 1,204 p99 12,345 ms | 12,345 errors")
+
+
+def test_the_words_are_cut_first() -> None:
+    figures, words = step_texts(step(NOW))
+    first, second = drawn(View(figures, words[:40] + words), 74, 24)
+    assert first == figures and second.endswith("…")
+    assert "optimized | batch 16, ongoing 10000, replicas 8 | " in words
+
+
+def measured(rates: list[float]) -> View:
+    """A view after one row, a second for each rate."""
+    at = iter(float(second) for second in range(1000))
+    view = View("figures", "words", clock=lambda: next(at))
+    for rate in rates:
+        view.load(replace(NOW, rate=rate), "row")
+    return view
+
+
+def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
+    view = measured([100.0 * one for one in range(1, 41)])
+    assert drawn(view, 80, 19) == ["figures", "words"]
+    lines = drawn(view, 80, 20)
+    assert len(lines) == 2 + 1 + HEIGHT
+    assert lines[2].split("  ")[0] == "requests/s, most 4,000" and "p99 ms, most 139" in lines[2]
+    assert all(len(line) <= 80 for line in drawn(view, 80, 24))
+    assert len(view.samples) == SECONDS and view.samples[0][1] == 1100.0
+
+
+def test_the_last_state_of_a_second_counts_and_another_row_begins_anew() -> None:
+    view = View(clock=lambda: 5.2)
+    for rate in (1.0, 2.0):
+        view.load(replace(NOW, rate=rate), "row")
+    assert [one[1] for one in view.samples] == [2.0]
+    view.load(replace(NOW, phase="drain"), "row")
+    assert len(view.samples) == 1
+    view.load(None, "another")
+    assert not view.samples
+
+
+def test_a_chart_reaches_from_zero_to_the_highest_value() -> None:
+    title, *rows = chart("requests/s", [0.0, 50.0, 100.0], 22)
+    assert title == "requests/s, most 100  "
+    assert [row[-3:] for row in rows] == ["  █", "  █", " ██", " ██"]
+    assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
+
+
+@pytest.mark.parametrize("command", ["micro", "load http://127.0.0.1:1/"])
+def test_another_word_than_auto_or_plain_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command.split(), "--live", "fancy"]) == 2
+    err = capsys.readouterr().err
+    assert err == "serve-bench: --live: 'fancy' is not allowed; it takes auto or plain\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "notice"),
+    [(121.0, "note: this takes about 2 min 1 s"), (120.0, None), (None, None)],
+)
+def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str | None) -> None:
+    launch: Any = object()
+    assert long_notice(Plan([launch], lambda at, cell: seconds)) == notice
+    assert long_notice(Plan([], lambda at, cell: 999.0)) is None
