@@ -29,7 +29,7 @@ STAGES = {
     "teardown": ("| teardown", 0.0, 0.3),
 }
 ARGUMENTS = (
-    *("micro", "--max-concurrent-queries", "1,100", "--num-replicas", "2"),
+    *("micro", "--max-ongoing-requests", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
 OURS = (

@@ -95,6 +95,7 @@ CASES: Final[dict[str, dict[str, float]]] = {
     "timer-5": {"lock_ms": 10.5},
     "timer-10": {"lock_ms": 11.1},
     "timer-20": {"lock_ms": 12.5},
+    "cpu-2": {"spin_us": 45},
 }
 TIMER: Final = "timer"
 TIMER_MS: Final = 10.0

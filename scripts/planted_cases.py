@@ -70,7 +70,7 @@ class Case:
         """What a run would say of the deployment that is planted."""
         return {
             "max_batch_size": self.batch_size,
-            "max_concurrent_queries": self.slots,
+            "max_ongoing_requests": self.slots,
             "num_replicas": self.replicas,
             "batch_wait_timeout_s": self.batch_wait_s,
         }
